@@ -1,0 +1,1 @@
+"""What YAML can say, and the records that flow between stages; pydantic only."""

@@ -1,0 +1,40 @@
+"""The exact record of one LLM call, as it went over the wire."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class LLMCall(BaseModel):
+    """One request and one choice of its answer; attached to the LLM_END step as `metadata.llm_call`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    llm_name: str | None = None
+    """The key under `llms` in the YAML, None for a client that the harness did not build."""
+    model: str
+    """The model's name as the request had it."""
+    messages: list[dict[str, Any]]
+    """The request's messages in OpenAI's shape; a completion's prompt is one user message."""
+    tools: list[dict[str, Any]] | None = None
+    message: dict[str, Any]
+    """The assistant message of this choice, tool calls included."""
+    finish_reason: str | None = None
+    logprobs: list[float] | None = None
+    """Log probability of each sampled token, in order; length C. None if the server gave none."""
+    prompt_token_ids: list[int] | None = None
+    """The prompt as the model saw it; length P. None if the server does not tell."""
+    token_ids: list[int] | None = None
+    """The sampled tokens; length C. None if the server does not tell."""
+    policy_version: str | None = None
+    """The answer's `system_fingerprint`: which weights made it."""
+
+    @property
+    def has_exact_tokens(self) -> bool:
+        """True if the call can be trained on id by id."""
+        return (
+            self.prompt_token_ids is not None
+            and self.token_ids is not None
+            and self.logprobs is not None
+            and len(self.token_ids) == len(self.logprobs)
+        )

@@ -1,0 +1,90 @@
+"""Every error that the project raises on purpose, in one tree.
+
+    NatError                      something a user can act on; carries a hint that says how
+    ├── ConfigError               the YAML, an override or the environment is wrong; all findings at once
+    ├── RegistryError             a component type is unknown, ambiguous or registered twice
+    ├── DatasetError              a dataset cannot be read, or its rows contradict each other
+    ├── WorkflowError             a workflow or function cannot be built or called as asked
+    ├── EvaluationError           an evaluator is missing, or could not score what it was given
+    ├── BackendError              the training or inference server failed
+    │   ├── BackendUnreachable    it is dead, or did not answer before its deadline
+    │   └── TrainingFailed        a job ended without new weights
+    └── RunFailed                 a finetuning run cannot learn, or must not go on
+        ├── NoTrajectories        nothing to train on, with the causes counted
+        ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
+        ├── TooManyFailures       more rollouts failed than the configuration allows
+        └── RewardCollapse        the reward fell far below that of the first epochs
+
+What is *not* here: one failed rollout or one item that could not be scored. Those are records
+(`Rollout.error`, `EvalOutputItem.error`), counted and never turned into a score. Programming errors stay
+ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-zero exit code.
+"""
+
+
+class NatError(Exception):
+    """An error with a remedy: `message` says what was seen and what was wanted, `hint` what to do."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  → {self.hint}"
+
+
+class ConfigError(NatError, ValueError):
+    """One or more findings about the configuration; `findings` holds each as `path: what is wrong`."""
+
+    def __init__(self, findings: list[str], *, source: str = "configuration", hint: str | None = None) -> None:
+        self.findings = findings
+        count = "1 error" if len(findings) == 1 else f"{len(findings)} errors"
+        super().__init__(f"{count} in {source}:\n" + "\n".join(f"  - {f}" for f in findings), hint=hint)
+
+
+class RegistryError(NatError, ValueError):
+    """A component type is unknown, ambiguous or registered twice."""
+
+
+class DatasetError(NatError, ValueError):
+    """A dataset cannot be read, or its rows contradict each other."""
+
+
+class WorkflowError(NatError, ValueError):
+    """A workflow or function cannot be built or called as asked."""
+
+
+class EvaluationError(NatError):
+    """An evaluator is missing, or could not score what it was given."""
+
+
+class BackendError(NatError):
+    """The training or inference server failed."""
+
+
+class BackendUnreachable(BackendError, ConnectionError):
+    """The server is dead, or did not answer before its deadline."""
+
+
+class TrainingFailed(BackendError):
+    """A training job ended without new weights."""
+
+
+class RunFailed(NatError):
+    """A finetuning run cannot learn, or must not go on."""
+
+
+class NoTrajectories(RunFailed):
+    """There is nothing to train on; the message counts the causes."""
+
+
+class NoLearningSignal(RunFailed):
+    """No group had a difference in reward for several epochs."""
+
+
+class TooManyFailures(RunFailed):
+    """More rollouts failed than the configuration allows."""
+
+
+class RewardCollapse(RunFailed):
+    """The reward fell far below that of the first epochs."""
