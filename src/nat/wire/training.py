@@ -27,9 +27,7 @@ class TrainingRow(WireModel):
     @model_validator(mode="after")
     def _aligned(self) -> Self:
         if len(self.logprobs) != len(self.token_ids):
-            raise ValueError(
-                f"{len(self.logprobs)} logprobs for {len(self.token_ids)} tokens; each token needs one (or null)"
-            )
+X
         if self.logprobs[0] is not None:
             raise ValueError("the first token carries a logprob, but nothing comes before it to predict it from")
         return self
@@ -63,7 +61,7 @@ class TrainingConfig(WireModel):
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from zero; constant after that."""
     advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp"] = "dr_grpo"
-    """How rewards of a group become advantages: standardised, centred, leave-one-out, or centred and normalised over the batch."""
+    """Rewards of a group become advantages: standardised, centred, leave-one-out, or centred and normalised by batch."""
     normalize_advantages: bool = True
     """Divide the advantages by their standard deviation over the whole batch."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
@@ -71,7 +69,7 @@ class TrainingConfig(WireModel):
     policy_loss: Literal["clip", "cispo"] = "clip"
     """PPO's clipped objective, or CISPO's clipped, detached weight on log π."""
     aggregation: Literal["token_mean", "seq_mean", "constant"] = "token_mean"
-    """Mean over all trained tokens, mean over rollouts of their token means, or sum over (rollouts x max_completion_length)."""
+    """Mean over trained tokens, mean over rollouts of token means, or sum over (rollouts x max_completion_length)."""
     max_completion_length: int = Field(default=1024, ge=1)
     """L_max of the `constant` aggregation, in tokens."""
     epsilon: float = Field(default=0.2, gt=0)
