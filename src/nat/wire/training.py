@@ -27,7 +27,8 @@ class TrainingRow(WireModel):
     @model_validator(mode="after")
     def _aligned(self) -> Self:
         if len(self.logprobs) != len(self.token_ids):
-X
+            seen = f"{len(self.logprobs)} logprobs for {len(self.token_ids)} tokens"
+            raise ValueError(f"{seen}; each token needs one (or null)")
         if self.logprobs[0] is not None:
             raise ValueError("the first token carries a logprob, but nothing comes before it to predict it from")
         return self
@@ -61,7 +62,7 @@ class TrainingConfig(WireModel):
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from zero; constant after that."""
     advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp"] = "dr_grpo"
-    """Rewards of a group become advantages: standardised, centred, leave-one-out, or centred and normalised by batch."""
+    """Rewards of a group become advantages: standardised, centred, leave-one-out, or batch-normalised."""
     normalize_advantages: bool = True
     """Divide the advantages by their standard deviation over the whole batch."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
