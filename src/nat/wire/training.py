@@ -144,3 +144,20 @@ class JobState(WireModel):
     """`name@step` that the sampler serves after this job; None until it is completed."""
     metrics: dict[str, float] = {}
     failure: JobFailure | None = None
+
+
+class ExportRequest(WireModel):
+    """Ask for the current weights as a Hugging Face directory."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    """A folder inside the backend's output folder; no path separators."""
+
+
+class ExportedModel(WireModel):
+    """Where the backend wrote the trained model."""
+
+    path: str
+    """Absolute path of the model's directory, merged if adapters were trained."""
+    adapter_path: str | None = None
+    """Absolute path of the LoRA adapter alone, None if all weights were trained."""
+    policy_version: str
