@@ -1,0 +1,237 @@
+"""The records of a run: one per rollout, job, epoch and validation, and the summary at its end.
+
+An epoch's number counts the updates before it, from 0, everywhere: epoch 3's rollouts and the validation of
+epoch 3 are played with the weights after 3 epochs of training.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from nat.wire.training import JobStatus, TrainingRow
+
+
+class RunRecord(BaseModel):
+    """Records do not change once made; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunState(StrEnum):
+    """Life of a run; all but the first are final. A killed process leaves `running` behind."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class Phase(StrEnum):
+    """Why a rollout was made."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+
+
+class LeftOutCause(StrEnum):
+    """Why a rollout was not trained on; the value is the words shown to the user."""
+
+    FAILED = "the workflow raised an error"
+    TIMED_OUT = "the workflow ran into its deadline"
+    NO_SCORE = "the evaluator gave no score"
+    NO_TARGET_FUNCTION = "no LLM call came from a target function"
+    NO_TARGET_MODEL = "no LLM call went to the target model"
+    NO_LOGPROBS = "the server sent no logprobs"
+    NO_TOKEN_IDS = "the server sent no token ids"  # noqa: S105 - tokens of text, not a password
+    INVALID_MESSAGES = "the messages cannot be put in order"
+    NO_REWARD_DIFFERENCE = "its group has no difference in reward"
+    OUTSIDE_CURRICULUM = "the curriculum left its group out"
+
+    @property
+    def rollout_failed(self) -> bool:
+        """True if the agent's own code failed, so that `max_failure_rate` counts the rollout."""
+        return self in (LeftOutCause.FAILED, LeftOutCause.TIMED_OUT)
+
+    @property
+    def by_choice(self) -> bool:
+        """True if the rollout could have been trained on, and the trainer chose others."""
+        return self in (LeftOutCause.NO_REWARD_DIFFERENCE, LeftOutCause.OUTSIDE_CURRICULUM)
+
+
+class RolloutRecord(RunRecord):
+    """One run of the agent on one example, with all that was trained on or why it was not."""
+
+    example_id: str
+    generation: int = Field(ge=0)
+    """Which of the example's rollouts in this epoch."""
+    reward: float | None = None
+    """None if the rollout failed or could not be scored; never a substitute number."""
+    left_out: LeftOutCause | None = None
+    """None if it was trained on (or, in a validation, scored)."""
+    error: str | None = None
+    """The type and message of what went wrong, if something did."""
+    messages: list[dict[str, Any]] = []
+    """The conversation in OpenAI's shape."""
+    output: str | None = None
+    """What the workflow returned, as text."""
+    reasoning: Any = None
+    """What the evaluator said of the score; any JSON."""
+    num_calls: int = Field(default=0, ge=0)
+    """LLM calls, those of other functions and models included."""
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    broken_prefixes: int = Field(default=0, ge=0)
+    """Calls whose prompt did not continue the tokens before it, so that a new row began."""
+    truncated: bool = False
+    """True if some completion stopped at its token limit."""
+    rows: list[TrainingRow] = []
+    """The exact token ids and sampler logprobs; empty if the server does not tell them."""
+    functions: dict[str, int] = {}
+    """LLM calls by the function that made them."""
+    models: dict[str, int] = {}
+    """LLM calls by model, under the names that `target_model` is compared with."""
+    policy_version: str | None = None
+    """Which weights sampled it."""
+    seed: int | None = None
+    seconds: float = Field(default=0.0, ge=0)
+
+
+class JobRecord(RunRecord):
+    """One training job as last seen; recorded when submitted, and again under the same id when it ended."""
+
+    id: str
+    epoch: int = Field(ge=0)
+    backend: str
+    status: JobStatus
+    num_groups: int = Field(ge=0)
+    num_trajectories: int = Field(ge=0)
+    num_rows: int = Field(default=0, ge=0)
+    tokens_trained: int = Field(default=0, ge=0)
+    """Sampled tokens that carried loss; 0 if the backend does not tell and the rows are unknown."""
+    policy_version: str | None = None
+    """The weights that came out of it."""
+    metrics: dict[str, float] = {}
+    message: str | None = None
+    """Why it failed, or what the backend said."""
+    submitted_at: AwareDatetime
+    finished_at: AwareDatetime | None = None
+
+
+class EpochRecord(RunRecord):
+    """One finished epoch: a line of `training_metrics.jsonl`, whose field names plug-ins of others read."""
+
+    epoch: int = Field(ge=0)
+    timestamp: AwareDatetime
+    run_id: str
+    avg_reward: float
+    """Over all trajectories of the epoch, before the curriculum chose among them."""
+    min_reward: float
+    max_reward: float
+    num_trajectories: int = Field(ge=0)
+    num_groups: int = Field(ge=0)
+    filtered_trajectories: int = Field(ge=0)
+    """Trajectories that were trained on."""
+    filtered_groups: int = Field(ge=0)
+    filtered_avg_reward: float | None = None
+    """Over the trajectories that were trained on; None if there was none."""
+    filtered_min_reward: float | None = None
+    filtered_max_reward: float | None = None
+    curriculum_percentile: float = Field(default=1.0, gt=0, le=1)
+    """Share of the groups that the curriculum admits; 1 when it is off."""
+    curriculum_state: dict[str, Any] | None = None
+    """As `Trainer.get_curriculum_state()` gives it; None when the curriculum is off."""
+    num_rollouts: int = Field(default=0, ge=0)
+    """Rollouts that were started, the failed ones included."""
+    left_out: dict[str, int] = {}
+    """Rollouts that were not trained on, by cause."""
+    groups_without_difference: int = Field(default=0, ge=0)
+    """Groups whose rewards are all equal: they carry no learning signal."""
+    seconds: float = Field(default=0.0, ge=0)
+    metrics: dict[str, float] = {}
+    """Everything else, under the prefixes train/ rollout/ reward/ time/ drift/."""
+
+    @property
+    def share_without_difference(self) -> float:
+        return self.groups_without_difference / self.num_groups if self.num_groups else 0.0
+
+
+class ValidationRecord(RunRecord):
+    """The held-out examples played with the weights after `epoch` epochs of training."""
+
+    epoch: int = Field(ge=0)
+    timestamp: AwareDatetime
+    scores: dict[str, float | None]
+    """Mean score of each example's repetitions; None where all of them failed."""
+    seconds: float = Field(default=0.0, ge=0)
+
+    @property
+    def rewards(self) -> list[float]:
+        """The scores there are; a failure is not among them."""
+        return [score for score in self.scores.values() if score is not None]
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def num_failed(self) -> int:
+        return len(self.scores) - len(self.rewards)
+
+    @property
+    def avg_reward(self) -> float | None:
+        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+
+    @property
+    def min_reward(self) -> float | None:
+        return min(self.rewards, default=None)
+
+    @property
+    def max_reward(self) -> float | None:
+        return max(self.rewards, default=None)
+
+
+class Verdict(StrEnum):
+    """Whether the held-out score changed, by its interval."""
+
+    IMPROVED = "improved"
+    NOT_SHOWN = "not shown"
+    WORSE = "worse"
+
+
+class RunSummary(RunRecord):
+    """`summary.json`; the fields about held-out examples are None in a run without a validation dataset."""
+
+    run_id: str
+    before: float | None = None
+    """Mean held-out score before training, over the examples that have a score before and after."""
+    after: float | None = None
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    """Of the difference: a paired bootstrap over the examples."""
+    confidence: float | None = None
+    verdict: Verdict | None = None
+    num_examples: int | None = None
+    """Examples with a score both before and after."""
+    num_left_out: int | None = None
+    """Examples without a score before, after, or both."""
+    epochs: int = Field(ge=0)
+    seconds: float = Field(ge=0)
+    tokens_trained: int = Field(ge=0)
+    model: str | None = None
+    """The trained model's directory, relative to the run's folder; None if the backend keeps it."""
+    plot: str | None = None
+    """The picture, relative to the run's folder."""
+
+
+class RunInfo(RunRecord):
+    """What the journal says of the run as a whole."""
+
+    run_id: str
+    created_at: AwareDatetime
+    state: RunState
+    message: str | None = None
+    """Why it failed or was canceled."""
+    finished_at: AwareDatetime | None = None
+    config_text: str
+    """The resolved configuration as YAML, secrets left out."""
