@@ -1,0 +1,65 @@
+"""The `nat` command: options that all commands share, and errors turned into text and exit codes."""
+
+import logging
+import sys
+from importlib.metadata import version
+
+import click
+
+from nat.cli.lazy_group import LazyGroup
+
+DISTRIBUTION = "nat-finetuning-harness"
+LOG_FORMAT = "%(asctime)s - %(levelname)-8s - %(name)s:%(lineno)d - %(message)s"
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+_COMMANDS = {
+    "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
+    "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
+    "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),
+    "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file."),
+    "info": ("nat.cli.commands.info:info_command", "Show the registered components and their fields."),
+    "backend": ("nat.cli.commands.backend:backend_command", "The embedded backend as a server of its own."),
+}
+
+
+@click.group(cls=LazyGroup, commands_by_target=_COMMANDS, context_settings={"auto_envvar_prefix": "NAT"})
+@click.version_option(version(DISTRIBUTION), prog_name="nat")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="What is logged to stderr.",
+)
+def cli(log_level: str) -> None:
+    """Finetune the model inside your agent, with the workflow that runs in production."""
+    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr, force=True)
+    for library in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "matplotlib"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def run_cli() -> None:
+    """Run the command line; a `NatError` becomes its text and exit code 1, Ctrl-C exit code 130."""
+    sys.exit(exit_code(sys.argv[1:]))
+
+
+def exit_code(arguments: list[str]) -> int:
+    """Run the command line on `arguments` and give the exit code."""
+    from nat.registry.discovery import check_environment  # noqa: PLC0415 - likewise
+
+    from nat.errors import NatError  # noqa: PLC0415 - keeps what `--help` imports to click alone
+
+    try:
+        check_environment()
+        result = cli.main(args=arguments, prog_name="nat", standalone_mode=False)
+    except NatError as error:
+        click.secho(f"Error: {error}", fg="red", err=True)
+        return EXIT_FAILED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.secho("Interrupted.", fg="yellow", err=True)
+        return EXIT_INTERRUPTED
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,138 @@
+"""Trajectories to the embedded backend, and its answers back."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nat.data_models.component_ref import LLMRef
+from nat.data_models.finetuning import (
+    TrainerAdapterConfig,
+    TrainingJobRef,
+    TrainingJobStatus,
+    TrainingStatusEnum,
+    TrajectoryCollection,
+)
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.trajectories.rows import training_groups
+from pydantic import Field
+
+from nat.errors import BackendError, BackendUnreachable
+from nat.plugins.local.client import BackendClient
+from nat.plugins.local.process import BackendProcess
+from nat.wire.training import JobState, TrainingConfig, TrainingJob
+
+BACKEND_NAME = "local"
+
+
+class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapter"):
+    """Trains a `local` LLM in the backend that serves it."""
+
+    llm: LLMRef | None = None
+    """Key of the `local` LLM to train; may be left out if there is only one."""
+    training: TrainingConfig = TrainingConfig()
+    """The algorithm of an update."""
+    timeout: float = Field(default=3600.0, gt=0)
+    """Seconds until an update must be done."""
+
+
+class LocalTrainerAdapter(TrainerAdapter):
+    """One training job per epoch; jobs are counted, so that one sent twice is trained once."""
+
+    def __init__(
+        self, adapter_config: LocalTrainerAdapterConfig, *, client: BackendClient, backend: BackendProcess
+    ) -> None:
+        super().__init__(adapter_config)
+        self._config = adapter_config
+        self._client = client
+        self._backend = backend
+        self._jobs_submitted = 0
+
+    async def is_healthy(self) -> bool:
+        return self._backend.alive and await self._client.healthy()
+
+    async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
+        """Queue an update.
+
+        Raises:
+            BackendError: no trajectory has exact tokens, or the backend refuses the batch.
+            BackendUnreachable: the backend is dead; with the tail of its log.
+
+        """
+        self._jobs_submitted += 1
+        job = TrainingJob(
+            id=f"{trajectories.run_id}-{self._jobs_submitted:06d}",
+            groups=training_groups(trajectories),
+            config=self._config.training,
+        )
+        try:
+            await self._client.submit(job)
+        except BackendUnreachable:
+            self._backend.check()
+            await self._client.submit(job)
+        return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata={"job_id": job.id})
+
+    async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
+        return _status(ref, await self._state(ref))
+
+    async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
+        """Wait for the final state; the backend answers as soon as it is there, at the latest after `poll_interval`."""
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                while True:
+                    state = await self._state(ref, wait=poll_interval)
+                    if state.status.final:
+                        return _status(ref, state)
+        except TimeoutError:
+            raise BackendError(
+                f"the update {_job_id(ref)} was not done within {self._config.timeout:.0f} s",
+                hint="raise `timeout` of the trainer adapter, or train on fewer rollouts per epoch",
+            ) from None
+        except asyncio.CancelledError:
+            await asyncio.shield(self._cancel(ref))
+            raise
+
+    async def export_model(self, name: str) -> Path:
+        """Write the trained model as a Hugging Face directory `name` in the run's folder."""
+        return Path((await self._client.export(name)).path)
+
+    def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""
+        folder = Path(output_dir or ".tmp/nat/finetuning/trainer_adapter")
+        folder.mkdir(parents=True, exist_ok=True)
+        record = {"timestamp": datetime.now(UTC).isoformat(), "run_id": ref.run_id, "backend": ref.backend, **metrics}
+        with (folder / f"trainer_adapter_{ref.run_id}.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    async def _state(self, ref: TrainingJobRef, *, wait: float = 0.0) -> JobState:
+        try:
+            return await self._client.job(_job_id(ref), wait=wait)
+        except BackendUnreachable:
+            self._backend.check()
+            raise
+
+    async def _cancel(self, ref: TrainingJobRef) -> None:
+        if self._backend.alive:
+            await self._client.cancel(_job_id(ref))
+
+
+def _job_id(ref: TrainingJobRef) -> str:
+    return str((ref.metadata or {})["job_id"])
+
+
+def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
+    failure = state.failure
+    return TrainingJobStatus(
+        run_id=ref.run_id,
+        backend=ref.backend,
+        status=TrainingStatusEnum(state.status.value),
+        progress=state.progress,
+        message=None if failure is None else f"{failure.message}\n  → {failure.hint}",
+        metadata={
+            "job_id": state.id,
+            "metrics": state.metrics,
+            "policy_version": state.policy_version,
+            "failure": None if failure is None else failure.model_dump(),
+        },
+    )

@@ -1,0 +1,90 @@
+"""The backend's training routes as typed calls; every wait has a deadline, every failure says what to do."""
+
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from nat.errors import BackendError, BackendUnreachable
+from nat.wire.training import ExportedModel, ExportRequest, JobState, TrainingJob
+
+_POLL_SECONDS = 20.0
+_REQUEST_SECONDS = 30.0 + _POLL_SECONDS
+_EXPORT_SECONDS = 600.0
+
+
+class BackendClient:
+    """One backend, opened with its key. A transport can be handed in for tests."""
+
+    def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {api_key}"},
+            transport=transport,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def healthy(self) -> bool:
+        """Whether the backend answers with a good status; an error status is not health."""
+        try:
+            response = await self._http.get("/health", timeout=5.0)
+        except httpx.TransportError:
+            return False
+        return response.is_success
+
+    async def submit(self, job: TrainingJob) -> JobState:
+        """Hand a job in; handing the same id in again trains nothing twice."""
+        body = job.model_dump_json(exclude_defaults=True).encode()
+        response = await self._request("POST", "/v1/training/jobs", content=body)
+        return JobState.model_validate_json(response.content)
+
+    async def job(self, job_id: str, *, wait: float = 0.0) -> JobState:
+        """The state of a job, after at most `wait` seconds if it is not final before."""
+        response = await self._request("GET", f"/v1/training/jobs/{job_id}", params={"wait": min(wait, _POLL_SECONDS)})
+        return JobState.model_validate_json(response.content)
+
+    async def cancel(self, job_id: str) -> JobState:
+        response = await self._request("POST", f"/v1/training/jobs/{job_id}/cancel")
+        return JobState.model_validate_json(response.content)
+
+    async def export(self, name: str) -> ExportedModel:
+        """Write the current weights as a Hugging Face directory `name` in the backend's output folder."""
+        request = ExportRequest(name=name).model_dump_json()
+        response = await self._request("POST", "/v1/training/export", content=request.encode(), timeout=_EXPORT_SECONDS)
+        return ExportedModel.model_validate_json(response.content)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        params: dict[str, float] | None = None,
+        timeout: float = _REQUEST_SECONDS,  # noqa: ASYNC109 - handed on to the HTTP client, which enforces it
+    ) -> httpx.Response:
+        headers = {"Content-Type": "application/json"} if content is not None else None
+        try:
+            response = await self._http.request(
+                method, path, content=content, params=params, headers=headers, timeout=timeout
+            )
+        except httpx.TransportError as error:
+            raise BackendUnreachable(
+                f"the backend at {self._http.base_url} did not answer {method} {path}: {error!r}",
+                hint="look at the end of its log; if it runs elsewhere, check the address and the network",
+            ) from error
+        if response.is_error:
+            raise BackendError(
+                f"the backend answered {method} {path} with {response.status_code}: {response.text[:2000]}",
+                hint="the answer says what it did not like",
+            )
+        return response

@@ -1,0 +1,130 @@
+"""The `local` LLM: a checkpoint directory, served and trained by the embedded backend."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+from nat.builder.builder import Builder
+from nat.builder.llm import LLMProviderInfo
+from nat.data_models.llm import LLMBaseConfig
+from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.registry.decorators import register_llm_provider
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from nat.errors import ConfigError
+from nat.plugins.local.process import BackendProcess, running_backend
+
+
+class LoRAOptions(BaseModel):
+    """Train low-rank adapters on all linear layers instead of all weights."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rank: int = Field(default=16, ge=1)
+    """Rank of the adapters; 8 to 32 suits reinforcement learning."""
+    alpha: int = Field(default=32, ge=1)
+    """Scale of the adapters."""
+
+
+class LocalModelConfig(LLMBaseConfig, name="local"):
+    """A Hugging Face checkpoint directory that the embedded backend serves and trains on this machine."""
+
+    model: Path
+    """Directory with config.json, weights in safetensors, tokenizer and chat template."""
+    model_name: str | None = None
+    """Name under which it is served; the directory's name if left out."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature; training needs 1.0."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Nucleus sampling; training needs it unset."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Limit of new tokens per answer; the rest of the context if left out."""
+    stop: list[str] | None = None
+    """Texts at which an answer ends."""
+    lora: LoRAOptions | None = None
+    """Train adapters; all weights if left out."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model runs; `auto` takes CUDA if there is some."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Weights while sampling; `auto` is float32 on the CPU and bfloat16 on CUDA."""
+    max_seq_length: int | None = Field(default=None, ge=8)
+    """Longest prompt plus answer in tokens; the model's own limit if left out."""
+    max_num_seqs: int = Field(default=64, ge=1)
+    """Sequences that are sampled at the same time."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads; all cores if left out."""
+    seed: int = 0
+    """Seed of the adapters' initialisation and of requests that bring none."""
+    save_every: int = Field(default=1, ge=1)
+    """Write a checkpoint every so many updates (and at the end)."""
+    keep_last: int = Field(default=2, ge=1)
+    """Checkpoints to keep."""
+    startup_timeout: float = Field(default=300.0, gt=0)
+    """Seconds until the backend must be ready."""
+    max_retries: int = Field(default=2, ge=0)
+    """How often the client asks again after a failure; the backend is next door, so it is soon clear."""
+    timeout: float = Field(default=600.0, gt=0)
+    """Seconds until a request to the backend has failed."""
+
+    @property
+    def served_name(self) -> str:
+        return self.model_name or self.model.resolve().name
+
+
+class LocalProviderInfo(LLMProviderInfo):
+    """A provider whose server is a child process of ours."""
+
+    backend: BackendProcess
+
+    def check(self) -> None:
+        self.backend.check()
+
+
+def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list[str]:
+    """The command line of the backend process; without an output directory it serves only."""
+    options: dict[str, str | int | Path | None] = {
+        "--model": config.model,
+        "--port": 0,
+        "--served_model_name": config.served_name,
+        "--output_dir": output_dir,
+        "--device": config.device,
+        "--dtype": config.dtype,
+        "--max_seq_length": config.max_seq_length,
+        "--max_num_seqs": config.max_num_seqs,
+        "--threads": config.threads,
+        "--seed": config.seed,
+        "--save_every": config.save_every,
+        "--keep_last": config.keep_last,
+        "--lora_rank": config.lora.rank if config.lora else None,
+        "--lora_alpha": config.lora.alpha if config.lora else None,
+    }
+    return [text for name, value in options.items() if value is not None for text in (name, str(value))]
+
+
+@register_llm_provider(config_type=LocalModelConfig)
+async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncIterator[LLMProviderInfo]:
+    """Start the backend; what the clients see is an OpenAI-compatible server."""
+    if not (config.model / "config.json").is_file():
+        finding = f"llms: model: {config.model} is not a checkpoint directory (it has no config.json)"
+        raise ConfigError(
+            [finding], hint="give the directory of a Hugging Face model; paths start at the current folder"
+        )
+    with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
+        log_path = (builder.run_dir or Path(scratch)) / "backend.log"
+        arguments = backend_arguments(config, builder.run_dir)
+        async with running_backend(arguments, log_path=log_path, startup_timeout=config.startup_timeout) as backend:
+            client_config = OpenAIModelConfig(
+                base_url=f"{backend.base_url}/v1",
+                api_key=SecretStr(backend.api_key),
+                model_name=config.served_name,
+                temperature=config.temperature,
+                top_p=config.top_p,
+                max_tokens=config.max_tokens,
+                stop=config.stop,
+                max_retries=config.max_retries,
+                timeout=config.timeout,
+            )
+            yield LocalProviderInfo(
+                config=client_config, description=f"{config.model} on the embedded backend", backend=backend
+            )

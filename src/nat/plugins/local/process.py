@@ -1,0 +1,167 @@
+"""The embedded backend as a child process: started on a free loopback port, watched, and stopped by who opened it."""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from nat.errors import BackendUnreachable
+
+logger = logging.getLogger(__name__)
+
+_STOP_GRACE_SECONDS = 10.0
+_LOG_TAIL_LINES = 20
+
+
+class BackendProcess:
+    """A running backend; `base_url` and `api_key` open it, `check` tells whether it lives."""
+
+    def __init__(self, process: asyncio.subprocess.Process, *, port: int, api_key: str, log_path: Path) -> None:
+        self._process = process
+        self.base_url = f"http://127.0.0.1:{port}"
+        self.api_key = api_key
+        self.log_path = log_path
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ended(self) -> int:
+        """Wait until the process has ended; gives its exit code."""
+        return await self._process.wait()
+
+    def check(self) -> None:
+        """Raise BackendUnreachable, with the exit code and the tail of the log, if the process has ended."""
+        if not self.alive:
+            raise _died(self._process.returncode, self.log_path)
+
+    async def stop(self) -> None:
+        """End the process: its end of stdin closes, SIGTERM follows, and SIGKILL if it does not listen."""
+        if not self.alive:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_GRACE_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            logger.warning("The backend did not stop within %.0f s and is killed", _STOP_GRACE_SECONDS)
+            self._process.kill()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def running_backend(
+    arguments: Sequence[str],
+    *,
+    log_path: Path,
+    startup_timeout: float,
+    command: Sequence[str] = (sys.executable, "-m", "nat.backend"),
+) -> AsyncIterator[BackendProcess]:
+    """Start `command` with `arguments`, wait for its ready line, and stop it on the way out.
+
+    The key travels in the environment, so that it shows in no process list. The child keeps the other end of
+    its stdin and ends when that closes, which happens even if this process is killed. It has a session of its
+    own, so that a Ctrl-C in the terminal reaches it through us and not by surprise.
+
+    Raises:
+        BackendUnreachable: it ended, or said nothing for `startup_timeout` seconds; with the tail of its log.
+
+    """
+    api_key = secrets.token_urlsafe(32)
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            *arguments,
+            "--exit_with_parent",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env=_environment(os.environ, api_key),
+            start_new_session=True,
+        )
+    try:
+        port = await _ready_port(process, log_path, startup_timeout)
+        backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
+        logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
+        async with _drained(process.stdout):
+            try:
+                yield backend
+            finally:
+                await backend.stop()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
+    """The last lines of a log, indented, for an error message."""
+    text = path.read_text(errors="replace") if path.exists() else ""
+    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (the log is empty)"
+
+
+def _environment(inherited: Mapping[str, str], api_key: str) -> dict[str, str]:
+    return {**inherited, "NAT_BACKEND_API_KEY": api_key, "PYTHONUNBUFFERED": "1"}
+
+
+async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeout_s: float) -> int:
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for line in process.stdout:
+                event = _event(line)
+                if event.get("event") == "ready":
+                    return int(event["port"])
+            await process.wait()
+    except TimeoutError:
+        raise BackendUnreachable(
+            f"the backend was not ready within {timeout_s:.0f} s; the end of {log_path}:\n{tail(log_path)}",
+            hint="give it longer with `startup_timeout` in the LLM's block, or mend what the log says",
+        ) from None
+    raise _died(process.returncode, log_path)
+
+
+def _event(line: bytes) -> dict[str, str | int]:
+    """A line of the child's stdout as an event; other libraries may print there too."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _died(returncode: int | None, log_path: Path) -> BackendUnreachable:
+    return BackendUnreachable(
+        f"the backend has ended with exit code {returncode}; the end of {log_path}:\n{tail(log_path)}",
+        hint="mend what the log says; exit code -9 usually means that the machine ran out of memory",
+    )
+
+
+@asynccontextmanager
+async def _drained(stream: asyncio.StreamReader | None) -> AsyncIterator[None]:
+    """Read away what the child prints, so that it never blocks on a full pipe."""
+
+    async def read() -> None:
+        while stream is not None and await stream.read(65536):
+            pass
+
+    reader = asyncio.create_task(read())
+    try:
+        yield
+    finally:
+        reader.cancel()
+        with suppress(asyncio.CancelledError):
+            await reader

@@ -1,0 +1,60 @@
+"""The typed calls, against a transport that answers as scripted."""
+
+import httpx
+import pytest
+
+from nat.errors import BackendError, BackendUnreachable
+from nat.plugins.local.client import BackendClient
+from nat.wire.training import JobStatus, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+
+JOB = TrainingJob(
+    id="job-1",
+    groups=[
+        TrainingGroup(
+            id="a", rollouts=[TrainingRollout(reward=1.0, rows=[TrainingRow(token_ids=[1, 2], logprobs=[None, -0.5])])]
+        )
+    ],
+)
+
+
+def client(handler: httpx.MockTransport) -> BackendClient:
+    return BackendClient("http://backend", "key", transport=handler)
+
+
+async def test_submit_sends_the_job_with_the_key() -> None:
+    """Every request carries the bearer key, and the job arrives as it was."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["Authorization"] == "Bearer key"
+        assert TrainingJob.model_validate_json(request.content) == JOB
+        return httpx.Response(202, json={"id": "job-1", "status": "pending"})
+
+    async with client(httpx.MockTransport(answer)) as backend:
+        assert (await backend.submit(JOB)).status is JobStatus.PENDING
+
+
+async def test_an_error_answer_is_quoted() -> None:
+    """What the backend did not like reaches the user."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(422, text="groups.0: empty"))
+    async with client(transport) as backend:
+        with pytest.raises(BackendError, match=r"422: groups\.0: empty"):
+            await backend.submit(JOB)
+
+
+async def test_no_answer_is_unreachable() -> None:
+    """A transport failure is told apart from an answer that says no."""
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    async with client(httpx.MockTransport(fail)) as backend:
+        with pytest.raises(BackendUnreachable, match="refused"):
+            await backend.job("job-1")
+        assert not await backend.healthy()
+
+
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, False), (500, False)])
+async def test_health_believes_only_a_good_status(status: int, *, healthy: bool) -> None:
+    """An error status is not health."""
+    async with client(httpx.MockTransport(lambda _: httpx.Response(status))) as backend:
+        assert await backend.healthy() is healthy

@@ -1,0 +1,85 @@
+"""The child process: ready line, death, stop. The child is a small script in place of the real backend."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from nat.errors import BackendUnreachable
+from nat.plugins.local.process import running_backend, tail
+
+READY = 'import sys; print(\'{"event": "ready", "port": 4711}\', flush=True); sys.stdin.read()'
+NOISY = "print('a library says hello')\n" + READY
+DIES = "import sys; print('cannot load the model', file=sys.stderr); sys.exit(3)"
+SILENT = "import sys; print('loading', file=sys.stderr, flush=True); sys.stdin.read()"
+STUBBORN = (
+    "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    'print(\'{"event": "ready", "port": 1}\', flush=True); sys.stdin.read(); print(flush=True)'
+)
+KEY = (
+    "import os, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(os.environ['NAT_BACKEND_API_KEY']);"
+    'print(\'{"event": "ready", "port": 1}\', flush=True); sys.stdin.read()'
+)
+
+
+def child(script: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", script)
+
+
+async def test_ready_line_gives_the_address_and_other_output_is_ignored(tmp_path: Path) -> None:
+    """The port comes from the ready line, whatever libraries print before it."""
+    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(NOISY)) as backend:
+        assert backend.base_url == "http://127.0.0.1:4711"
+        assert backend.alive
+        backend.check()
+    assert not backend.alive
+
+
+async def test_a_child_that_dies_at_start_is_an_error_with_its_log(tmp_path: Path) -> None:
+    """Who starts a backend that cannot load sees the exit code and the end of its log."""
+    with pytest.raises(BackendUnreachable, match=r"exit code 3(.|\n)*cannot load the model"):
+        async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(DIES)):
+            pass
+
+
+async def test_a_silent_child_runs_into_the_deadline(tmp_path: Path) -> None:
+    """No wait without a deadline: a backend that is never ready is given up, and ended."""
+    with pytest.raises(BackendUnreachable, match=r"not ready within 1 s(.|\n)*startup_timeout"):
+        async with running_backend([], log_path=tmp_path / "log", startup_timeout=1, command=child(SILENT)):
+            pass
+
+
+async def test_check_tells_of_a_death_in_the_middle(tmp_path: Path) -> None:
+    """A backend that is killed while it runs is noticed by `check`."""
+    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(READY)) as backend:
+        os.kill(backend.pid, 9)
+        await asyncio.wait_for(backend.ended(), timeout=30)
+        with pytest.raises(BackendUnreachable, match="exit code -9"):
+            backend.check()
+
+
+async def test_the_child_ends_when_its_parent_closes_stdin_even_if_it_ignores_sigterm(tmp_path: Path) -> None:
+    """No orphan: the closed stdin alone ends a child that does not listen to SIGTERM."""
+    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(STUBBORN)) as backend:
+        pass
+    assert not backend.alive
+
+
+async def test_the_key_is_new_for_each_process_and_not_on_the_command_line(tmp_path: Path) -> None:
+    """The bearer key travels in the environment, where no process list shows it."""
+    seen = tmp_path / "key"
+    arguments = [str(seen)]
+    async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=30, command=child(KEY)) as first:
+        assert seen.read_text() == first.api_key
+    async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=30, command=child(KEY)) as second:
+        assert second.api_key != first.api_key
+
+
+def test_tail_shows_the_last_lines_only(tmp_path: Path) -> None:
+    """An error message carries the end of a log, not all of it."""
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {i}\n" for i in range(100)))
+    assert tail(log, lines=2) == "    line 98\n    line 99"
+    assert "empty" in tail(tmp_path / "missing")
