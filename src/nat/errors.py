@@ -8,12 +8,14 @@
     ├── EvaluationError           an evaluator is missing, or could not score what it was given
     ├── BackendError              the training or inference server failed
     │   ├── BackendUnreachable    it is dead, or did not answer before its deadline
-    │   └── TrainingFailed        a job ended without new weights
-    └── RunFailed                 a finetuning run cannot learn, or must not go on
-        ├── NoTrajectories        nothing to train on, with the causes counted
-        ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
-        ├── TooManyFailures       more rollouts failed than the configuration allows
-        └── RewardCollapse        the reward fell far below that of the first epochs
+    │   ├── TrainingFailed        a job ended without new weights
+    │   └── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
+    ├── RunFailed                 a finetuning run cannot learn, or must not go on
+    │   ├── NoTrajectories        nothing to train on, with the causes counted
+    │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
+    │   ├── TooManyFailures       more rollouts failed than the configuration allows
+    │   └── RewardCollapse        the reward fell far below that of the first epochs
+    └── JournalError              a run's folder or journal is missing, taken, or of another version
 
 What is *not* here: one failed rollout or one item that could not be scored. Those are records
 (`Rollout.error`, `EvalOutputItem.error`), counted and never turned into a score. Programming errors stay
@@ -70,6 +72,10 @@ class TrainingFailed(BackendError):
     """A training job ended without new weights."""
 
 
+class ModelNotSupported(BackendError):
+    """A checkpoint cannot be loaded, or its attention cannot be computed by the embedded backend."""
+
+
 class RunFailed(NatError):
     """A finetuning run cannot learn, or must not go on."""
 
@@ -88,3 +94,7 @@ class TooManyFailures(RunFailed):
 
 class RewardCollapse(RunFailed):
     """The reward fell far below that of the first epochs."""
+
+
+class JournalError(NatError):
+    """A run's folder or journal is missing, taken, or of another version."""

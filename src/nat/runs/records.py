@@ -15,7 +15,7 @@ from nat.wire.training import JobStatus, TrainingRow
 class RunRecord(BaseModel):
     """Records do not change once made; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 class RunState(StrEnum):

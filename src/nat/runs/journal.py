@@ -1,0 +1,201 @@
+"""The journal: one SQLite file per run that holds everything the run did, whole at any moment.
+
+Each `record_*` call is one transaction; when it returns, what it was given outlives the process and the
+machine. The files that people read are derived from here (`nat.runs.files`), so they cannot disagree.
+
+WAL mode lets a dashboard read while the run writes. `synchronous=FULL`, because in WAL mode `NORMAL` may
+lose the last transactions when the power fails, and a training job that was submitted and then forgotten
+would be trained twice; a commit costs one fsync, and there are a few of them in an epoch.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel
+
+from nat.errors import JournalError
+from nat.runs.records import (
+    EpochRecord,
+    JobRecord,
+    Phase,
+    RolloutRecord,
+    RunInfo,
+    RunState,
+    RunSummary,
+    ValidationRecord,
+)
+
+JOURNAL_NAME = "journal.sqlite"
+SCHEMA_VERSION = 1
+"""Kept in SQLite's `user_version`; another version is refused with a clear error."""
+
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE rollouts (
+    phase TEXT NOT NULL, epoch INTEGER NOT NULL, example_id TEXT NOT NULL, generation INTEGER NOT NULL,
+    record TEXT NOT NULL, PRIMARY KEY (phase, epoch, example_id, generation));
+CREATE TABLE jobs (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, record TEXT NOT NULL);
+CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
+CREATE TABLE validations (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
+"""
+
+_BUSY_SECONDS = 30.0
+"""How long a writer waits for another one before it fails."""
+
+
+class Journal:
+    """An open journal; a context manager that closes it. Use it from the thread that opened it."""
+
+    def __init__(self, run_dir: Path, connection: sqlite3.Connection) -> None:
+        self.run_dir = run_dir
+        self._connection = connection
+
+    @classmethod
+    def create(cls, run_dir: Path, run_id: str, config_text: str, *, created_at: datetime) -> Self:
+        """Begin the journal of a new run in a folder that exists and has none yet."""
+        path = run_dir / JOURNAL_NAME
+        if path.exists():
+            raise JournalError(f"{path} exists already", hint="Give the new run another id.")
+        journal = cls(run_dir, _connect(path, "rwc"))
+        journal._connection.execute("PRAGMA journal_mode=WAL")
+        info = RunInfo(run_id=run_id, created_at=created_at, state=RunState.RUNNING, config_text=config_text)
+        with journal._transaction() as connection:
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            _put_fact(connection, "info", info)
+        return journal
+
+    @classmethod
+    def open(cls, run_dir: Path, *, read_only: bool = False) -> Self:
+        """Open the journal of a run that exists, be it going on, finished or killed."""
+        path = run_dir / JOURNAL_NAME
+        if not path.is_file():
+            raise JournalError(
+                f"no {JOURNAL_NAME} in {run_dir}", hint="Name the folder of a run, e.g. <output_dir>/latest."
+            )
+        connection = _connect(path, "ro" if read_only else "rw")
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
+        if version != SCHEMA_VERSION:
+            connection.close()
+            raise JournalError(
+                f"{path} has schema version {version}; this program reads version {SCHEMA_VERSION}",
+                hint="Read it with the release that wrote it. Version 0 means that the run was killed while it began.",
+            )
+        return cls(run_dir, connection)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # Writing. The same key again replaces the record, so that a step that is repeated is not counted twice.
+
+    def record_rollouts(self, phase: Phase, epoch: int, records: Iterable[RolloutRecord]) -> int:
+        """All of `records` or, if one cannot be written, none; they may come from a generator. Returns their number."""
+        rows = (
+            (phase.value, epoch, record.example_id, record.generation, record.model_dump_json(exclude_defaults=True))
+            for record in records
+        )
+        with self._transaction() as connection:
+            cursor = connection.executemany("INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?)", rows)
+            return cursor.rowcount
+
+    def record_job(self, record: JobRecord) -> None:
+        with self._transaction() as connection:
+            row = (record.id, record.epoch, record.model_dump_json())
+            connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", row)
+
+    def record_epoch(self, record: EpochRecord) -> None:
+        with self._transaction() as connection:
+            row = (record.epoch, record.model_dump_json())
+            connection.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?)", row)
+
+    def record_validation(self, record: ValidationRecord) -> None:
+        with self._transaction() as connection:
+            row = (record.epoch, record.model_dump_json())
+            connection.execute("INSERT OR REPLACE INTO validations VALUES (?, ?)", row)
+
+    def record_summary(self, summary: RunSummary) -> None:
+        with self._transaction() as connection:
+            _put_fact(connection, "summary", summary)
+
+    def set_state(self, state: RunState, *, at: datetime, message: str | None = None) -> None:
+        """How the run stands; a final state keeps the time and the reason."""
+        finished_at = None if state is RunState.RUNNING else at
+        info = self.info().model_copy(update={"state": state, "message": message, "finished_at": finished_at})
+        with self._transaction() as connection:
+            _put_fact(connection, "info", info)
+
+    # Reading.
+
+    def info(self) -> RunInfo:
+        return RunInfo.model_validate_json(self._fact("info") or "null")
+
+    def summary(self) -> RunSummary | None:
+        text = self._fact("summary")
+        return None if text is None else RunSummary.model_validate_json(text)
+
+    def epochs(self) -> list[EpochRecord]:
+        return [EpochRecord.model_validate_json(text) for text in self._texts("epochs", "epoch")]
+
+    def validations(self) -> list[ValidationRecord]:
+        return [ValidationRecord.model_validate_json(text) for text in self._texts("validations", "epoch")]
+
+    def jobs(self) -> list[JobRecord]:
+        return [JobRecord.model_validate_json(text) for text in self._texts("jobs", "rowid")]
+
+    def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
+        """One at a time, by example and generation; long rollouts never lie in memory together."""
+        return (RolloutRecord.model_validate_json(text) for text in self.rollout_lines(phase, epoch))
+
+    def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
+        """Like `rollouts`, each as one line of JSON. Shorter ids come first: row 2 before row 10."""
+        cursor = self._connection.execute(
+            "SELECT record FROM rollouts WHERE phase = ? AND epoch = ? "
+            "ORDER BY length(example_id), example_id, generation",
+            (phase.value, epoch),
+        )
+        return (text for (text,) in cursor)
+
+    def _fact(self, name: str) -> str | None:
+        row = self._connection.execute("SELECT record FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _texts(self, table: str, order: str) -> Iterator[str]:
+        cursor = self._connection.execute(f"SELECT record FROM {table} ORDER BY {order}")  # noqa: S608 - our own names
+        return (text for (text,) in cursor)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+    )
+    connection.execute("PRAGMA synchronous=FULL")
+    return connection
+
+
+def _put_fact(connection: sqlite3.Connection, name: str, record: BaseModel) -> None:
+    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, record.model_dump_json()))
