@@ -1,0 +1,215 @@
+"""One attention for everything: many sequences packed into a single row of tokens, forward and backward.
+
+The sampler and the learner both call a transformers model with `input_ids` of shape [1, T], the tokens of all
+sequences one after another, and a `PackedBatch` that knows which token belongs where. transformers calls
+`packed_attention` in each layer (it is registered under `PACKED_ATTENTION`), and that hands over to the batch.
+Linear layers thus never see padding, and both sides compute log probabilities through the same code.
+
+Shapes: T tokens, R rows, L cells of a padded row, H query heads, G key/value heads, D head size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from nat.errors import ModelNotSupported
+
+PACKED_ATTENTION = "nat_packed"
+_SMALLEST_BUCKET = 64
+# What transformers hands to every attention function and what cannot change a causal result.
+_NEUTRAL_ARGUMENTS = frozenset(
+    {"position_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "cache_position"}
+)
+
+
+class PackedBatch(Protocol):
+    """The tokens of one forward pass, and how they attend to each other (and to a cache)."""
+
+    @property
+    def token_ids_T(self) -> Tensor: ...  # noqa: N802 - shape suffix
+    @property
+    def position_ids_T(self) -> Tensor: ...  # noqa: N802 - shape suffix
+
+    def attend(
+        self,
+        layer: int,
+        query_HTD: Tensor,
+        key_GTD: Tensor,
+        value_GTD: Tensor,
+        *,
+        scale: float | None,
+        window: int | None,
+    ) -> Tensor:
+        """Attention output [T, H, D]; `window` is how many tokens back, itself included, a token sees (None: all)."""
+        ...
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    packed: PackedBatch | None = None,
+    **arguments: object,
+) -> tuple[Tensor, None]:
+    """The attention function that transformers calls; query [1, H, T, D], result [1, T, H, D]."""
+    if packed is None or attention_mask is not None:
+        raise TypeError("this model is set up for packed batches; call it through packed_logits(), without a mask")
+    for name, argument in arguments.items():
+        if name not in _NEUTRAL_ARGUMENTS and argument is not None:
+            raise ModelNotSupported(
+                f"{type(module).__name__} asks its attention for {name!r}, which packed attention does not compute",
+                hint="use a model with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral or GPT-2",
+            )
+    if dropout:
+        raise ModelNotSupported(
+            f"{type(module).__name__} asks for attention dropout of {dropout}, which makes log probabilities random",
+            hint="set attention_dropout to 0 in the model's config.json",
+        )
+    layer: int = module.layer_idx  # type: ignore[assignment]  # an int in every model that has attention layers
+    return packed.attend(layer, query[0], key[0], value[0], scale=scaling, window=sliding_window).unsqueeze(0), None
+
+
+AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+
+
+def packed_logits(model: nn.Module, batch: PackedBatch, keep_K: Tensor | None = None) -> Tensor:
+    """Logits [K, V] after the tokens at the packed indices `keep_K` (None: after every token), with gradients if on."""
+    outputs = model(
+        input_ids=batch.token_ids_T.unsqueeze(0),
+        position_ids=batch.position_ids_T.unsqueeze(0),
+        use_cache=False,
+        logits_to_keep=0 if keep_K is None else keep_K,
+        packed=batch,
+    )
+    logits_KV: Tensor = outputs.logits[0]
+    return logits_KV
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """Rows of similar length, padded together only inside attention."""
+
+    tokens_N: Tensor | None  # packed indices of the bucket's tokens, None: all tokens
+    cells_N: Tensor | None  # their cells in the padded [R * L] grid, None: no padding needed
+    num_rows: int
+    length: int
+
+
+class PackedRows:
+    """Independent causal sequences in one packed row, without a cache: what the learner and a prefill run."""
+
+    def __init__(self, token_ids_T: Tensor, lengths: Sequence[int]) -> None:
+        if not lengths or min(lengths) < 1:
+            raise ValueError(f"each packed row needs at least one token; the lengths are {list(lengths)}")
+        if sum(lengths) != token_ids_T.numel():
+            raise ValueError(f"{token_ids_T.numel()} tokens for rows that sum to {sum(lengths)}")
+        self.token_ids_T = token_ids_T
+        self.lengths = tuple(lengths)
+        device = token_ids_T.device
+        positions = torch.cat([torch.arange(length) for length in lengths])
+        self.position_ids_T = positions.to(device)
+        self._buckets = _bucket_rows(self.lengths, positions, device)
+        self._masks: dict[tuple[int, int], Tensor] = {}
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> "PackedRows":
+        """Pack token ids, row by row in the given order."""
+        flat = [token for row in rows for token in row]
+        return cls(torch.tensor(flat, dtype=torch.long, device=device), [len(row) for row in rows])
+
+    @property
+    def starts(self) -> list[int]:
+        """Packed index of each row's first token."""
+        starts, total = [], 0
+        for length in self.lengths:
+            starts.append(total)
+            total += length
+        return starts
+
+    def attend(
+        self,
+        layer: int,
+        query_HTD: Tensor,
+        key_GTD: Tensor,
+        value_GTD: Tensor,
+        *,
+        scale: float | None,
+        window: int | None,
+    ) -> Tensor:
+        """Causal attention within each row; the same in every layer."""
+        del layer
+        query, key, value = (x.transpose(0, 1) for x in (query_HTD, key_GTD, value_GTD))
+        if len(self._buckets) == 1:
+            return self._attend_bucket(self._buckets[0], query, key, value, scale, window)
+        out = query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
+        for bucket in self._buckets:
+            part = self._attend_bucket(bucket, query, key, value, scale, window)
+            out = out.index_copy(0, _index(bucket.tokens_N), part)
+        return out
+
+    def _attend_bucket(
+        self, bucket: _Bucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None
+    ) -> Tensor:
+        padded = (_pad(x, bucket) for x in (query, key, value))
+        mask = self._window_mask(bucket.length, window, query.device)
+        out_RHLD = F.scaled_dot_product_attention(
+            *padded, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
+        out = out_RHLD.transpose(1, 2).reshape(bucket.num_rows * bucket.length, query.shape[1], value.shape[2])
+        return out if bucket.cells_N is None else out.index_select(0, bucket.cells_N)
+
+    def _window_mask(self, length: int, window: int | None, device: torch.device) -> Tensor | None:
+        if window is None or window >= length:
+            return None
+        if (length, window) not in self._masks:
+            ones = torch.ones(length, length, dtype=torch.bool, device=device)
+            self._masks[length, window] = ones.tril() & ones.triu(1 - window)
+        return self._masks[length, window]
+
+
+def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.device) -> list[_Bucket]:
+    """Group rows whose lengths are within a factor of two, so that padding at most doubles the work."""
+    sizes = torch.tensor(lengths)
+    keys = (sizes.clamp(min=_SMALLEST_BUCKET) - 1).log2().floor()
+    row_of_T = torch.repeat_interleave(torch.arange(len(lengths)), sizes)
+    buckets = []
+    for key in keys.unique():
+        chosen = keys == key
+        num_rows, length = int(chosen.sum()), int(sizes[chosen].max())
+        rank = chosen.cumsum(0) - 1
+        member_T = chosen[row_of_T]
+        cells = rank[row_of_T[member_T]] * length + positions[member_T]
+        full = cells.numel() == num_rows * length
+        buckets.append(
+            _Bucket(
+                tokens_N=None if num_rows == len(lengths) else member_T.nonzero().squeeze(1).to(device),
+                cells_N=None if full else cells.to(device),
+                num_rows=num_rows,
+                length=length,
+            )
+        )
+    return buckets
+
+
+def _pad(x_THD: Tensor, bucket: _Bucket) -> Tensor:
+    """[T, H, D] → [R, H, L, D]; cells after a row's end are zero, and causality keeps them unseen."""
+    part = x_THD if bucket.tokens_N is None else x_THD.index_select(0, bucket.tokens_N)
+    if bucket.cells_N is not None:
+        part = part.new_zeros(bucket.num_rows * bucket.length, *part.shape[1:]).index_copy(0, bucket.cells_N, part)
+    return part.reshape(bucket.num_rows, bucket.length, *part.shape[1:]).transpose(1, 2)
+
+
+def _index(tokens_N: Tensor | None) -> Tensor:
+    assert tokens_N is not None, "only the sole bucket holds all tokens"
+    return tokens_N

@@ -1,0 +1,135 @@
+"""Load a Hugging Face causal language model, with or without LoRA, ready for packed batches.
+
+The sampler and the learner share the one `LoadedModel`, so an update is served without copying a weight.
+"""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from nat.backend.attention import PACKED_ATTENTION
+from nat.backend.compatibility import check_config, check_forward
+from nat.backend.tokenizer import ChatTokenizer
+from nat.errors import ModelNotSupported
+
+DTypeName = Literal["auto", "float32", "bfloat16"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """A low-rank adapter on every linear layer of the decoder."""
+
+    rank: int
+    alpha: float = 32.0
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model on its device; with LoRA the adapter's layers sit inside `model` and `peft` wraps it."""
+
+    model: PreTrainedModel
+    tokenizer: ChatTokenizer
+    path: Path
+    max_seq_length: int
+    eos_token_ids: frozenset[int]
+    peft: PeftModel | None
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits, which may exceed the tokenizer's vocabulary."""
+        return int(self.model.get_input_embeddings().num_embeddings)
+
+    def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """What an optimizer may change: all weights, or only the adapter's."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+
+def load_model(
+    path: Path | str,
+    *,
+    dtype: DTypeName = "auto",
+    device: str = "auto",
+    lora: LoraSettings | None = None,
+    max_seq_length: int | None = None,
+    seed: int = 0,
+) -> LoadedModel:
+    """Load a checkpoint directory and prove that packed batches compute what the model computes.
+
+    `auto` means CUDA and bfloat16 where there is CUDA, else the CPU and float32. `seed` decides the adapter's start.
+    """
+    path = Path(path)
+    transformers.logging.disable_progress_bar()
+    if not (path / "config.json").is_file():
+        raise ModelNotSupported(
+            f"{path} is not a Hugging Face checkpoint: it has no config.json",
+            hint="give the directory that holds config.json, the safetensors and the tokenizer",
+        )
+    where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
+    wanted = (torch.bfloat16 if where.type == "cuda" else torch.float32) if dtype == "auto" else _DTYPES[dtype]
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=wanted, attn_implementation="eager", local_files_only=True)
+    model.eval().to(where)
+    tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(path, local_files_only=True))
+    limit = _context_limit(model, max_seq_length)
+    check_config(model.config, limit)
+    check_forward(model)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        path=path,
+        max_seq_length=limit,
+        eos_token_ids=_eos_token_ids(model, tokenizer),
+        peft=None if lora is None else _add_lora(model, lora, seed),
+    )
+
+
+def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor) -> Tensor:  # noqa: N803 - shape suffixes
+    """Log probability [K] of each token under its logits, in float32 whatever the model's dtype."""
+    logits_KV = logits_KV.float()  # noqa: N806
+    chosen_K = logits_KV.gather(-1, token_ids_K.unsqueeze(-1)).squeeze(-1)  # noqa: N806
+    return chosen_K - logits_KV.logsumexp(-1)
+
+
+def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
+    possible: int = model.config.get_text_config().max_position_embeddings
+    if wanted is not None and wanted > possible:
+        raise ModelNotSupported(
+            f"max_seq_length {wanted} is more than the {possible} positions of {model.config.model_type}",
+            hint=f"set max_seq_length to at most {possible}",
+        )
+    return wanted or possible
+
+
+def _eos_token_ids(model: PreTrainedModel, tokenizer: ChatTokenizer) -> frozenset[int]:
+    config = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = [config] if isinstance(config, int) else list(config or ())
+    return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
+
+
+def _add_lora(model: PreTrainedModel, lora: LoraSettings, seed: int) -> PeftModel:
+    """Put the adapter inside `model`, from a seed of its own; the base weights stop requiring gradients."""
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
+        warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers by an older name
+        torch.manual_seed(seed)
+        wrapped: PeftModel = get_peft_model(model, config)
+    assert model.config.get_text_config()._attn_implementation == PACKED_ATTENTION  # noqa: SLF001
+    return wrapped.eval()

@@ -1,0 +1,107 @@
+"""Text to token ids and back: the chat template, one token's text and bytes, and whole completions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from nat.errors import ModelNotSupported
+
+REPLACEMENT = "\ufffd"
+"""What a decoder puts where bytes are not (yet) a whole character."""
+
+
+class ChatNotRendered(ValueError):
+    """The chat template refused these messages; the text is the template's own."""
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """How one token reads by itself; `data` is None if its bytes cannot be told from the vocabulary."""
+
+    text: str
+    data: tuple[int, ...] | None
+
+
+class ChatTokenizer:
+    """The checkpoint's tokenizer behind the few operations that serving needs; safe to call from any thread."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.hf = tokenizer
+        self._token_text = cache(self._read_token)
+        self._encode_text = lru_cache(maxsize=1024)(self._encode)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        eos: int | None = self.hf.eos_token_id
+        return eos
+
+    def render_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        template_arguments: dict[str, Any] | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation, ready for the assistant's next message."""
+        if self.hf.chat_template is None:
+            raise ModelNotSupported(
+                "the model's tokenizer has no chat template, so chat messages cannot be rendered",
+                hint="use /v1/completions, or put a chat_template.jinja beside the tokenizer",
+            )
+        try:
+            text = self.hf.apply_chat_template(
+                list(messages),
+                tools=None if tools is None else list(tools),
+                add_generation_prompt=True,
+                tokenize=False,
+                **(template_arguments or {}),
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise ChatNotRendered(str(error)) from error
+        return list(self._encode_text(text, special=False))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a plain prompt, with the special tokens that the model expects around a text."""
+        return list(self._encode_text(text, special=True))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of a completion, without special tokens and without cosmetic changes to spaces."""
+        text = self.hf.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert isinstance(text, str), "one sequence gives one text"
+        return text
+
+    def token_text(self, token_id: int) -> TokenText:
+        """One token as a logprobs entry shows it, special tokens included."""
+        return self._token_text(token_id)
+
+    def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
+        return tuple(self.hf.encode(text, add_special_tokens=special))
+
+    def _read_token(self, token_id: int) -> TokenText:
+        text = self.hf.decode([token_id], clean_up_tokenization_spaces=False)
+        assert isinstance(text, str), "one sequence gives one text"
+        if REPLACEMENT not in text:
+            return TokenText(text, tuple(text.encode()))
+        return TokenText(text, _vocabulary_bytes(self.hf.convert_ids_to_tokens(token_id)))
+
+
+def _vocabulary_bytes(entry: str | None) -> tuple[int, ...] | None:
+    """Bytes of a token that is only a part of a character, from how byte-level and byte-fallback BPE spell it."""
+    if entry is None:
+        return None
+    if len(entry) == len("<0x00>") and entry.startswith("<0x"):
+        return (int(entry[3:5], 16),)
+    table = _byte_level_alphabet()
+    return tuple(table[c] for c in entry) if all(c in table for c in entry) else None
+
+
+@cache
+def _byte_level_alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-in for each byte: printable Latin-1 stands for itself, the rest from U+0100 up."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(hidden)}
