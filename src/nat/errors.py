@@ -9,6 +9,8 @@
     ├── BackendError              the training or inference server failed
     │   ├── BackendUnreachable    it is dead, or did not answer before its deadline
     │   ├── TrainingFailed        a job ended without new weights
+    │   │   ├── UpdateRejected    an alarm went off during an update; the weights are as before
+    │   │   └── UpdateCanceled    someone asked for the update to stop; the weights are as before
     │   └── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
     ├── RunFailed                 a finetuning run cannot learn, or must not go on
     │   ├── NoTrajectories        nothing to train on, with the causes counted
@@ -70,6 +72,18 @@ class BackendUnreachable(BackendError, ConnectionError):
 
 class TrainingFailed(BackendError):
     """A training job ended without new weights."""
+
+
+class UpdateRejected(TrainingFailed):
+    """An alarm went off during an update; `kind` names it, and the weights are as before."""
+
+    def __init__(self, message: str, *, kind: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+
+
+class UpdateCanceled(TrainingFailed):
+    """Someone asked for the update to stop; the weights are as before."""
 
 
 class ModelNotSupported(BackendError):
