@@ -1,0 +1,94 @@
+"""What deserves a warning while a run goes on: metrics beyond the levels at which training usually goes wrong.
+
+Pure. A metric that the backend does not report raises no alarm.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nat.data_models.guards import GuardsConfig
+from nat.runs.records import EpochRecord
+
+EQUAL_GROUPS_EPOCHS = 5
+"""Epochs in a row with too many equal groups before it is worth a word."""
+ENTROPY_EPOCHS = 20
+"""Span within which a fall of the entropy counts as a collapse."""
+
+CLIP_FRACTION = "train/clip_fraction"
+EFFECTIVE_SAMPLES = "train/ess"
+ENTROPY = "train/entropy"
+TRUNCATED = "rollout/truncated"
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One warning; the name tells repetitions apart from news."""
+
+    name: str
+    text: str
+
+
+def alarms(epochs: Sequence[EpochRecord], config: GuardsConfig) -> list[Alarm]:
+    """All alarms that the last of `epochs` sets off."""
+    texts = {name: check(epochs, config) for name, check in _CHECKS.items()} if epochs else {}
+    return [Alarm(name, text) for name, text in texts.items() if text is not None]
+
+
+def _equal_groups(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    shares = [e.share_without_difference for e in epochs[-EQUAL_GROUPS_EPOCHS:]]
+    if len(shares) < EQUAL_GROUPS_EPOCHS or min(shares) <= config.max_equal_groups:
+        return None
+    return (
+        f"at least {min(shares):.0%} of the groups had equal rewards in each of the last {len(shares)} epochs "
+        f"(alarm above {config.max_equal_groups:.0%}): most rollouts teach nothing. Choose examples that are sometimes "
+        "solved and sometimes not, or raise num_generations."
+    )
+
+
+def _effective_samples(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    value = epochs[-1].metrics.get(EFFECTIVE_SAMPLES)
+    if value is None or value >= config.min_effective_samples:
+        return None
+    return (
+        f"the effective sample size is {value:.0%} of the tokens (alarm below {config.min_effective_samples:.0%}): a few "
+        "tokens decide the update. Lower the learning rate, num_iterations or steps_per_batch."
+    )
+
+
+def _clip_fraction(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    value = epochs[-1].metrics.get(CLIP_FRACTION)
+    if value is None or value <= config.max_clip_fraction:
+        return None
+    return (
+        f"{value:.0%} of the trained tokens were clipped (alarm above {config.max_clip_fraction:.0%}): the update goes "
+        "too far from the weights that sampled. Lower the learning rate, num_iterations or steps_per_batch."
+    )
+
+
+def _truncated(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    value = epochs[-1].metrics.get(TRUNCATED)
+    if value is None or value <= config.max_truncated:
+        return None
+    return (
+        f"{value:.0%} of the rollouts hit a token limit (alarm above {config.max_truncated:.0%}): their rewards say "
+        "little about what the model meant to do. Raise the LLM's max_tokens, or set mask_truncated_completions."
+    )
+
+
+def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    values = [e.metrics[ENTROPY] for e in epochs[-ENTROPY_EPOCHS - 1 :] if ENTROPY in e.metrics]
+    if len(values) < 2 or values[-1] >= (1 - config.max_entropy_drop) * max(values):
+        return None
+    return (
+        f"the entropy per token fell from {max(values):.3f} to {values[-1]:.3f} within {ENTROPY_EPOCHS} epochs (alarm at "
+        f"-{config.max_entropy_drop:.0%}): the model stops exploring. Lower the learning rate or raise epsilon_high."
+    )
+
+
+_CHECKS: dict[str, Callable[[Sequence[EpochRecord], GuardsConfig], str | None]] = {
+    "equal_groups": _equal_groups,
+    "effective_samples": _effective_samples,
+    "clip_fraction": _clip_fraction,
+    "truncated": _truncated,
+    "entropy": _entropy,
+}

@@ -1,0 +1,99 @@
+"""Choose which trajectory groups an epoch trains on, easiest first.
+
+Pure: the trainer passes the state and the random generator in, and keeps the state that comes back.
+"""
+
+import math
+from collections.abc import Sequence
+from random import Random
+
+from pydantic import BaseModel, ConfigDict
+
+from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory
+from nat.finetuning import rewards
+
+
+class CurriculumState(BaseModel):
+    """What the curriculum remembers from epoch to epoch."""
+
+    model_config = ConfigDict(frozen=True)
+
+    current_percentile: float
+    """Share of the groups, easiest first, that is trained on."""
+    last_expansion_epoch: int = -1
+    total_groups: int = 0
+    """Groups with a learning signal in the first epoch that had some."""
+    included_groups: frozenset[int] = frozenset()
+    """Indices, in the epoch's list of groups, of those chosen last."""
+
+
+class CurriculumSelection(BaseModel):
+    """The chosen groups, and what became of the others, as indices into the epoch's list."""
+
+    model_config = ConfigDict(frozen=True)
+
+    groups: list[list[Trajectory]]
+    """What to train on, easiest first."""
+    ranked: tuple[int, ...] = ()
+    """All groups with enough difference in reward, easiest first."""
+    without_difference: tuple[int, ...] = ()
+    expanded_from: float | None = None
+    """The percentile before this epoch widened it; None if it did not."""
+
+
+def select(
+    groups: Sequence[list[Trajectory]],
+    state: CurriculumState,
+    config: CurriculumLearningConfig,
+    *,
+    epoch: int,
+    rng: Random,
+) -> tuple[CurriculumSelection, CurriculumState]:
+    """Keep the easiest groups that still carry a learning signal."""
+    if len(groups) == 1:
+        return _within_one_group(groups[0], config, rng), state
+    flat = tuple(i for i, group in enumerate(groups) if rewards.spread(group) < config.min_reward_diff)
+    alive = [i for i in range(len(groups)) if i not in set(flat)]
+    if not alive:
+        return CurriculumSelection(groups=[], without_difference=flat), state
+    ranked = sorted(alive, key=lambda i: rewards.mean(groups[i]), reverse=not config.sort_ascending)
+    widened = _widened(state, config, epoch)
+    chosen = ranked[: _share(len(ranked), widened.current_percentile)]
+    chosen = _subsample(chosen, config.random_subsample, of=len(ranked), rng=rng)
+    selection = CurriculumSelection(
+        groups=[list(groups[i]) for i in chosen],
+        ranked=tuple(ranked),
+        without_difference=flat,
+        expanded_from=state.current_percentile if widened is not state else None,
+    )
+    remembered = {"total_groups": state.total_groups or len(ranked), "included_groups": frozenset(chosen)}
+    return selection, widened.model_copy(update=remembered)
+
+
+def _within_one_group(
+    group: list[Trajectory], config: CurriculumLearningConfig, rng: Random
+) -> CurriculumSelection:
+    """There is nothing to rank; `random_subsample` thins the group's own trajectories."""
+    kept = _subsample(list(range(len(group))), config.random_subsample, of=len(group), rng=rng)
+    return CurriculumSelection(groups=[[group[i] for i in kept]], ranked=(0,))
+
+
+def _widened(state: CurriculumState, config: CurriculumLearningConfig, epoch: int) -> CurriculumState:
+    due = epoch - state.last_expansion_epoch >= config.expansion_interval
+    if not due or state.current_percentile >= 1:
+        return state
+    percentile = min(1.0, state.current_percentile + config.increment_percentile)
+    return state.model_copy(update={"current_percentile": percentile, "last_expansion_epoch": epoch})
+
+
+def _subsample(chosen: list[int], fraction: float | None, *, of: int, rng: Random) -> list[int]:
+    """At most that fraction of `of`, drawn at random, in the order they had."""
+    if fraction is None or len(chosen) <= _share(of, fraction):
+        return chosen
+    drawn = set(rng.sample(chosen, _share(of, fraction)))
+    return [i for i in chosen if i in drawn]
+
+
+def _share(count: int, fraction: float) -> int:
+    """Rounded up, at least one; the inner rounding forgives 0.1 + 0.2."""
+    return max(1, math.ceil(round(count * fraction, 9)))

@@ -1,0 +1,188 @@
+"""What ends a run that cannot learn: checks from records to a raised error, each with its numbers and a remedy.
+
+Pure: the trainer calls them after each epoch and lets them raise. What is worth a warning only is in
+`nat.finetuning.alarms`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import sqrt
+
+from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.guards import GuardsConfig
+from nat.errors import NoLearningSignal, NoTrajectories, RewardCollapse, TooManyFailures, TrainingFailed
+from nat.runs.records import EpochRecord, LeftOutCause
+from nat.runs.tally import RolloutTally
+from nat.wire.training import JobFailure
+
+_STANDARD_ERRORS = 3.0
+"""A fall of the mean reward by less than this many standard errors may be chance."""
+
+_REMEDY = {
+    LeftOutCause.FAILED: "Fix the workflow: `nat run` with the same config shows the whole error for one input.",
+    LeftOutCause.TIMED_OUT: "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the episodes.",
+    LeftOutCause.NO_SCORE: "Fix the evaluator named by finetuning.reward_function: `nat eval` shows its error per item.",
+    LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow take its "
+    "client from builder.get_llm, which asks for them.",
+    LeftOutCause.NO_TOKEN_IDS: "Serve the model so that it answers `return_token_ids` (the `local` LLM and vLLM do).",
+    LeftOutCause.INVALID_MESSAGES: "Look at the messages in the run's trajectories/ folder.",
+}
+
+
+def check_trajectories(tally: RolloutTally, *, target_functions: Sequence[str], target_model: str | None) -> None:
+    """Raise `NoTrajectories` if no rollout of the epoch can be trained on."""
+    if tally.num_usable > 0:
+        return
+    if tally.num_rollouts == 0:
+        raise NoTrajectories("no trajectory to train on: no rollout was started", hint="The dataset has no rows.")
+    lines = [f"no trajectory to train on; {tally.num_rollouts} rollouts were left out:"]
+    lines += [f"  {count:6d} x {cause}" for cause, count in tally.causes.most_common()]
+    if tally.errors:
+        lines.append(f"  {_commonest_error(tally)}")
+    if LeftOutCause.NO_TARGET_FUNCTION in tally.causes:
+        lines.append(
+            f"  target_functions: {', '.join(target_functions)}; LLM calls came from: {_names(tally.functions)}"
+        )
+    if LeftOutCause.NO_TARGET_MODEL in tally.causes:
+        lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
+    raise NoTrajectories("\n".join(lines), hint=_remedy(tally))
+
+
+def check_failures(tally: RolloutTally, *, max_failure_rate: float) -> None:
+    """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
+    if tally.num_failed <= max_failure_rate * tally.num_rollouts:
+        return
+    causes = ", ".join(f"{count} x {cause}" for cause, count in tally.causes.most_common() if cause.failure)
+    share = tally.num_failed / tally.num_rollouts
+    raise TooManyFailures(
+        f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
+        f"{max_failure_rate:.0%}): {causes}; {_commonest_error(tally)}",
+        hint=_remedy(tally),
+    )
+
+
+def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_groups: bool = False) -> None:
+    """Raise `NoLearningSignal` if the last epochs had nothing to compare.
+
+    `across_groups` is for a backend that compares rewards of the whole batch (`reinforce_pp`): there, groups
+    of equal rewards still teach as long as the groups differ.
+    """
+    recent = epochs[-config.epochs_without_signal :]
+    if len(recent) < config.epochs_without_signal or not all(_without_signal(e, across_groups) for e in recent):
+        return
+    seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
+    low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
+    raise NoLearningSignal(
+        f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
+        f"groups trained on: {', '.join(str(e.filtered_groups) for e in recent)}; rewards from {low:g} to {high:g}",
+        hint=_signal_remedy(recent, low, high),
+    )
+
+
+def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
+    """Raise `RewardCollapse` if the mean reward fell far below that of the first epochs, and not by chance.
+
+    The height of a mean is measured from the worst reward seen, so that rewards from -1 to 1 are judged like
+    those from 0 to 1. Chance: for rewards between the worst a and the best b, the variance of a reward with
+    mean m is at most (m - a)(b - m) (Bhatia-Davis); a group of rollouts counts as one sample.
+    """
+    count = config.collapse_epochs
+    if config.collapse_share == 0 or len(epochs) < 2 * count:
+        return
+    first, recent = epochs[:count], epochs[-count:]
+    worst, best = min(e.min_reward for e in epochs), max(e.max_reward for e in epochs)
+    start, now = _mean_reward(first), _mean_reward(recent)
+    error = sqrt(_variance(first, worst, best) + _variance(recent, worst, best))
+    if now - worst >= config.collapse_share * (start - worst) or start - now <= _STANDARD_ERRORS * error:
+        return
+    raise RewardCollapse(
+        f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
+        f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
+        hint="Lower the learning rate (a third is a good next try) or set beta, the weight of the KL to the starting model. "
+        "The model of an earlier checkpoint is still good.",
+    )
+
+
+def check_job(status: TrainingJobStatus) -> None:
+    """Raise `TrainingFailed` if the job ended without new weights."""
+    if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
+        return
+    reason = status.message or "the backend gave no reason"
+    raise TrainingFailed(
+        f"training job {status.run_id} on {status.backend} {status.status.value}: {reason}",
+        hint="The weights are those of the last completed epoch; the backend's log may say more.",
+    )
+
+
+def training_failed(job_id: str, failure: JobFailure) -> TrainingFailed:
+    """The error of a job that the embedded backend refused to finish, with the backend's own numbers and advice."""
+    return TrainingFailed(f"training job {job_id}: {_FAILURE[failure.type]}: {failure.message}", hint=failure.hint)
+
+
+_FAILURE = {
+    "gradient_zero": "the gradient is exactly zero, so nothing would be learned",
+    "gradient_not_finite": "the gradient is not finite, so the weights were left as they are",
+    "weights_unchanged": "the update changed no weight",
+    "logprob_mismatch": "sampler and learner disagree on the log probabilities of the same tokens",
+    "invalid_batch": "the batch cannot be trained on",
+    "internal": "the backend met an error of its own",
+}
+
+
+def _without_signal(epoch: EpochRecord, across_groups: bool) -> bool:
+    equal = epoch.min_reward == epoch.max_reward if across_groups else epoch.share_without_difference == 1
+    return equal or epoch.filtered_groups == 0
+
+
+def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> str:
+    if all(e.num_trajectories == e.num_groups for e in recent):
+        return "Each group has one rollout, which has nothing to be compared with: set num_generations to 4 or more."
+    if any(e.share_without_difference < 1 for e in recent):
+        return "Some groups do differ, but by too little: lower curriculum_learning.min_reward_diff."
+    if low == high:
+        return (
+            f"Every reward is {low:g}. If the examples are too hard or too easy, change them or give partial credit; "
+            "if not, check the evaluator named by finetuning.reward_function with `nat eval`."
+        )
+    return "Rollouts of the same example end alike: raise the sampling temperature or num_generations."
+
+
+def _remedy(tally: RolloutTally) -> str:
+    cause = tally.causes.most_common(1)[0][0] if tally.causes else None
+    if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
+        if not tally.functions:
+            return "No LLM call was seen at all: the workflow must take its client from builder.get_llm."
+        if cause is LeftOutCause.NO_TARGET_FUNCTION:
+            return "Set finetuning.target_functions to names that were seen, or to [<workflow>] for all calls."
+        return "Set finetuning.target_model to a name that was seen, or to null for all models."
+    return (
+        _REMEDY[cause]
+        if cause in _REMEDY
+        else "See the run's trajectories/ folder: each line says why it was left out."
+    )
+
+
+def _commonest_error(tally: RolloutTally) -> str:
+    if not tally.errors:
+        return "no error text was recorded"
+    text, count = tally.errors.most_common(1)[0]
+    return f"the commonest error ({count} x): {text}"
+
+
+def _names(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count} calls)" for name, count in counts.most_common()) or "nowhere"
+
+
+def _span(epochs: Sequence[EpochRecord]) -> str:
+    first, last = epochs[0].epoch, epochs[-1].epoch
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+
+def _mean_reward(epochs: Sequence[EpochRecord]) -> float:
+    return sum(e.avg_reward for e in epochs) / len(epochs)
+
+
+def _variance(epochs: Sequence[EpochRecord], worst: float, best: float) -> float:
+    """Largest possible variance of the mean reward over these epochs' groups."""
+    mean = _mean_reward(epochs)
+    return (mean - worst) * (best - mean) / max(1, sum(e.num_groups for e in epochs))

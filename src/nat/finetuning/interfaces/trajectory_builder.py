@@ -1,0 +1,73 @@
+"""What turns runs of the workflow into training data."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from nat.data_models.evaluate_runtime import EvaluationRunConfig
+from nat.data_models.finetuning import FinetuneConfig, TrajectoryBuilderConfig, TrajectoryCollection
+from nat.errors import ConfigError
+from nat.eval.config import EvaluationRunOutput
+from nat.eval.evaluate import EvaluationRun
+from nat.eval.evaluator.evaluator_model import EvalOutputItem
+from nat.runs.records import RolloutRecord
+
+
+class TrajectoryBuilder(ABC):
+    """Abstract: plays the workflow on the dataset and gives trajectories with rewards, grouped by example."""
+
+    def __init__(self, trajectory_builder_config: TrajectoryBuilderConfig) -> None:
+        self.trajectory_builder_config = trajectory_builder_config
+        self.run_config: FinetuneConfig = None  # type: ignore[assignment] # the guide's signature; set by `initialize`
+
+    async def initialize(self, run_config: FinetuneConfig) -> None:
+        """Called once, before anything else."""
+        self.run_config = run_config
+        self.trajectory_builder_config.reward = run_config.reward_function
+
+    async def run_eval(self) -> EvaluationRunOutput:
+        """One pass over the dataset: rollouts with their steps, and scores.
+
+        Inside a finetuning run the pass uses the workflow that is open already, and shares its limit of
+        concurrent rollouts with all other passes; nothing is built again.
+        """
+        given = self.run_config.run_configuration
+        if given is None or given.config_file is None:
+            raise ConfigError(
+                ["finetuning.run_configuration.config_file: not set, so there is no workflow to run"],
+                hint="start through `nat finetune`, or set it to the YAML",
+            )
+        config = EvaluationRunConfig(
+            config_file=given.config_file,
+            dataset=given.dataset,
+            result_json_path=given.result_json_path,
+            override=given.override,
+            write_output=False,
+        )
+        return await EvaluationRun(config).run_and_evaluate()
+
+    @abstractmethod
+    async def start_run(self, run_id: str, meta: dict[str, Any] | None = None) -> None:
+        """Begin to collect trajectories under this id."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
+        """Wait for what `start_run` began and give its trajectories."""
+        raise NotImplementedError
+
+    async def compute_reward(self, output_item: EvalOutputItem, meta: dict[str, Any] | None = None) -> float:  # noqa: ARG002 - for those who override it
+        """The evaluator's score; 0.0 without one, so ask only about items that were scored."""
+        return float(output_item.score) if output_item.score is not None else 0.0
+
+    @abstractmethod
+    def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        """Keep metrics of the collection where the builder wants them."""
+        raise NotImplementedError
+
+    async def abandon(self, run_id: str) -> None:  # noqa: B027 - optional
+        """Called when a run stops between `start_run` and the end of `finalize`: end what still goes on."""
+
+    def rollouts(self, run_id: str) -> Sequence[RolloutRecord]:  # noqa: ARG002 - for those who override it
+        """All rollouts of the last `finalize`, those left out included; empty if the builder does not tell."""
+        return ()

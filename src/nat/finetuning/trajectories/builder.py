@@ -1,0 +1,148 @@
+"""The generic trajectory builder: `num_generations` passes over the dataset, played side by side.
+
+Plug-ins register thin subclasses of the class and of its configuration.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from nat.data_models.evaluate_runtime import EvaluationRunOutput
+from nat.data_models.finetuning import TrajectoryBuilderConfig, TrajectoryCollection
+from nat.errors import EvaluationError
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
+from nat.finetuning.trajectories.groups import group_by_example
+from nat.finetuning.trajectories.left_out import failed_records
+from nat.finetuning.trajectories.outcome import Outcome, Target, scored, unscored
+from nat.runs.records import RolloutRecord
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_FOLDER = Path(".tmp/nat/finetuning/trajectory_builder")
+
+
+class EvalTrajectoryBuilderConfig(TrajectoryBuilderConfig):
+    """What every builder that plays the dataset several times can be told."""
+
+    num_generations: int = Field(default=2, ge=1)
+    """Rollouts of each example in an epoch; their rewards are compared with each other, so 1 teaches nothing."""
+
+
+class EvalTrajectoryBuilder(TrajectoryBuilder):
+    """One trajectory per scored rollout, grouped by example; what is left out is kept as a record with its cause."""
+
+    trajectory_builder_config: EvalTrajectoryBuilderConfig
+
+    def __init__(self, trajectory_builder_config: EvalTrajectoryBuilderConfig) -> None:
+        super().__init__(trajectory_builder_config)
+        self.evaluation_runs: dict[str, list[asyncio.Task[EvaluationRunOutput]]] = {}
+        self._rollouts: dict[str, list[RolloutRecord]] = {}
+
+    @property
+    def num_generations(self) -> int:
+        return self.trajectory_builder_config.num_generations
+
+    async def start_run(self, run_id: str, meta: dict[str, Any] | None = None) -> None:  # noqa: ARG002 - the guide's signature
+        """Launch the passes; they share the limit of concurrent rollouts.
+
+        Raises:
+            ValueError: passes under this id are going on.
+
+        """
+        if run_id in self.evaluation_runs:
+            raise ValueError(f"Run {run_id} is already in progress.")
+        logger.info("Starting %d evaluation runs for run_id: %s", self.num_generations, run_id)
+        self.evaluation_runs[run_id] = [
+            asyncio.create_task(self.run_eval(), name=f"{run_id} generation {generation}")
+            for generation in range(self.num_generations)
+        ]
+
+    async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
+        """Wait for the passes and build a trajectory of each scored rollout.
+
+        Raises:
+            ValueError: no passes were started under this id.
+            EvaluationError: the reward's evaluator is missing or not named.
+
+        """
+        if run_id not in self.evaluation_runs:
+            raise ValueError(f"No evaluation runs found for run_id: {run_id}")
+        try:
+            outputs = await asyncio.gather(*self.evaluation_runs[run_id])
+        except BaseException:
+            await self.abandon(run_id)
+            raise
+        del self.evaluation_runs[run_id]
+        metadata = {"run_id": run_id} | {key: value for key, value in (meta or {}).items() if key == "epoch"}
+        outcomes = [
+            outcome
+            for generation, output in enumerate(outputs)
+            async for outcome in self._outcomes(output, generation, metadata)
+        ]
+        self._rollouts[run_id] = [outcome.record for outcome in outcomes]
+        trajectories = [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
+        groups = group_by_example(trajectories)
+        logger.info(
+            "Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(groups), run_id
+        )
+        return TrajectoryCollection(trajectories=groups, run_id=run_id)
+
+    async def abandon(self, run_id: str) -> None:
+        """Cancel the passes that still go on, and wait until they have let go."""
+        tasks = self.evaluation_runs.pop(run_id, [])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def rollouts(self, run_id: str) -> Sequence[RolloutRecord]:
+        return self._rollouts.get(run_id, [])
+
+    def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        """Append a line to `trajectory_builder_<run_id>.jsonl`."""
+        folder = Path(output_dir) if output_dir else DEFAULT_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        line = {"timestamp": datetime.now(UTC).isoformat(), "run_id": run_id}
+        line |= {"num_generations": self.num_generations, **metrics}
+        with (folder / f"trajectory_builder_{run_id}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+
+    async def _outcomes(
+        self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]
+    ) -> AsyncIterator[Outcome]:
+        """What became of each item of one pass, the failed ones first."""
+        failed = {failure.item_id for failure in output.failures}
+        for record in failed_records(output, generation):
+            yield Outcome(record)
+        scores = {str(score.id): score for score in self._scores(output)}
+        target = Target(functions=self.run_config.target_functions, model=self.run_config.target_model)
+        for item in output.eval_input.eval_input_items:
+            if str(item.id) in failed:
+                continue
+            score = scores.get(str(item.id))
+            if score is None or score.score is None:
+                yield unscored(item, generation, (score and score.error) or "the evaluator gave no score")
+                continue
+            try:
+                reward = await self.compute_reward(score, metadata)
+            except Exception as error:  # noqa: BLE001 - the boundary of one rollout: its reward is user code
+                yield unscored(item, generation, f"compute_reward: {type(error).__name__}: {error}")
+                continue
+            yield scored(item, score, reward, generation=generation, target=target, metadata=metadata)
+
+    def _scores(self, output: EvaluationRunOutput) -> Sequence[Any]:
+        reward = self.run_config.reward_function
+        named = [name for name, _ in output.evaluation_results]
+        if reward is None or reward.name not in named:
+            seen = "is not set" if reward is None else f"is '{reward.name}'"
+            raise EvaluationError(
+                f"finetuning.reward_function.name {seen}, but the evaluators that gave scores are: {named or 'none'}",
+                hint="name one of `eval.evaluators`",
+            )
+        result = output.results_of(reward.name)
+        return result.eval_output_items if result is not None else ()

@@ -1,0 +1,34 @@
+"""Choose the LLM calls that are trained on: those of the target functions, to the target model, with logprobs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nat.finetuning.trajectories.calls import SeenCall
+from nat.runs.records import LeftOutCause
+
+WHOLE_WORKFLOW = "<workflow>"
+"""As a target function: every call of the rollout, whichever function made it."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The calls that can be trained on, or why there is none."""
+
+    calls: tuple[SeenCall, ...] = ()
+    without_logprobs: int = 0
+    """Calls to the target that were left out because the server sent no logprobs."""
+    cause: LeftOutCause | None = None
+
+
+def select(seen: Sequence[SeenCall], *, target_functions: Sequence[str], target_model: str | None) -> Selection:
+    """Keep the target's calls; `target_model` is an LLM's key in the YAML or the model's own name."""
+    of_function = [s for s in seen if WHOLE_WORKFLOW in target_functions or s.function in target_functions]
+    if not of_function:
+        return Selection(cause=LeftOutCause.NO_TARGET_FUNCTION)
+    of_model = [s for s in of_function if target_model in (None, s.call.llm_name, s.call.model)]
+    if not of_model:
+        return Selection(cause=LeftOutCause.NO_TARGET_MODEL)
+    usable = tuple(s for s in of_model if s.call.logprobs is not None)
+    if not usable:
+        return Selection(without_logprobs=len(of_model), cause=LeftOutCause.NO_LOGPROBS)
+    return Selection(calls=usable, without_logprobs=len(of_model) - len(usable))
