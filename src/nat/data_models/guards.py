@@ -6,12 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 class GuardsConfig(BaseModel):
     """Thresholds under `finetuning.guards`; the first three end the run, the others are warnings in its log."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     epochs_without_signal: int = Field(default=3, ge=1)
     """End the run after this many epochs in a row in which no group had a difference in reward."""
     collapse_share: float = Field(default=0.5, ge=0, lt=1)
-    """End the run when the reward's height above the worst reward falls below this share of its height at the start; 0 turns the check off."""
+    """End the run when the mean reward, measured from the worst reward seen, falls below this share of what it was in
+    the first epochs; 0 turns the check off."""
     collapse_epochs: int = Field(default=3, ge=1)
     """Epochs that are averaged at the start, and again now, to tell a collapse from chance."""
     max_equal_groups: float = Field(default=0.8, ge=0, le=1)

@@ -50,8 +50,8 @@ def _effective_samples(epochs: Sequence[EpochRecord], config: GuardsConfig) -> s
     if value is None or value >= config.min_effective_samples:
         return None
     return (
-        f"the effective sample size is {value:.0%} of the tokens (alarm below {config.min_effective_samples:.0%}): a few "
-        "tokens decide the update. Lower the learning rate, num_iterations or steps_per_batch."
+        f"the effective sample size is {value:.0%} of the tokens (alarm below {config.min_effective_samples:.0%}): "
+        "a few tokens decide the update. Lower the learning rate, num_iterations or steps_per_batch."
     )
 
 
@@ -77,11 +77,11 @@ def _truncated(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | Non
 
 def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
     values = [e.metrics[ENTROPY] for e in epochs[-ENTROPY_EPOCHS - 1 :] if ENTROPY in e.metrics]
-    if len(values) < 2 or values[-1] >= (1 - config.max_entropy_drop) * max(values):
+    if not values or values[-1] >= (1 - config.max_entropy_drop) * max(values):
         return None
     return (
-        f"the entropy per token fell from {max(values):.3f} to {values[-1]:.3f} within {ENTROPY_EPOCHS} epochs (alarm at "
-        f"-{config.max_entropy_drop:.0%}): the model stops exploring. Lower the learning rate or raise epsilon_high."
+        f"the entropy per token fell from {max(values):.3f} to {values[-1]:.3f} within {ENTROPY_EPOCHS} epochs "
+        f"(alarm at -{config.max_entropy_drop:.0%}): the model stops exploring. Lower the learning rate or raise epsilon_high."
     )
 
 

@@ -20,10 +20,11 @@ _STANDARD_ERRORS = 3.0
 
 _REMEDY = {
     LeftOutCause.FAILED: "Fix the workflow: `nat run` with the same config shows the whole error for one input.",
-    LeftOutCause.TIMED_OUT: "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the episodes.",
-    LeftOutCause.NO_SCORE: "Fix the evaluator named by finetuning.reward_function: `nat eval` shows its error per item.",
-    LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow take its "
-    "client from builder.get_llm, which asks for them.",
+    LeftOutCause.TIMED_OUT: "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the "
+    "episodes.",
+    LeftOutCause.NO_SCORE: "Fix the evaluator that finetuning.reward_function names: `nat eval` shows its errors.",
+    LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
+    "take its client from builder.get_llm, which asks for them.",
     LeftOutCause.NO_TOKEN_IDS: "Serve the model so that it answers `return_token_ids` (the `local` LLM and vLLM do).",
     LeftOutCause.INVALID_MESSAGES: "Look at the messages in the run's trajectories/ folder.",
 }
@@ -98,8 +99,8 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     raise RewardCollapse(
         f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
         f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
-        hint="Lower the learning rate (a third is a good next try) or set beta, the weight of the KL to the starting model. "
-        "The model of an earlier checkpoint is still good.",
+        hint="Lower the learning rate (a third is a good next try), or set beta, the weight of the KL divergence to the "
+        "starting model. An earlier checkpoint still holds a better model.",
     )
 
 
@@ -148,18 +149,14 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
 
 
 def _remedy(tally: RolloutTally) -> str:
-    cause = tally.causes.most_common(1)[0][0] if tally.causes else None
+    cause = tally.causes.most_common(1)[0][0]
     if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
         if not tally.functions:
             return "No LLM call was seen at all: the workflow must take its client from builder.get_llm."
         if cause is LeftOutCause.NO_TARGET_FUNCTION:
             return "Set finetuning.target_functions to names that were seen, or to [<workflow>] for all calls."
         return "Set finetuning.target_model to a name that was seen, or to null for all models."
-    return (
-        _REMEDY[cause]
-        if cause in _REMEDY
-        else "See the run's trajectories/ folder: each line says why it was left out."
-    )
+    return _REMEDY.get(cause, "See the run's trajectories/ folder: each line says why its rollout was left out.")
 
 
 def _commonest_error(tally: RolloutTally) -> str:

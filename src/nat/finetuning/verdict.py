@@ -50,8 +50,8 @@ class Comparison:
         left_out = f" {self.num_left_out} more were left out, having no score." if self.num_left_out else ""
         return (
             f"{_CONCLUSION[self.verdict]} {self.before:.3f} → {self.after:.3f} on the same {self.num_examples} "
-            f"held-out examples; difference {self.difference:+.3f}, {self.confidence:.0%} interval {low:+.3f} to {high:+.3f}."
-            f"{left_out}{self._doubt}"
+            f"held-out examples; difference {self.difference:+.3f}, {self.confidence:.0%} interval "
+            f"{low:+.3f} to {high:+.3f}.{left_out}{self._doubt}"
         )
 
     @property

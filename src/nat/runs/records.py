@@ -49,9 +49,9 @@ class LeftOutCause(StrEnum):
     OUTSIDE_CURRICULUM = "the curriculum left its group out"
 
     @property
-    def rollout_failed(self) -> bool:
-        """True if the agent's own code failed, so that `max_failure_rate` counts the rollout."""
-        return self in (LeftOutCause.FAILED, LeftOutCause.TIMED_OUT)
+    def failure(self) -> bool:
+        """True if the workflow or the evaluator failed, so that `max_failure_rate` counts the rollout."""
+        return self in (LeftOutCause.FAILED, LeftOutCause.TIMED_OUT, LeftOutCause.NO_SCORE)
 
     @property
     def by_choice(self) -> bool:

@@ -1,0 +1,46 @@
+"""Counts over the rollouts of an epoch: what was left out and why, and which names were seen."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nat.runs.records import LeftOutCause, RolloutRecord
+
+
+@dataclass(frozen=True)
+class RolloutTally:
+    """Evidence that the guards judge by and that error messages quote."""
+
+    num_rollouts: int = 0
+    causes: Counter[LeftOutCause] = field(default_factory=Counter)
+    """Rollouts that were left out, by cause."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Failed rollouts by the text of their error."""
+    functions: Counter[str] = field(default_factory=Counter)
+    """LLM calls by the function that made them."""
+    models: Counter[str] = field(default_factory=Counter)
+    """LLM calls by model."""
+
+    @property
+    def num_usable(self) -> int:
+        """Rollouts that could be trained on, whether or not the trainer chose them."""
+        return self.num_rollouts - sum(count for cause, count in self.causes.items() if not cause.by_choice)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(count for cause, count in self.causes.items() if cause.failure)
+
+
+def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
+    """Count in one pass; the records may come from a generator and need not fit into memory."""
+    counts = RolloutTally()
+    num_rollouts = 0
+    for record in records:
+        num_rollouts += 1
+        counts.functions.update(record.functions)
+        counts.models.update(record.models)
+        if record.left_out is not None:
+            counts.causes[record.left_out] += 1
+        if record.error is not None:
+            counts.errors[record.error] += 1
+    return RolloutTally(num_rollouts, counts.causes, counts.errors, counts.functions, counts.models)
