@@ -1,0 +1,136 @@
+"""What a build function may ask of its builder."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from nat.builder.evaluator import EvaluatorInfo
+from nat.builder.function import Function
+from nat.builder.llm import LLMProviderInfo
+from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
+from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
+from nat.errors import WorkflowError
+
+current_builder: ContextVar["Builder | None"] = ContextVar("nat_builder", default=None)
+"""The builder whose components are open in this context."""
+
+
+class Builder(ABC):
+    """Gives out the components of a configuration; a name that it does not hold raises WorkflowError."""
+
+    @staticmethod
+    def current() -> "Builder":
+        """The builder of the running workflow."""
+        builder = current_builder.get()
+        if builder is None:
+            raise WorkflowError("Builder not set in context", hint="call this inside `async with WorkflowBuilder…`")
+        return builder
+
+    @property
+    @abstractmethod
+    def run_dir(self) -> Path | None:
+        """The folder of the current run, None if nothing is to be kept."""
+
+    @property
+    @abstractmethod
+    def llm_name(self) -> str | None:
+        """Inside the build function of an LLM provider or client: the LLM's key in the YAML; None elsewhere."""
+
+    @abstractmethod
+    async def get_function(self, name: str) -> Function:
+        """A function by its key."""
+
+    @abstractmethod
+    async def get_functions(self, function_names: Sequence[str]) -> list[Function]:
+        """Several functions, in this order."""
+
+    @abstractmethod
+    def get_function_config(self, name: str) -> FunctionBaseConfig: ...
+
+    @abstractmethod
+    def get_workflow(self) -> Function:
+        """The workflow as a function."""
+
+    @abstractmethod
+    def get_workflow_config(self) -> FunctionBaseConfig: ...
+
+    @abstractmethod
+    async def get_llm(self, llm_name: str, wrapper_type: str) -> Any:
+        """A new client of a framework for an LLM; it is closed with the builder."""
+
+    @abstractmethod
+    async def get_llms(self, llm_names: Sequence[str], wrapper_type: str) -> list[Any]:
+        """One new client per name, in this order."""
+
+    @abstractmethod
+    def get_llm_config(self, llm_name: str) -> LLMBaseConfig: ...
+
+    @abstractmethod
+    async def get_llm_provider(self, llm_name: str) -> LLMProviderInfo:
+        """How to reach an LLM; the provider is opened on first use."""
+
+    @abstractmethod
+    async def get_tool(self, fn_name: str, wrapper_type: str) -> Any:
+        """A function as a framework's tool object."""
+
+    @abstractmethod
+    async def get_tools(self, tool_names: Sequence[str], wrapper_type: str) -> list[Any]:
+        """One tool object per name, in this order."""
+
+    @abstractmethod
+    async def get_ttc_strategy(self, strategy_name: str, pipeline_type: Any, stage_type: Any) -> Any:
+        """A strategy, checked to be of this stage and to support this pipeline."""
+
+    @abstractmethod
+    async def get_ttc_strategy_config(
+        self, strategy_name: str, pipeline_type: Any, stage_type: Any
+    ) -> TTCStrategyBaseConfig: ...
+
+    @abstractmethod
+    async def get_trajectory_builder(self, trajectory_builder_name: str) -> Any:
+        """A trajectory builder, built on first use."""
+
+    @abstractmethod
+    async def get_trajectory_builder_config(self, trajectory_builder_name: str) -> TrajectoryBuilderConfig: ...
+
+    @abstractmethod
+    async def get_trainer_adapter(self, trainer_adapter_name: str) -> Any:
+        """A trainer adapter, built on first use."""
+
+    @abstractmethod
+    async def get_trainer_adapter_config(self, trainer_adapter_name: str) -> TrainerAdapterConfig: ...
+
+    @abstractmethod
+    async def get_trainer(self, trainer_name: str, trajectory_builder: Any, trainer_adapter: Any) -> Any:
+        """A trainer, built on first use and bound to these two."""
+
+    @abstractmethod
+    async def get_trainer_config(self, trainer_name: str) -> TrainerConfig: ...
+
+
+class EvalBuilder(Builder):
+    """A builder that holds evaluators too."""
+
+    @abstractmethod
+    def get_evaluator(self, evaluator_name: str) -> EvaluatorInfo:
+        """An evaluator by its key."""
+
+    @abstractmethod
+    def get_evaluator_config(self, evaluator_name: str) -> EvaluatorBaseConfig: ...
+
+    @abstractmethod
+    def get_max_concurrency(self) -> int:
+        """`eval.general.max_concurrency`."""
+
+    @abstractmethod
+    def get_output_dir(self) -> Path:
+        """The folder of the reports."""
+
+    @abstractmethod
+    async def get_all_tools(self, wrapper_type: str) -> list[Any]:
+        """Every function as a framework's tool object."""

@@ -1,0 +1,162 @@
+"""What a running workflow can ask about itself.
+
+The state of a rollout is one object behind a context variable, so that every task and thread that the
+rollout starts sees it, and no other rollout does.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from nat.builder.component_utils import ROOT_COMPONENT_NAME
+from nat.builder.intermediate_step_manager import IntermediateStepManager
+from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
+from nat.data_models.invocation_node import InvocationNode
+
+ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
+
+_active_function: ContextVar[InvocationNode] = ContextVar("nat_active_function", default=ROOT)
+_active_spans: ContextVar[tuple[str, ...]] = ContextVar("nat_active_spans", default=(ROOT_COMPONENT_NAME,))
+
+
+class RuntimeTypeEnum(StrEnum):
+    """Why the workflow runs."""
+
+    RUN_OR_SERVE = "run_or_serve"
+    EVALUATE = "evaluate"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class ContextState:
+    """The facts of one rollout, and its stream of steps."""
+
+    input_message: Any = None
+    """What the workflow was given."""
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """What whoever started the rollout wants to be known inside it."""
+    runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.OTHER
+    workflow_run_id: str | None = None
+    conversation_id: str | None = None
+    user_id: str | None = None
+    rollout_seed: int | None = None
+    """A seed that the workflow may draw its own randomness from; None if the rollout has none."""
+    intermediate_step_manager: IntermediateStepManager = field(
+        default_factory=lambda: IntermediateStepManager(_active_function, _active_spans)
+    )
+
+    @classmethod
+    def get(cls) -> "ContextState":
+        """The state of the current rollout; outside of any, one that belongs to the current context."""
+        state = _state.get()
+        if state is None:
+            state = cls()
+            _state.set(state)
+        return state
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator["Context"]:
+        """Make this the current rollout until the block ends, with an empty stack of functions and spans."""
+        tokens = (_state.set(self), _active_function.set(ROOT), _active_spans.set((ROOT_COMPONENT_NAME,)))
+        try:
+            yield Context(self)
+        finally:
+            _state.reset(tokens[0])
+            _active_function.reset(tokens[1])
+            _active_spans.reset(tokens[2])
+
+
+_state: ContextVar[ContextState | None] = ContextVar("nat_context_state", default=None)
+
+
+@dataclass
+class ActiveFunctionHandle:
+    """Lets the body of `push_active_function` say what came out."""
+
+    output: Any = None
+
+    def set_output(self, output: Any) -> None:
+        self.output = output
+
+
+class Context:
+    """A view on the current rollout; cheap to make, `Context.get()` wherever it is needed."""
+
+    def __init__(self, state: ContextState) -> None:
+        self._state = state
+
+    @staticmethod
+    def get() -> "Context":
+        return Context(ContextState.get())
+
+    @property
+    def input_message(self) -> Any:
+        return self._state.input_message
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._state.metadata
+
+    @property
+    def intermediate_step_manager(self) -> IntermediateStepManager:
+        return self._state.intermediate_step_manager
+
+    @property
+    def workflow_run_id(self) -> str | None:
+        return self._state.workflow_run_id
+
+    @property
+    def conversation_id(self) -> str | None:
+        return self._state.conversation_id
+
+    @property
+    def user_id(self) -> str | None:
+        return self._state.user_id
+
+    @property
+    def rollout_seed(self) -> int | None:
+        """A seed for the workflow's own randomness, equal whenever the same rollout is played again."""
+        return self._state.rollout_seed
+
+    @property
+    def is_evaluating(self) -> bool:
+        return self._state.runtime_type is RuntimeTypeEnum.EVALUATE
+
+    @property
+    def active_function(self) -> InvocationNode:
+        return _active_function.get()
+
+    @property
+    def active_span_id(self) -> str:
+        return _active_spans.get()[-1]
+
+    @contextlib.contextmanager
+    def push_active_function(
+        self, function_name: str, input_data: Any, metadata: dict[str, Any] | None = None
+    ) -> Iterator[ActiveFunctionHandle]:
+        """Run the block as the function `function_name`: its steps get this ancestry, between START and END."""
+        caller = _active_function.get()
+        node = InvocationNode(
+            function_id=str(uuid.uuid4()),
+            function_name=function_name,
+            parent_id=caller.function_id,
+            parent_name=caller.function_name,
+        )
+        push = self.intermediate_step_manager.push_intermediate_step
+        handle = ActiveFunctionHandle()
+        token = _active_function.set(node)
+        event = {"UUID": node.function_id, "name": function_name, "metadata": metadata}
+        try:
+            start = StreamEventData(input=input_data)
+            push(IntermediateStepPayload(event_type=IntermediateStepType.FUNCTION_START, data=start, **event))
+            yield handle
+        finally:
+            end = StreamEventData(input=input_data, output=handle.output)
+            push(IntermediateStepPayload(event_type=IntermediateStepType.FUNCTION_END, data=end, **event))
+            with contextlib.suppress(ValueError):  # an async generator may be closed from another context
+                _active_function.reset(token)

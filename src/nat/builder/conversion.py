@@ -1,0 +1,109 @@
+"""Bring a value to the type that a function takes or a caller wants.
+
+In this order: it already is one; a mapping is validated; a registered converter; JSON text for a model; what
+pydantic's lax rules allow ("5" is an int). Else a TypeError that shows value and types.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, get_origin, get_type_hints
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+
+Converter = Callable[[Any], Any]
+"""A function with one annotated argument and an annotated return."""
+
+
+class TypeConverter:
+    """Converters by (from, to); asks `parent` for what it does not know."""
+
+    def __init__(self, converters: Iterable[Converter] = (), parent: "TypeConverter | None" = None) -> None:
+        self._converters: list[tuple[Any, Any, Converter]] = []
+        self._parent = parent
+        for converter in converters:
+            self.add_converter(converter)
+
+    def add_converter(self, converter: Converter) -> None:
+        """Register a converter under the types that its annotations name."""
+        hints = get_type_hints(converter)
+        wanted = hints.pop("return", None)
+        if wanted is None or len(hints) != 1:
+            raise TypeError(f"the converter {converter!r} needs one annotated argument and an annotated return")
+        self._converters.append((next(iter(hints.values())), wanted, converter))
+
+    def convert(self, value: Any, to_type: Any) -> Any:
+        """The value as `to_type`, or TypeError."""
+        if is_a(value, to_type):
+            return value
+        converter = self._find(value, to_type)
+        return converter(value) if converter is not None else _coerce(value, to_type)
+
+    def try_convert(self, value: Any, to_type: Any) -> Any:
+        """The value as `to_type`, or as it is if there is no way."""
+        try:
+            return self.convert(value, to_type)
+        except TypeError:
+            return value
+
+    def _find(self, value: Any, to_type: Any) -> Converter | None:
+        for source, target, converter in self._converters:
+            if target == to_type and is_a(value, source):
+                return converter
+        return self._parent._find(value, to_type) if self._parent is not None else None  # noqa: SLF001 - same class
+
+
+GLOBAL_CONVERTER = TypeConverter()
+"""Converters that hold everywhere."""
+
+
+class GlobalTypeConverter:
+    """The process-wide converter."""
+
+    @staticmethod
+    def get() -> TypeConverter:
+        return GLOBAL_CONVERTER
+
+    @staticmethod
+    def register_converter(converter: Converter) -> None:
+        GLOBAL_CONVERTER.add_converter(converter)
+
+    @staticmethod
+    def convert(value: Any, to_type: Any) -> Any:
+        return GLOBAL_CONVERTER.convert(value, to_type)
+
+    @staticmethod
+    def try_convert(value: Any, to_type: Any) -> Any:
+        return GLOBAL_CONVERTER.try_convert(value, to_type)
+
+
+def is_a(value: Any, wanted: Any) -> bool:
+    """True if the value is of the type, or of its origin where the type is generic."""
+    if wanted is Any or wanted is None or wanted is inspect.Parameter.empty:
+        return True
+    checked = wanted if isinstance(wanted, type) and get_origin(wanted) is None else get_origin(wanted)
+    if not isinstance(checked, type):
+        return False
+    return isinstance(value, checked) and not (isinstance(value, bool) and checked in (int, float))
+
+
+def type_name(wanted: Any) -> str:
+    """How messages call a type."""
+    return wanted.__name__ if isinstance(wanted, type) and get_origin(wanted) is None else str(wanted)
+
+
+def _coerce(value: Any, to_type: Any) -> Any:
+    try:
+        if isinstance(value, BaseModel) and to_type is str:
+            return value.model_dump_json()
+        if isinstance(value, str) and isinstance(to_type, type) and issubclass(to_type, BaseModel):
+            return to_type.model_validate_json(value)
+        if to_type is str and isinstance(value, (int, float, bool)):
+            return str(value)
+        return TypeAdapter(to_type).validate_python(value)
+    except ValidationError as error:
+        why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors()[:3])
+        raise TypeError(f"{value!r:.120} ({type(value).__name__}) is no {type_name(to_type)}: {why}") from None
+    except PydanticUserError as error:  # a type that pydantic knows no rules for
+        raise TypeError(
+            f"{value!r:.120} ({type(value).__name__}) is no {type_name(to_type)}, and no converter is registered"
+        ) from error

@@ -1,0 +1,179 @@
+"""A function of the workflow: converts its input, marks its steps, and runs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from typing import Any, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from nat.builder.context import Context
+from nat.builder.conversion import GLOBAL_CONVERTER, Converter, TypeConverter, is_a
+from nat.builder.function_info import FunctionInfo
+from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
+from nat.errors import WorkflowError
+
+
+class Function(ABC):
+    """One value in, one value or a stream out; every call is a span in the intermediate steps.
+
+    Subclasses implement `_ainvoke` and `_astream`; plain callables become a `LambdaFunction`.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: FunctionBaseConfig,
+        info: FunctionInfo,
+        instance_name: str | None = None,
+        converters: tuple[Converter, ...] = (),
+    ) -> None:
+        self.config = config
+        self.info = info
+        self.instance_name = instance_name or config.static_type() or type(config).__name__
+        self._converter = TypeConverter([*converters, *info.converters], parent=GLOBAL_CONVERTER)
+
+    @property
+    def description(self) -> str | None:
+        return self.info.description
+
+    @property
+    def input_type(self) -> Any:
+        return self.info.input_type
+
+    @property
+    def input_class(self) -> type:
+        return _class_of(self.info.input_type)
+
+    @property
+    def input_schema(self) -> type[BaseModel]:
+        return self.info.input_schema
+
+    @property
+    def single_output_type(self) -> Any:
+        return self.info.single_output_type
+
+    @property
+    def single_output_class(self) -> type:
+        return _class_of(self.info.single_output_type)
+
+    @property
+    def single_output_schema(self) -> type[BaseModel] | None:
+        return self.info.single_output_schema
+
+    @property
+    def streaming_output_type(self) -> Any:
+        return self.info.stream_output_type
+
+    @property
+    def streaming_output_class(self) -> type:
+        return _class_of(self.info.stream_output_type)
+
+    @property
+    def streaming_output_schema(self) -> type[BaseModel] | None:
+        return self.info.stream_output_schema
+
+    @property
+    def has_single_output(self) -> bool:
+        return self.info.single_fn is not None
+
+    @property
+    def has_streaming_output(self) -> bool:
+        return self.info.stream_fn is not None
+
+    def convert(self, value: Any, to_type: Any) -> Any:
+        """The value as `to_type`; TypeError if there is no way."""
+        return self._converter.convert(value, to_type)
+
+    def try_convert(self, value: Any, to_type: Any) -> Any:
+        """The value as `to_type`, or as it is if there is no way."""
+        return self._converter.try_convert(value, to_type)
+
+    async def ainvoke(self, value: Any, to_type: Any = None) -> Any:
+        """Call the function; `to_type` converts what comes back."""
+        if not self.has_single_output:
+            raise WorkflowError(f"the function '{self.instance_name}' only streams", hint="call astream")
+        converted = self._convert_input(value)
+        with Context.get().push_active_function(self.instance_name, input_data=converted) as active:
+            result = await self._ainvoke(converted)
+            active.set_output(result)
+        return result if to_type is None else self.convert(result, to_type)
+
+    async def astream(self, value: Any, to_type: Any = None) -> AsyncGenerator[Any, None]:
+        """Call the function chunk by chunk; a function with a single answer gives one chunk."""
+        converted = self._convert_input(value)
+        chunks = []
+        with Context.get().push_active_function(self.instance_name, input_data=converted) as active:
+            async for chunk in self._astream(converted):
+                chunks.append(chunk)
+                yield chunk if to_type is None else self.convert(chunk, to_type)
+            active.set_output(chunks)
+
+    async def acall_invoke(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function with its own arguments."""
+        return await self.ainvoke(self._pack(args, kwargs))
+
+    async def acall_stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        """Stream from the function with its own arguments."""
+        async for chunk in self.astream(self._pack(args, kwargs)):
+            yield chunk
+
+    @abstractmethod
+    async def _ainvoke(self, value: Any) -> Any: ...
+
+    @abstractmethod
+    def _astream(self, value: Any) -> AsyncGenerator[Any, None]: ...
+
+    def _pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and not kwargs:
+            return args[0]
+        names = self.info.parameters if len(self.info.parameters) != 1 else tuple(self.input_schema.model_fields)
+        if len(args) > len(names):
+            raise WorkflowError(f"'{self.instance_name}' takes {len(names)} arguments, but was given {len(args)}")
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def _convert_input(self, value: Any) -> Any:
+        if value is None or is_a(value, self.input_type):
+            return value
+        try:
+            if isinstance(value, dict):
+                return self._from_mapping(value)
+            return self.convert(value, self.input_type)
+        except TypeError as error:
+            raise TypeError(f"input of the function '{self.instance_name}': {error}") from None
+
+    def _from_mapping(self, value: dict[str, Any]) -> Any:
+        try:
+            model = self.input_schema.model_validate(value)
+        except ValidationError as error:
+            why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors())
+            raise TypeError(f"{sorted(value)} does not fit {self.input_schema.__name__}: {why}") from None
+        if is_a(model, self.input_type):
+            return model
+        return getattr(model, next(iter(self.input_schema.model_fields)))
+
+
+class LambdaFunction(Function):
+    """A Function around the callables of a FunctionInfo."""
+
+    @classmethod
+    def from_info(
+        cls, *, config: FunctionBaseConfig | None = None, info: FunctionInfo, instance_name: str | None = None
+    ) -> "LambdaFunction":
+        return cls(config=config or EmptyFunctionConfig(), info=info, instance_name=instance_name)
+
+    async def _ainvoke(self, value: Any) -> Any:
+        assert self.info.single_fn is not None, "ainvoke has checked it"
+        return await self.info.single_fn(value)
+
+    async def _astream(self, value: Any) -> AsyncGenerator[Any, None]:
+        if self.info.stream_fn is None:
+            raise WorkflowError(f"the function '{self.instance_name}' does not stream", hint="call ainvoke")
+        async for chunk in self.info.stream_fn(value):
+            yield chunk
+
+
+def _class_of(wanted: Any) -> type:
+    origin = get_origin(wanted)
+    if isinstance(origin, type):
+        return origin
+    return wanted if isinstance(wanted, type) else object

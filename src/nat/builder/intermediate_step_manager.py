@@ -1,0 +1,76 @@
+"""The stream of intermediate steps of one rollout.
+
+Pushing is on the path of every LLM call: a step is built around the payload as it is, and handed to each
+subscriber; nothing is copied.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepPayload, IntermediateStepState
+from nat.data_models.invocation_node import InvocationNode
+
+OnNext = Callable[[IntermediateStep], None]
+OnError = Callable[[Exception], None]
+OnComplete = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Ends with `unsubscribe`, which may be called twice."""
+
+    _subscribers: "list[tuple[OnNext, OnError | None, OnComplete | None]]"
+    _entry: tuple[OnNext, OnError | None, OnComplete | None]
+
+    def unsubscribe(self) -> None:
+        self._subscribers[:] = [s for s in self._subscribers if s is not self._entry]
+
+
+class IntermediateStepManager:
+    """Places each payload in the tree of spans and functions; one manager serves all contexts of a rollout."""
+
+    def __init__(self, active_function: ContextVar[InvocationNode], active_spans: ContextVar[tuple[str, ...]]) -> None:
+        self._active_function = active_function
+        self._active_spans = active_spans
+        self._open: dict[str, tuple[str, InvocationNode]] = {}
+        self._subscribers: list[tuple[OnNext, OnError | None, OnComplete | None]] = []
+
+    def push_intermediate_step(self, payload: IntermediateStepPayload) -> None:
+        """Publish an event; an END takes parent and function of its START, one without START those of here."""
+        if not isinstance(payload, IntermediateStepPayload):
+            raise TypeError(f"an IntermediateStepPayload is wanted, not {type(payload).__name__}: {payload!r:.80}")
+        uuid, state = payload.UUID, payload.event_state
+        spans = self._active_spans.get()
+        place = self._open.get(uuid) or (spans[-1], self._active_function.get())
+        if state is IntermediateStepState.START:
+            self._open[uuid] = place
+            self._active_spans.set((*spans, uuid))
+        elif state is IntermediateStepState.END:
+            self._open.pop(uuid, None)
+            if uuid in spans:
+                self._active_spans.set(spans[: spans.index(uuid)])
+        step = IntermediateStep(parent_id=place[0], function_ancestry=place[1], payload=payload)
+        for on_next, _, _ in tuple(self._subscribers):
+            on_next(step)
+
+    def subscribe(
+        self, on_next: OnNext, on_error: OnError | None = None, on_complete: OnComplete | None = None
+    ) -> Subscription:
+        """Call `on_next` with each step from now on, and `on_complete` or `on_error` once at the end."""
+        entry = (on_next, on_error, on_complete)
+        self._subscribers.append(entry)
+        return Subscription(self._subscribers, entry)
+
+    def complete(self, error: Exception | None = None) -> None:
+        """Tell the subscribers that no more steps follow, and forget them."""
+        subscribers, self._subscribers[:] = tuple(self._subscribers), []
+        for _, on_error, on_complete in subscribers:
+            if error is not None and on_error is not None:
+                on_error(error)
+            elif error is None and on_complete is not None:
+                on_complete()
+
+    def get_outstanding_step_count(self) -> int:
+        """How many spans have begun and not ended."""
+        return len(self._open)

@@ -1,0 +1,1 @@
+"""The `nat` command, and the import path of plug-ins for the decorators."""

@@ -1,0 +1,27 @@
+"""The import path of plug-ins for the `register_*` decorators."""
+
+from nat.registry.decorators import (
+    register_dataset_loader,
+    register_evaluator,
+    register_function,
+    register_llm_client,
+    register_llm_provider,
+    register_tool_wrapper,
+    register_trainer,
+    register_trainer_adapter,
+    register_trajectory_builder,
+    register_ttc_strategy,
+)
+
+__all__ = [
+    "register_dataset_loader",
+    "register_evaluator",
+    "register_function",
+    "register_llm_client",
+    "register_llm_provider",
+    "register_tool_wrapper",
+    "register_trainer",
+    "register_trainer_adapter",
+    "register_trajectory_builder",
+    "register_ttc_strategy",
+]

@@ -1,0 +1,78 @@
+"""The base of every config that a YAML's `_type` can name.
+
+A subclass gets its type name from the class keyword `name=`; the class itself holds no logic. Which
+function builds it is the registry's business.
+"""
+
+from typing import Any, ClassVar, Self
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+
+class TypedBaseModel(BaseModel):
+    """A config whose class is chosen by `_type`; unknown keys are errors unless a subclass says otherwise."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_default=True,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+    )
+
+    _local_type: ClassVar[str | None] = None
+    _package: ClassVar[str] = ""
+
+    type: str = Field(
+        default="", validation_alias=AliasChoices("_type", "type"), serialization_alias="_type", repr=False, frozen=True
+    )
+    """The registered name of this component's type."""
+
+    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name is not None:
+            cls._local_type = name
+            cls._package = cls.__module__.partition(".")[0]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_the_type(cls, data: Any) -> Any:
+        """Fill `_type` in, so that what is dumped can be loaded again."""
+        if isinstance(data, dict) and "_type" not in data and "type" not in data:
+            return {"_type": cls._local_type or "", **data}
+        return data
+
+    @classmethod
+    def static_type(cls) -> str | None:
+        """The name given by `name=`, the parent's if the class gave none, None if nobody did."""
+        return cls._local_type
+
+    @classmethod
+    def static_full_type(cls) -> str | None:
+        """`<top-level package>/<name>`: unique where two packages chose the same name."""
+        return None if cls._local_type is None else f"{cls._package}/{cls._local_type}"
+
+    @staticmethod
+    def discriminator(value: Any) -> str | None:
+        """The `_type` of a raw mapping or of a config, None if it has none."""
+        if isinstance(value, dict):
+            found = value.get("_type", value.get("type"))
+            return found if isinstance(found, str) else None
+        return value.static_type() if isinstance(value, TypedBaseModel) else None
+
+    def copy_with(self, **changes: Any) -> Self:
+        """A copy in which some fields have other, already validated values."""
+        return self.model_copy(update=changes)
+
+
+class BaseModelRegistryTag:
+    """Marks a class as the base of a registered kind; carries nothing."""
+
+
+def get_secret_value(secret: SecretStr | str | None) -> str | None:
+    """The text of a secret; plain strings and None pass."""
+    return secret.get_secret_value() if isinstance(secret, SecretStr) else secret
+
+
+SerializableSecretStr = SecretStr
+OptionalSecretStr = SecretStr | None

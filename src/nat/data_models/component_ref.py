@@ -1,0 +1,89 @@
+"""Names that point from one component to another.
+
+A config declares `llm: LLMRef`, the YAML gives the name, and loading checks that it exists.
+"""
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+
+class ComponentGroup(StrEnum):
+    """The YAML sections that hold named components."""
+
+    LLMS = "llms"
+    FUNCTIONS = "functions"
+    EVALUATORS = "eval.evaluators"
+    DATASETS = "eval.general.dataset"
+    TTC_STRATEGIES = "ttc_strategies"
+    TRAJECTORY_BUILDERS = "trajectory_builders"
+    TRAINER_ADAPTERS = "trainer_adapters"
+    TRAINERS = "trainers"
+
+
+class ComponentRef(str):
+    """The name of a component; a string to whoever uses it."""
+
+    __slots__ = ()
+    group: ClassVar[ComponentGroup]
+
+    @property
+    def component_group(self) -> ComponentGroup:
+        return self.group
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            cls, core_schema.str_schema(), serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+
+class LLMRef(ComponentRef):
+    """A key of `llms`."""
+
+    __slots__ = ()
+    group = ComponentGroup.LLMS
+
+
+class FunctionRef(ComponentRef):
+    """A key of `functions`."""
+
+    __slots__ = ()
+    group = ComponentGroup.FUNCTIONS
+
+
+class EvaluatorRef(ComponentRef):
+    """A key of `eval.evaluators`."""
+
+    __slots__ = ()
+    group = ComponentGroup.EVALUATORS
+
+
+class TTCStrategyRef(ComponentRef):
+    """A key of `ttc_strategies`."""
+
+    __slots__ = ()
+    group = ComponentGroup.TTC_STRATEGIES
+
+
+class TrajectoryBuilderRef(ComponentRef):
+    """A key of `trajectory_builders`."""
+
+    __slots__ = ()
+    group = ComponentGroup.TRAJECTORY_BUILDERS
+
+
+class TrainerAdapterRef(ComponentRef):
+    """A key of `trainer_adapters`."""
+
+    __slots__ = ()
+    group = ComponentGroup.TRAINER_ADAPTERS
+
+
+class TrainerRef(ComponentRef):
+    """A key of `trainers`."""
+
+    __slots__ = ()
+    group = ComponentGroup.TRAINERS

@@ -1,0 +1,46 @@
+"""The whole YAML as one record.
+
+The classes of the components inside are chosen by the loader, since only the registry knows them; here each
+section says what its components have in common.
+"""
+
+from pydantic import BaseModel, ConfigDict, SerializeAsAny
+
+from nat.data_models.evaluate import EvalConfig
+from nat.data_models.finetuning import FinetuneConfig, TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
+from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
+
+
+class GeneralConfig(BaseModel):
+    """The `general` section; it has no settings yet."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Config(BaseModel):
+    """Everything that a YAML can say; made by `nat.config.load_config`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    general: GeneralConfig = GeneralConfig()
+    """Settings of the process."""
+    llms: dict[str, SerializeAsAny[LLMBaseConfig]] = {}
+    """Models, by name."""
+    functions: dict[str, SerializeAsAny[FunctionBaseConfig]] = {}
+    """Functions that the workflow or other functions call, by name."""
+    workflow: SerializeAsAny[FunctionBaseConfig] = EmptyFunctionConfig()
+    """The agent."""
+    ttc_strategies: dict[str, SerializeAsAny[TTCStrategyBaseConfig]] = {}
+    """Test-time-compute strategies, by name."""
+    eval: EvalConfig = EvalConfig()
+    """Dataset, limits and evaluators."""
+    trajectory_builders: dict[str, SerializeAsAny[TrajectoryBuilderConfig]] = {}
+    """What turns rollouts into trajectories, by name."""
+    trainer_adapters: dict[str, SerializeAsAny[TrainerAdapterConfig]] = {}
+    """What brings trajectories to a training backend, by name."""
+    trainers: dict[str, SerializeAsAny[TrainerConfig]] = {}
+    """What runs the epochs, by name."""
+    finetuning: FinetuneConfig = FinetuneConfig()
+    """Which of these parts train what."""

@@ -1,0 +1,80 @@
+"""The `eval` section."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+
+from nat.data_models.common import TypedBaseModel
+from nat.data_models.evaluator import EvaluatorBaseConfig
+
+
+class EvalModel(BaseModel):
+    """Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class EvalDatasetStructureConfig(EvalModel):
+    """Which columns of a row mean what."""
+
+    disable: bool = False
+    """Give the workflow the whole row as JSON text, and expect nothing."""
+    question_key: str = "question"
+    """The column that the workflow gets."""
+    answer_key: str = "answer"
+    """The column with the expected answer."""
+    generated_answer_key: str = "generated_answer"
+    """The column, in reports, with the workflow's answer."""
+    trajectory_key: str = "intermediate_steps"
+    """The column, in reports, with the steps of the run."""
+    expected_trajectory_key: str = "expected_intermediate_steps"
+    """The column with the expected steps."""
+
+
+class DatasetBaseConfig(TypedBaseModel):
+    """A dataset, under `eval.general.dataset`; its `_type` says how the file is read."""
+
+    file_path: Path | str | None = None
+    """The file; `--dataset` on the command line replaces it."""
+    id_key: str = "id"
+    """The column with the row's id; without such a column the row number is the id."""
+    structure: EvalDatasetStructureConfig = EvalDatasetStructureConfig()
+    """Which columns of a row mean what."""
+
+
+class EvalOutputConfig(EvalModel):
+    """Where reports go."""
+
+    dir: Path | None = None
+    """Replaces `eval.general.output_dir`."""
+    cleanup: bool = False
+    """Remove the reports of an earlier evaluation from the directory first."""
+
+
+class EvalGeneralConfig(EvalModel):
+    """How a dataset is run through the workflow."""
+
+    max_concurrency: int = Field(default=8, ge=1)
+    """Rollouts at the same time, over all generations together."""
+    item_timeout: float | None = Field(default=600.0, gt=0)
+    """Seconds that one rollout may take before it counts as failed; null for no limit."""
+    output_dir: Path = Path(".tmp/nat/eval")
+    """Folder of the reports."""
+    output: EvalOutputConfig | None = None
+    """More about the reports."""
+    dataset: SerializeAsAny[DatasetBaseConfig] | None = None
+    """The rows that the workflow runs on."""
+
+    @property
+    def report_dir(self) -> Path:
+        """The folder of the reports, whichever key named it."""
+        return self.output.dir if self.output is not None and self.output.dir is not None else self.output_dir
+
+
+class EvalConfig(EvalModel):
+    """Dataset, limits and evaluators."""
+
+    general: EvalGeneralConfig = EvalGeneralConfig()
+    """How the dataset is run."""
+    evaluators: dict[str, SerializeAsAny[EvaluatorBaseConfig]] = {}
+    """What scores the answers, by name."""

@@ -1,0 +1,17 @@
+"""The later import path of `nat.data_models.evaluate`."""
+
+from nat.data_models.evaluate import (
+    DatasetBaseConfig,
+    EvalConfig,
+    EvalDatasetStructureConfig,
+    EvalGeneralConfig,
+    EvalOutputConfig,
+)
+
+__all__ = [
+    "DatasetBaseConfig",
+    "EvalConfig",
+    "EvalDatasetStructureConfig",
+    "EvalGeneralConfig",
+    "EvalOutputConfig",
+]

@@ -1,0 +1,57 @@
+"""What an evaluator is given and what it gives back."""
+
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from nat.data_models.common import TypedBaseModel
+from nat.data_models.intermediate_step import IntermediateStep
+
+
+class EvaluatorBaseConfig(TypedBaseModel):
+    """An evaluator, named in the YAML under `eval.evaluators`."""
+
+
+class EvalInputItem(BaseModel):
+    """One dataset row, before and after the workflow ran on it."""
+
+    id: Any
+    """The row's id as text of the dataset, or its row number."""
+    input_obj: Any
+    """What the workflow gets."""
+    expected_output_obj: Any
+    """What the dataset calls the right answer."""
+    output_obj: Any = None
+    """What the workflow answered."""
+    expected_trajectory: list[IntermediateStep] = []
+    trajectory: list[IntermediateStep] = []
+    """The steps of the run, in order."""
+    full_dataset_entry: Any = None
+    """The whole row."""
+
+    def copy_with_updates(self, **updates: Any) -> Self:
+        """A copy of this item with some fields replaced."""
+        return self.model_copy(update=updates)
+
+
+class EvalInput(BaseModel):
+    """The items of one evaluation."""
+
+    eval_input_items: list[EvalInputItem]
+
+
+class EvalOutputItem(BaseModel):
+    """The score of one item; an item that could not be scored has `score` None and an `error`."""
+
+    id: Any
+    score: Any
+    reasoning: Any
+    error: str | None = None
+    """Why there is no score."""
+
+
+class EvalOutput(BaseModel):
+    """The scores of one evaluator, with their mean over the items that have one."""
+
+    average_score: Any
+    eval_output_items: list[EvalOutputItem]

@@ -1,0 +1,182 @@
+"""The `finetuning` section, the bases of its three kinds of components, and the records that they exchange."""
+
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nat.data_models.common import TypedBaseModel
+from nat.data_models.component_ref import TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
+from nat.data_models.guards import GuardsConfig
+from nat.data_models.training_job import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.trajectory import (
+    DPOItem,
+    EpisodeItem,
+    EpisodeItemRole,
+    OpenAIMessage,
+    Trajectory,
+    TrajectoryCollection,
+)
+
+__all__ = [
+    "CurriculumLearningConfig",
+    "DPOItem",
+    "EarlyStoppingConfig",
+    "EpisodeItem",
+    "EpisodeItemRole",
+    "FinetuneConfig",
+    "FinetuneRunConfig",
+    "GuardsConfig",
+    "OpenAIMessage",
+    "RewardFunctionConfig",
+    "TrainerAdapterConfig",
+    "TrainerAdapterConfigT",
+    "TrainerConfig",
+    "TrainerConfigT",
+    "TrainingJobRef",
+    "TrainingJobStatus",
+    "TrainingStatusEnum",
+    "Trajectory",
+    "TrajectoryBuilderConfig",
+    "TrajectoryBuilderConfigT",
+    "TrajectoryCollection",
+]
+
+
+class FinetuneModel(BaseModel):
+    """Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class RewardFunctionConfig(FinetuneModel):
+    """Which evaluator's score is the reward."""
+
+    name: str
+    """A key of `eval.evaluators`."""
+
+
+class TrainerConfig(TypedBaseModel):
+    """A trainer, named in the YAML under `trainers`."""
+
+    reward: RewardFunctionConfig | None = None
+    """Set from `finetuning.reward_function` when a run begins."""
+
+
+class TrajectoryBuilderConfig(TypedBaseModel):
+    """A trajectory builder, named in the YAML under `trajectory_builders`."""
+
+    reward: RewardFunctionConfig | None = None
+    """Set from `finetuning.reward_function` when a run begins."""
+
+
+class TrainerAdapterConfig(TypedBaseModel):
+    """A trainer adapter, named in the YAML under `trainer_adapters`."""
+
+    reward: RewardFunctionConfig | None = None
+    """Set from `finetuning.reward_function` when a run begins."""
+
+
+TrainerConfigT = TypeVar("TrainerConfigT", bound=TrainerConfig)
+TrajectoryBuilderConfigT = TypeVar("TrajectoryBuilderConfigT", bound=TrajectoryBuilderConfig)
+TrainerAdapterConfigT = TypeVar("TrainerAdapterConfigT", bound=TrainerAdapterConfig)
+
+
+class CurriculumLearningConfig(FinetuneModel):
+    """Train on the easiest examples first and take in more of them as epochs go by."""
+
+    enabled: bool = False
+    """Filter groups at all."""
+    initial_percentile: float = Field(default=0.3, gt=0.0, le=1.0)
+    """Share of the groups, easiest first, that the first epochs train on."""
+    increment_percentile: float = Field(default=0.2, gt=0.0, le=1.0)
+    """Share that each expansion adds."""
+    expansion_interval: int = Field(default=5, ge=1)
+    """Epochs between expansions."""
+    min_reward_diff: float = Field(default=0.1, ge=0.0)
+    """Groups whose best and worst reward differ by less carry no signal and are left out."""
+    sort_ascending: bool = False
+    """Begin with the groups of the lowest mean reward instead of the highest."""
+    random_subsample: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Cap the groups of an epoch at this share, drawn at random; null for no cap."""
+
+
+class EarlyStoppingConfig(FinetuneModel):
+    """Stop when the validation reward no longer rises."""
+
+    patience: int = Field(default=5, ge=1)
+    """Validations without an improvement before the run stops."""
+    min_delta: float = Field(default=0.0, ge=0.0)
+    """A rise smaller than this is no improvement."""
+
+
+class FinetuneRunConfig(BaseModel):
+    """What the command line adds to the YAML; unknown keys pass, so that callers may carry their own."""
+
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
+
+    config_file: Path | BaseModel | None = None
+    """The YAML, or a config that is already loaded."""
+    dataset: str | None = None
+    """Replaces `eval.general.dataset.file_path`."""
+    result_json_path: str = "$"
+    """JSONPath to the answer inside the workflow's output."""
+    endpoint: str | None = None
+    """Run the workflow at this URL instead of in this process."""
+    endpoint_timeout: int = Field(default=300, ge=1)
+    """Seconds to wait for an answer of `endpoint`."""
+    override: tuple[tuple[str, str], ...] = ()
+    """Pairs of dotted path and YAML text."""
+    validation_dataset: str | None = None
+    """Held-out rows; validated before the first and after the last epoch, and in between."""
+    validation_interval: int = Field(default=5, ge=1)
+    """Epochs between validations."""
+    validation_config_file: str | None = None
+    """Another YAML for validation runs."""
+
+
+class FinetuneConfig(FinetuneModel):
+    """The `finetuning` section."""
+
+    enabled: bool = False
+    """`nat finetune` refuses to run otherwise."""
+    trainer: TrainerRef | None = None
+    """A key of `trainers`."""
+    trajectory_builder: TrajectoryBuilderRef | None = None
+    """A key of `trajectory_builders`."""
+    trainer_adapter: TrainerAdapterRef | None = None
+    """A key of `trainer_adapters`."""
+    reward_function: RewardFunctionConfig | None = None
+    """Which evaluator's score is the reward."""
+    target_functions: list[str] = ["<workflow>"]
+    """Only LLM calls made inside these functions are trained on."""
+    target_model: str | None = None
+    """Only calls of this LLM (its key under `llms`, or its model name) are trained on; null for all."""
+    curriculum_learning: CurriculumLearningConfig = CurriculumLearningConfig()
+    """Easiest examples first."""
+    num_epochs: int = Field(default=1, ge=1)
+    """Passes over the dataset."""
+    output_dir: Path = Path(".tmp/nat/finetuning")
+    """Each run makes a folder of its own in here."""
+    run_configuration: FinetuneRunConfig | None = None
+    """What the command line gave; it replaces what stands here."""
+    seed: int = 0
+    """Seed of everything that the harness draws: sampling, subsampling, bootstrap."""
+    max_failure_rate: float = Field(default=0.5, ge=0.0, le=1.0)
+    """A run ends when a larger share of an epoch's rollouts fails."""
+    early_stopping: EarlyStoppingConfig | None = None
+    """Stop on a plateau of the validation reward; null to run all epochs."""
+    guards: GuardsConfig = GuardsConfig()
+    """Thresholds of the checks that end a run which cannot learn."""
+
+    @model_validator(mode="after")
+    def _enabled_needs_its_parts(self) -> Self:
+        parts: dict[str, Any] = {
+            "trainer": self.trainer,
+            "trajectory_builder": self.trajectory_builder,
+            "trainer_adapter": self.trainer_adapter,
+        }
+        missing = [name for name, value in parts.items() if value is None]
+        if self.enabled and missing:
+            raise ValueError(f"finetuning is enabled, but {', '.join(missing)} is not set")
+        return self

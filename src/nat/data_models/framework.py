@@ -1,0 +1,17 @@
+"""The agent frameworks that an LLM client can be made for."""
+
+from enum import StrEnum
+
+
+class LLMFrameworkEnum(StrEnum):
+    """Names of `wrapper_type`; a plug-in may use any other string."""
+
+    LANGCHAIN = "langchain"
+    LLAMA_INDEX = "llama_index"
+    CREWAI = "crewai"
+    SEMANTIC_KERNEL = "semantic_kernel"
+    AGNO = "agno"
+    ADK = "adk"
+    STRANDS = "strands"
+    AUTOGEN = "autogen"
+    OPENAI = "openai"

@@ -1,0 +1,121 @@
+"""The `register_*` decorators: each ties a config class to the function that builds what it describes.
+
+A build function is an async generator `(config, builder)` that yields exactly one object; what stands after
+the `yield` is its teardown. The decorators return it as an async context manager.
+"""
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, ParamSpec, TypeVar
+
+from nat.data_models.common import TypedBaseModel
+from nat.data_models.component_ref import ComponentGroup
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
+from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
+from nat.errors import RegistryError
+from nat.registry.catalog import current_catalog
+from nat.registry.component import BASE_CONFIGS, RegisteredComponent
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Generator = Callable[P, AsyncGenerator[T, None]]
+Manager = Callable[P, AbstractAsyncContextManager[T]]
+Decorator = Callable[[Generator[P, T]], Manager[P, T]]
+
+
+def register_function(
+    config_type: type[FunctionBaseConfig], framework_wrappers: Sequence[str] | None = None
+) -> Decorator[..., Any]:
+    """Build a function or workflow: yield a FunctionInfo, a Function or a plain callable."""
+    return _component(ComponentGroup.FUNCTIONS, config_type, tuple(framework_wrappers or ()))
+
+
+def register_llm_provider(config_type: type[LLMBaseConfig]) -> Decorator[..., Any]:
+    """Open what serves a model: yield an LLMProviderInfo."""
+    return _component(ComponentGroup.LLMS, config_type)
+
+
+def register_evaluator(config_type: type[EvaluatorBaseConfig]) -> Decorator[..., Any]:
+    """Build an evaluator: yield an EvaluatorInfo."""
+    return _component(ComponentGroup.EVALUATORS, config_type)
+
+
+def register_dataset_loader(config_type: type[DatasetBaseConfig]) -> Decorator[..., Any]:
+    """Build what reads a dataset file: yield the loader."""
+    return _component(ComponentGroup.DATASETS, config_type)
+
+
+def register_trajectory_builder(config_type: type[TrajectoryBuilderConfig]) -> Decorator[..., Any]:
+    """Build a trajectory builder: yield the instance."""
+    return _component(ComponentGroup.TRAJECTORY_BUILDERS, config_type)
+
+
+def register_trainer_adapter(config_type: type[TrainerAdapterConfig]) -> Decorator[..., Any]:
+    """Build a trainer adapter: yield the instance."""
+    return _component(ComponentGroup.TRAINER_ADAPTERS, config_type)
+
+
+def register_trainer(config_type: type[TrainerConfig]) -> Decorator[..., Any]:
+    """Build a trainer: yield the instance."""
+    return _component(ComponentGroup.TRAINERS, config_type)
+
+
+def register_ttc_strategy(config_type: type[TTCStrategyBaseConfig]) -> Decorator[..., Any]:
+    """Build a test-time-compute strategy: yield the instance."""
+    return _component(ComponentGroup.TTC_STRATEGIES, config_type)
+
+
+def register_llm_client(config_type: type[LLMBaseConfig], wrapper_type: str) -> Decorator[..., Any]:
+    """Build a framework's client for a provider's config: yield the client object."""
+
+    def decorate(fn: Generator[P, T]) -> Manager[P, T]:
+        _check(fn, config_type, LLMBaseConfig)
+        manager = asynccontextmanager(fn)
+        current_catalog().add_llm_client(config_type, str(wrapper_type), manager)
+        return manager
+
+    return decorate
+
+
+def register_tool_wrapper(wrapper_type: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A plain function `(name, fn, builder)` that gives a framework's tool object for a Function."""
+
+    def decorate(fn: Callable[P, T]) -> Callable[P, T]:
+        current_catalog().tool_wrappers.add(str(wrapper_type), fn)
+        return fn
+
+    return decorate
+
+
+def _component(
+    group: ComponentGroup, config_type: type[TypedBaseModel], framework_wrappers: tuple[str, ...] = ()
+) -> Decorator[..., Any]:
+    def decorate(fn: Generator[P, T]) -> Manager[P, T]:
+        _check(fn, config_type, BASE_CONFIGS[group])
+        manager = asynccontextmanager(fn)
+        current_catalog().add(RegisteredComponent(group, config_type, manager, framework_wrappers))
+        return manager
+
+    return decorate
+
+
+def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type[TypedBaseModel]) -> None:
+    name = getattr(fn, "__qualname__", repr(fn))
+    if not issubclass(config_type, base):
+        raise RegistryError(
+            f"{name}: {config_type.__name__} is no {base.__name__}", hint=f"derive it from {base.__name__}"
+        )
+    if config_type.static_type() is None:
+        raise RegistryError(
+            f"{name}: {config_type.__name__} has no type name",
+            hint=f'write `class {config_type.__name__}({base.__name__}, name="…")`',
+        )
+    if not inspect.isasyncgenfunction(fn):
+        raise RegistryError(
+            f"{name} is no async generator", hint="write `async def` and `yield` the built object exactly once"
+        )
