@@ -1,0 +1,70 @@
+"""Which fields a request gets that its author left out, and how they get into its body. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nat.capture.policy import CapturePolicy
+
+_SAME_MEANING = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""Two names of one limit: whoever set the one needs no default for the other."""
+
+
+def fields_to_add(
+    fields: Mapping[str, Any],
+    *,
+    chat: bool,
+    defaults: Mapping[str, Any],
+    policy: CapturePolicy,
+    seed: int | None,
+) -> dict[str, Any]:
+    """The LLM's own defaults first, then what the policy asks for; what the author said stands, but for logprobs."""
+    wanted = _for_route(defaults, chat=chat)
+    if seed is not None:
+        wanted["seed"] = seed
+    added = {key: value for key, value in wanted.items() if _is_unset(fields, key)}
+    if policy.logprobs and not _asks_logprobs(fields, added, chat=chat):
+        added["logprobs"] = True if chat else 1
+    if policy.token_ids and fields.get("return_token_ids") is not True:
+        added["return_token_ids"] = True
+    return added
+
+
+def with_fields(body: bytes, fields: Mapping[str, Any], added: Mapping[str, Any]) -> bytes:
+    """The body with the fields added: spliced in at its end, as writing a long history anew costs more than the call.
+
+    A field that is there already (`"logprobs": null`) must not stand there twice; then the body is written anew.
+    """
+    if not added:
+        return body
+    if any(key in fields for key in added):
+        return _dumps({**fields, **added})
+    if not fields:
+        return _dumps(added)
+    end = body.rindex(b"}")
+    return body[:end] + b"," + _dumps(added)[1:]
+
+
+def _for_route(defaults: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """A completion asks for logprobs by number; a chat by flag and number."""
+    if chat:
+        return dict(defaults)
+    wanted = {key: value for key, value in defaults.items() if key not in ("logprobs", "top_logprobs")}
+    if defaults.get("logprobs"):
+        wanted["logprobs"] = defaults.get("top_logprobs") or 1
+    return wanted
+
+
+def _is_unset(fields: Mapping[str, Any], key: str) -> bool:
+    twin = _SAME_MEANING.get(key)
+    return fields.get(key) is None and (twin is None or fields.get(twin) is None)
+
+
+def _asks_logprobs(fields: Mapping[str, Any], added: Mapping[str, Any], *, chat: bool) -> bool:
+    """For a chat only true asks; for a completion any number does, 0 included."""
+    asked = added.get("logprobs", fields.get("logprobs"))
+    return asked is True if chat else asked is not None
+
+
+def _dumps(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,95 @@
+"""Join the events of a streamed answer into the completion that the same answer unstreamed would be. Pure."""
+
+import json
+import re
+from typing import Any
+
+from nat.capture.answer import UnreadableAnswer
+
+_WHOLE = frozenset({"role", "type", "id", "name", "object", "finish_reason", "stop_reason"})
+"""Texts that come whole (some servers repeat them in each event); all other texts of a delta come in pieces."""
+
+_EVENT_DATA = re.compile(rb"^data:[ ]?(.*?)\r?$", re.MULTILINE)
+
+
+def join_events(body: bytes) -> dict[str, Any]:
+    """The completion object of a streamed answer.
+
+    Raises UnreadableAnswer if the stream ended before the answer did, or carried an error.
+    """
+    completion: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
+    done = False
+    for data in _EVENT_DATA.findall(body):
+        if data == b"[DONE]":
+            done = True
+            break
+        event = _read_event(data)
+        completion |= {key: value for key, value in event.items() if key != "choices" and value is not None}
+        for part in event.get("choices") or ():
+            index = part.get("index", 0)
+            _add_choice(choices.setdefault(index, {"index": index}), part)
+    finished = choices and all(choice.get("finish_reason") for choice in choices.values())
+    if not (done or finished):
+        raise UnreadableAnswer(f"the stream ended before the answer did, after {len(body)} bytes")
+    completion["choices"] = [choices[index] for index in sorted(choices)]
+    return completion
+
+
+def _read_event(data: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError as error:
+        raise UnreadableAnswer(f"an event of the stream is not JSON: {data[:200]!r}") from error
+    if not isinstance(event, dict):
+        raise UnreadableAnswer(f"an event of the stream is not an object: {data[:200]!r}")
+    if event.get("error"):
+        raise UnreadableAnswer(f"the stream carried an error: {json.dumps(event['error'])[:500]}")
+    return event
+
+
+def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
+    for key, value in part.items():
+        if value is None or key == "index":
+            continue
+        if key == "delta":
+            _add_delta(choice.setdefault("message", {}), value)
+        elif key == "text":
+            choice["text"] = choice.get("text", "") + value
+        elif key == "token_ids":
+            choice.setdefault("token_ids", []).extend(value)
+        elif key == "logprobs":
+            _add_lists(choice.setdefault("logprobs", {}), value)
+        else:
+            choice[key] = value
+
+
+def _add_lists(target: dict[str, Any], source: dict[str, Any]) -> None:
+    for key, value in source.items():
+        if isinstance(value, list):
+            target.setdefault(key, []).extend(value)
+
+
+def _add_delta(target: dict[str, Any], delta: dict[str, Any]) -> None:
+    for key, value in delta.items():
+        if value is None:
+            continue
+        if key == "tool_calls":
+            _add_tool_calls(target.setdefault("tool_calls", []), value)
+        elif isinstance(value, dict):
+            _add_delta(target.setdefault(key, {}), value)
+        elif isinstance(value, list):
+            target.setdefault(key, []).extend(value)
+        elif isinstance(value, str) and key not in _WHOLE:
+            target[key] = target.get(key, "") + value
+        elif value != "" or key not in target:
+            target[key] = value
+
+
+def _add_tool_calls(calls: list[dict[str, Any]], parts: list[dict[str, Any]]) -> None:
+    """The parts of a call share its index, which the unstreamed answer does not show."""
+    for part in parts:
+        index = part.get("index", len(calls))
+        while len(calls) <= index:
+            calls.append({})
+        _add_delta(calls[index], {key: value for key, value in part.items() if key != "index"})

@@ -1,0 +1,154 @@
+"""The tap on an httpx client: what is sent through it is recorded, to the agent it is a client like any other.
+
+It takes hold of `send`, which every request passes, and not of the transport: there the answer is decompressed, and
+proxies from the environment go on working. httpx and not httpx2, as the OpenAI SDK takes such a client in all of its
+versions from 1 to 3, and so do the frameworks.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+
+from nat.capture.request import is_call_route
+from nat.capture.tap import Attempt, Tap
+
+_CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
+"""As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
+
+
+class CapturingAsyncClient(httpx.AsyncClient):
+    """An `httpx.AsyncClient` whose calls of completions routes are recorded by a tap."""
+
+    def __init__(self, tap: Tap, **options: Any) -> None:
+        super().__init__(**{"limits": _CONNECTIONS, "follow_redirects": True, **options})
+        self._tap = tap
+
+    async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
+        attempt = self._tap.open(request.url.path, await request.aread()) if _is_call(request) else None
+        if attempt is None:
+            return await super().send(request, stream=stream, **options)
+        try:
+            _prepare(request, attempt.body, stream=stream)
+            response = await super().send(request, stream=stream, **options)
+            if response.is_error:
+                body = attempt.body_without_refused(response.status_code, await response.aread())
+                if body is not None:
+                    _prepare(request, body, stream=stream)
+                    response = await super().send(request, stream=stream, **options)
+            if response.is_error:
+                await response.aread()
+        except (Exception, asyncio.CancelledError) as error:
+            attempt.failed(_describe(error))
+            raise
+        if response.is_error:
+            attempt.failed(response.text, status=response.status_code)
+        elif stream:
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            response.stream = _RecordedAsyncStream(response.stream, attempt, events=_is_events(response))
+        else:
+            attempt.answered(response.content, events=_is_events(response))
+        return response
+
+
+class CapturingClient(httpx.Client):
+    """The same for code that blocks."""
+
+    def __init__(self, tap: Tap, **options: Any) -> None:
+        super().__init__(**{"limits": _CONNECTIONS, "follow_redirects": True, **options})
+        self._tap = tap
+
+    def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
+        attempt = self._tap.open(request.url.path, request.read()) if _is_call(request) else None
+        if attempt is None:
+            return super().send(request, stream=stream, **options)
+        try:
+            _prepare(request, attempt.body, stream=stream)
+            response = super().send(request, stream=stream, **options)
+            if response.is_error:
+                body = attempt.body_without_refused(response.status_code, response.read())
+                if body is not None:
+                    _prepare(request, body, stream=stream)
+                    response = super().send(request, stream=stream, **options)
+            if response.is_error:
+                response.read()
+        except Exception as error:
+            attempt.failed(_describe(error))
+            raise
+        if response.is_error:
+            attempt.failed(response.text, status=response.status_code)
+        elif stream:
+            assert isinstance(response.stream, httpx.SyncByteStream)
+            response.stream = _RecordedStream(response.stream, attempt, events=_is_events(response))
+        else:
+            attempt.answered(response.content, events=_is_events(response))
+        return response
+
+
+class _RecordedAsyncStream(httpx.AsyncByteStream):
+    """Hands each chunk on as it comes and keeps it; the call is recorded when the stream ends or is closed."""
+
+    def __init__(self, stream: httpx.AsyncByteStream, attempt: Attempt, *, events: bool) -> None:
+        self._stream = stream
+        self._attempt = attempt
+        self._events = events
+        self._chunks: list[bytes] = []
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._stream:
+                self._chunks.append(chunk)
+                yield chunk
+        except (Exception, asyncio.CancelledError) as error:
+            self._attempt.failed(_describe(error))
+            raise
+        self._attempt.answered(b"".join(self._chunks), events=self._events)
+
+    async def aclose(self) -> None:
+        self._attempt.answered(b"".join(self._chunks), events=self._events)
+        await self._stream.aclose()
+
+
+class _RecordedStream(httpx.SyncByteStream):
+    """The same for code that blocks."""
+
+    def __init__(self, stream: httpx.SyncByteStream, attempt: Attempt, *, events: bool) -> None:
+        self._stream = stream
+        self._attempt = attempt
+        self._events = events
+        self._chunks: list[bytes] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for chunk in self._stream:
+                self._chunks.append(chunk)
+                yield chunk
+        except Exception as error:
+            self._attempt.failed(_describe(error))
+            raise
+        self._attempt.answered(b"".join(self._chunks), events=self._events)
+
+    def close(self) -> None:
+        self._attempt.answered(b"".join(self._chunks), events=self._events)
+        self._stream.close()
+
+
+def _is_call(request: httpx.Request) -> bool:
+    return request.method == "POST" and is_call_route(request.url.path)
+
+
+def _prepare(request: httpx.Request, body: bytes, *, stream: bool) -> None:
+    """Give the request another body; of a stream, ask for the bytes as they are, since they are read as they come."""
+    request.stream = httpx.ByteStream(body)
+    request.headers["Content-Length"] = str(len(body))
+    if stream:
+        request.headers["Accept-Encoding"] = "identity"
+
+
+def _is_events(response: httpx.Response) -> bool:
+    return "text/event-stream" in response.headers.get("Content-Type", "")
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -1,0 +1,142 @@
+"""Word a call as intermediate steps: a START and an END for each choice, or a span for an attempt that failed.
+
+Both are pushed when the call is over: an attempt that fails leaves no LLM step behind, and parallel calls do not
+interleave. The times are those of the call.
+"""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from nat.capture.answer import Choice
+from nat.capture.request import Message
+from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.intermediate_step import (
+    IntermediateStep,
+    IntermediateStepPayload,
+    IntermediateStepType,
+    StreamEventData,
+    TokenUsageBaseModel,
+    TraceMetadata,
+    UsageInfo,
+)
+from nat.data_models.llm_call import LLMCall
+
+FAILED_CALL = "llm_call_failed"
+"""Name of the span that stands for a failed attempt."""
+
+
+class FailedCall(BaseModel):
+    """One attempt that brought no answer; its retry, if there was one, is a call of its own."""
+
+    model: str
+    llm_name: str | None = None
+    status: int | None = None
+    """The HTTP status; None if there was no answer at all."""
+    error: str
+    """What the server or the connection said."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """When a call was sent and when its answer was complete, in seconds since the epoch."""
+
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """What the two steps of one choice are made from; `messages` is shared by both and by the record itself."""
+
+    call: LLMCall
+    choice: Choice
+    usage: dict[str, Any]
+    """The server's counts; empty for all choices but the first, since they are the counts of the whole request."""
+    times: CallTimes
+    framework: LLMFrameworkEnum | None
+
+
+def call_steps(recorded: RecordedCall) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
+    """LLM_START and LLM_END of one choice."""
+    call, times = recorded.call, recorded.times
+    span = str(uuid.uuid4())
+    tools = call.tools or []
+    start = IntermediateStepPayload(
+        event_type=IntermediateStepType.LLM_START,
+        event_timestamp=times.started,
+        framework=recorded.framework,
+        name=call.model,
+        data=StreamEventData(input=call.messages),
+        metadata=TraceMetadata(chat_inputs=call.messages, tools_schema=tools),
+        UUID=span,
+    )
+    end = IntermediateStepPayload(
+        event_type=IntermediateStepType.LLM_END,
+        event_timestamp=times.ended,
+        span_event_timestamp=times.started,
+        framework=recorded.framework,
+        name=call.model,
+        data=StreamEventData(
+            input=_last_content(call.messages), output=call.message["content"] or "", payload=recorded.choice.raw
+        ),
+        metadata=TraceMetadata(chat_inputs=call.messages, tools_schema=tools, llm_call=call),
+        usage_info=_usage_info(recorded.usage),
+        UUID=span,
+    )
+    return start, end
+
+
+def failure_steps(
+    failed: FailedCall, times: CallTimes, framework: LLMFrameworkEnum | None
+) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
+    """A span that nobody trains on, so that what went wrong is there to be read and counted."""
+    span = str(uuid.uuid4())
+    start = IntermediateStepPayload(
+        event_type=IntermediateStepType.SPAN_START,
+        event_timestamp=times.started,
+        framework=framework,
+        name=FAILED_CALL,
+        UUID=span,
+    )
+    end = IntermediateStepPayload(
+        event_type=IntermediateStepType.SPAN_END,
+        event_timestamp=times.ended,
+        span_event_timestamp=times.started,
+        framework=framework,
+        name=FAILED_CALL,
+        data=StreamEventData(payload=failed.model_dump()),
+        UUID=span,
+    )
+    return start, end
+
+
+def failed_calls(steps: Iterable[IntermediateStep]) -> list[FailedCall]:
+    """The failed attempts among the steps of a rollout, in the order in which they ended."""
+    return [
+        FailedCall.model_validate(step.data.payload)
+        for step in steps
+        if step.event_type is IntermediateStepType.SPAN_END and step.name == FAILED_CALL and step.data is not None
+    ]
+
+
+def _last_content(messages: list[Message]) -> Any:
+    return messages[-1].get("content") if messages else None
+
+
+def _usage_info(usage: dict[str, Any]) -> UsageInfo:
+    prompt_details = usage.get("prompt_tokens_details") or {}
+    completion_details = usage.get("completion_tokens_details") or {}
+    return UsageInfo(
+        token_usage=TokenUsageBaseModel(
+            prompt_tokens=usage.get("prompt_tokens") or 0,
+            completion_tokens=usage.get("completion_tokens") or 0,
+            cached_tokens=prompt_details.get("cached_tokens") or 0,
+            reasoning_tokens=completion_details.get("reasoning_tokens") or 0,
+            total_tokens=usage.get("total_tokens") or 0,
+        ),
+        num_llm_calls=1,
+    )

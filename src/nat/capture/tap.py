@@ -1,0 +1,174 @@
+"""The tap: where the calls of one LLM are read, completed and recorded, whatever library or process carries them.
+
+attempt = tap.open(path, body)      before sending to a call route; then send attempt.body
+attempt.body_without_refused(…)     after a refusal: what to send instead, if that helps
+attempt.answered(content, …)        or
+attempt.failed(…)                   once; what comes later is ignored
+"""
+
+import contextvars
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nat.capture.answer import Answer, Choice, UnreadableAnswer, read_answer, read_completion
+from nat.capture.asks import fields_to_add, with_fields
+from nat.capture.events import join_events
+from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
+from nat.capture.request import CallRequest, read_request
+from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, failure_steps
+from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.intermediate_step import IntermediateStepPayload
+from nat.data_models.llm_call import LLMCall
+
+logger = logging.getLogger(__name__)
+
+Push = Callable[[IntermediateStepPayload], None]
+"""Receives the steps of a call, in the context that the call was made in."""
+
+_REFUSAL_STATUS = frozenset({400, 422})
+_ERROR_CHARS = 500
+
+
+class Tap:
+    """The calls of one LLM."""
+
+    def __init__(
+        self,
+        push: Push,
+        *,
+        llm_name: str | None = None,
+        framework: LLMFrameworkEnum | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`defaults` are the sampling parameters for requests that bring none."""
+        self.push = push
+        self.llm_name = llm_name
+        self.framework = framework
+        self.defaults = {key: value for key, value in (defaults or {}).items() if value is not None}
+        self.clock = clock
+        self.server_knows_token_ids = True
+
+    def open(self, path: str, body: bytes) -> "Attempt | None":
+        """An attempt at a call; None if the body is malformed, for the server to say so."""
+        request = read_request(path, body)
+        if request is None:
+            return None
+        return Attempt(self, request, body, current_capture() or RolloutCapture(CapturePolicy()))
+
+
+class Attempt:
+    """One request on its way; it ends in a call or in a failure."""
+
+    def __init__(self, tap: Tap, request: CallRequest, body: bytes, capture: RolloutCapture) -> None:
+        self._tap = tap
+        self._request = request
+        self._author_body = body
+        self._capture = capture
+        self._context = contextvars.copy_context()
+        self._started = tap.clock()
+        self._number = capture.take_number()
+        self._settled = False
+        self._asked_token_ids = False
+        self.body = self._complete(token_ids=tap.server_knows_token_ids)
+
+    def body_without_refused(self, status: int, content: bytes) -> bytes | None:
+        """What to send after the server refused `return_token_ids`; None if that is not what it refused."""
+        if not self._asked_token_ids or status not in _REFUSAL_STATUS or b"return_token_ids" not in content:
+            return None
+        logger.warning(
+            "the server of LLM %r refuses return_token_ids and is not asked for it again; "
+            "what it samples cannot be trained on id by id",
+            self._tap.llm_name or self._request.model,
+        )
+        self._tap.server_knows_token_ids = False
+        self.body = self._complete(token_ids=False)
+        return self.body
+
+    def answered(self, content: bytes, *, events: bool) -> None:
+        """The server answered with a good status; `events` says that it was a stream."""
+        if self._settled:
+            return
+        try:
+            completion = join_events(content) if events else read_completion(content)
+            answer = read_answer(completion, self._request)
+        except UnreadableAnswer as error:
+            self.failed(str(error))
+            return
+        self._settled = True
+        self._context.run(self._push_call, answer, self._times())
+
+    def failed(self, error: str, *, status: int | None = None) -> None:
+        """There was no answer: an error status, a lost connection, a cancellation."""
+        if self._settled:
+            return
+        self._settled = True
+        self._capture.return_number(self._number)
+        failed = FailedCall(
+            model=self._request.model, llm_name=self._tap.llm_name, status=status, error=error[:_ERROR_CHARS]
+        )
+        logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, failed.error)
+        self._context.run(self._push_failure, failed, self._times())
+
+    def _complete(self, *, token_ids: bool) -> bytes:
+        policy = self._capture.policy
+        if policy.token_ids and not token_ids:
+            policy = CapturePolicy(logprobs=policy.logprobs, seed=policy.seed)
+        fields = self._request.fields
+        added = fields_to_add(
+            fields, chat=self._request.chat, defaults=self._tap.defaults, policy=policy, seed=self._seed(policy)
+        )
+        self._asked_token_ids = "return_token_ids" in added
+        return with_fields(self._author_body, fields, added)
+
+    def _seed(self, policy: CapturePolicy) -> int | None:
+        """The rollout's own; the config's seed goes into it, as alone it would make all generations the same."""
+        if policy.seed is None:
+            return None
+        return stable_seed(policy.seed, self._tap.defaults.get("seed", 0), self._number)
+
+    def _times(self) -> CallTimes:
+        return CallTimes(self._started, self._tap.clock())
+
+    def _push_call(self, answer: Answer, times: CallTimes) -> None:
+        recall = self._capture.recall
+        tools = recall.tools(self._request.tools)
+        conversations = [recall.messages(messages) for messages in self._request.conversations]
+        usage = answer.usage
+        for choice in answer.choices:
+            call = self._record(choice, conversations[choice.conversation], tools, answer.policy_version)
+            for step in call_steps(RecordedCall(call, choice, usage, times, self._tap.framework)):
+                self._tap.push(step)
+            usage = {}
+
+    def _record(
+        self,
+        choice: Choice,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        policy_version: str | None,
+    ) -> LLMCall:
+        """Built without validation: that would copy the whole history, and the parts were just read from JSON."""
+        recall = self._capture.recall
+        prompt_ids = choice.prompt_token_ids
+        if prompt_ids is not None:
+            prompt_ids = recall.prompt_ids(prompt_ids)
+            recall.sampled(prompt_ids, choice.token_ids or [])
+        return LLMCall.model_construct(
+            llm_name=self._tap.llm_name,
+            model=self._request.model,
+            messages=messages,
+            tools=tools,
+            message=recall.message(choice.message),
+            finish_reason=choice.finish_reason,
+            logprobs=choice.logprobs,
+            prompt_token_ids=prompt_ids,
+            token_ids=choice.token_ids,
+            policy_version=policy_version,
+        )
+
+    def _push_failure(self, failed: FailedCall, times: CallTimes) -> None:
+        for step in failure_steps(failed, times, self._tap.framework):
+            self._tap.push(step)

@@ -1,0 +1,1 @@
+"""LLM providers and the clients that frameworks get for them."""

@@ -1,0 +1,64 @@
+"""The `openai` LLM: any server that speaks OpenAI's API, and its client for agents that use the OpenAI SDK."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import AliasChoices, Field, SecretStr
+
+from nat.builder.builder import Builder
+from nat.builder.llm import LLMProviderInfo
+from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMBaseConfig
+from nat.registry.decorators import register_llm_client, register_llm_provider
+
+
+class OpenAIModelConfig(LLMBaseConfig, name="openai"):
+    """A model behind an OpenAI-compatible API: OpenAI itself, vLLM, a gateway …"""
+
+    api_key: SecretStr | None = None
+    """Key of the server; the environment's OPENAI_API_KEY if left out."""
+    base_url: str | None = None
+    """Where the server is, `/v1` included; the environment's OPENAI_BASE_URL or OpenAI if left out."""
+    model_name: str = Field(validation_alias=AliasChoices("model_name", "model"), serialization_alias="model")
+    """The name under which the server knows the model."""
+    temperature: float | None = Field(default=None, ge=0)
+    """Sampling temperature of requests that set none; training needs 1.0."""
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    """Nucleus sampling of requests that set none; training needs it unset."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Limit of new tokens for requests that set none."""
+    seed: int | None = None
+    """Seed of requests that set none; inside a rollout, each call gets its own seed made from it."""
+    stop: list[str] | str | None = None
+    """Texts at which an answer ends, for requests that set none."""
+    logprobs: bool | None = None
+    """Ask for log probabilities always; while training they are asked for anyway."""
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    """How many alternatives to each token to ask for; needs `logprobs`."""
+    max_retries: int = Field(default=10, ge=0)
+    """How often a request is sent again after a lost connection, a 408, 409, 429 or 5xx."""
+    timeout: float = Field(default=600.0, gt=0)
+    """Seconds until a request has failed."""
+    extra_body: dict[str, Any] = {}
+    """Further fields for requests that do not have them, as the server understands them."""
+
+    @property
+    def request_defaults(self) -> dict[str, Any]:
+        """The fields of a request that this config fills in."""
+        names = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs")
+        return {**{name: getattr(self, name) for name in names}, **self.extra_body}
+
+
+@register_llm_provider(config_type=OpenAIModelConfig)
+async def openai_llm(config: OpenAIModelConfig, builder: Builder) -> AsyncIterator[LLMProviderInfo]:
+    """The server is someone else's: nothing to open."""
+    yield LLMProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or 'OpenAI'}")
+
+
+@register_llm_client(config_type=OpenAIModelConfig, wrapper_type=LLMFrameworkEnum.OPENAI)
+async def openai_client(config: OpenAIModelConfig, builder: Builder) -> AsyncIterator[Any]:
+    """An AsyncOpenAI with the model's name as `model_name`."""
+    from nat.plugins.llms.client import open_client  # noqa: PLC0415 - the SDK takes a second to import
+
+    async with open_client(config, llm_name=builder.llm_name) as client:
+        yield client
