@@ -1,0 +1,185 @@
+"""A run's progress for people: a live view on a terminal, one line per event everywhere else."""
+
+import math
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
+
+_ROWS_SHOWN = 12
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class LineProgress:
+    """One line per finished epoch and validation, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._num_epochs = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
+        self._num_epochs = num_epochs
+        self._line(f"run {run_id}: {num_epochs} epochs, everything goes to {run_dir}")
+
+    def epoch_started(self, epoch: int, num_epochs: int) -> None:
+        pass
+
+    def rollouts_started(self, phase: Phase, total: int | None) -> None:
+        pass
+
+    def rollout_done(self, *, failed: bool) -> None:
+        pass
+
+    def training_started(self, num_groups: int, num_trajectories: int) -> None:
+        pass
+
+    def training_finished(self, job: JobRecord) -> None:
+        pass
+
+    def epoch_finished(self, record: EpochRecord) -> None:
+        self._line(
+            f"epoch {record.epoch + 1}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
+            f"groups {record.filtered_groups}/{record.num_groups}  rollouts {record.num_rollouts}  "
+            f"{record.seconds:.1f} s"
+        )
+
+    def validation_finished(self, record: ValidationRecord) -> None:
+        self._line(f"held-out after epoch {record.epoch}: {_mean(record)} on {record.num_examples} examples")
+
+    def message(self, text: str) -> None:
+        self._line(text)
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+class LiveProgress:
+    """What runs now, the last epochs as a table, and the reward so far as a small curve."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+        )
+        self._epochs = self._bars.add_task("epochs", total=None, note="")
+        self._now = self._bars.add_task("rollouts", total=None, note="")
+        self._records: list[EpochRecord] = []
+        self._held_out: dict[int, ValidationRecord] = {}
+        self._failed = 0
+        self._title = Text("starting: loading the model and building the workflow …", style="dim")
+        self._live = Live(self._view(), console=console, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._refresh()
+        self._live.stop()
+
+    def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
+        self._title = Text.assemble(("nat finetune ", "bold"), f"{run_id}  →  {run_dir}")
+        self._bars.update(self._epochs, total=num_epochs)
+        self._refresh()
+
+    def epoch_started(self, epoch: int, num_epochs: int) -> None:
+        self._bars.update(self._epochs, completed=epoch, total=num_epochs)
+
+    def rollouts_started(self, phase: Phase, total: int | None) -> None:
+        self._failed = 0
+        name = "held-out" if phase is Phase.VALIDATION else "rollouts"
+        self._bars.reset(self._now, total=total, description=name, note="")
+
+    def rollout_done(self, *, failed: bool) -> None:
+        self._failed += failed
+        self._bars.update(self._now, advance=1, note=f"{self._failed} failed" if self._failed else "")
+
+    def training_started(self, num_groups: int, num_trajectories: int) -> None:
+        note = f"training on {num_trajectories} rollouts in {num_groups} groups"
+        self._bars.update(self._now, note=note)
+
+    def training_finished(self, job: JobRecord) -> None:  # noqa: ARG002 - the protocol's signature
+        self._bars.update(self._now, note="")
+
+    def epoch_finished(self, record: EpochRecord) -> None:
+        self._records.append(record)
+        self._bars.update(self._epochs, completed=record.epoch + 1)
+        self._refresh()
+
+    def validation_finished(self, record: ValidationRecord) -> None:
+        self._held_out[record.epoch] = record
+        self._refresh()
+
+    def message(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def _refresh(self) -> None:
+        self._live.update(self._view(), refresh=True)
+
+    def _view(self) -> Group:
+        curve = Text(f"reward     {sparkline([r.avg_reward for r in self._records])}", style="cyan")
+        return Group(self._title, self._table(), curve, self._bars)
+
+    def _table(self) -> Table:
+        table = Table(box=None, padding=(0, 2), header_style="dim")
+        for column in ("epoch", "reward", "held-out", "groups", "tokens", "grad norm", "entropy", "seconds"):
+            table.add_column(column, justify="right")
+        for record in self._records[-_ROWS_SHOWN:]:
+            held_out = self._held_out.get(record.epoch)
+            table.add_row(
+                str(record.epoch + 1),
+                f"{record.avg_reward:.3f}",
+                "" if held_out is None else _mean(held_out),
+                f"{record.filtered_groups}/{record.num_groups}",
+                _metric(record, "train/tokens", ".0f"),
+                _metric(record, "train/grad_norm", ".3f"),
+                _metric(record, "train/entropy", ".3f"),
+                f"{record.seconds:.1f}",
+            )
+        return table
+
+
+def console_progress(console: Console) -> LineProgress | LiveProgress:
+    """The live view if somebody watches, lines otherwise."""
+    return LiveProgress(console) if console.is_terminal else LineProgress(console)
+
+
+def sparkline(values: list[float], width: int = 60) -> str:
+    """The values as a row of blocks, averaged down to `width` columns."""
+    if not values:
+        return ""
+    size = math.ceil(len(values) / width)
+    means = [sum(part) / len(part) for part in (values[i : i + size] for i in range(0, len(values), size))]
+    low, high = min(means), max(means)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BLOCKS[round((mean - low) * scale)] for mean in means)
+
+
+def _mean(record: ValidationRecord) -> str:
+    return "no score" if record.avg_reward is None else f"{record.avg_reward:.3f}"
+
+
+def _metric(record: EpochRecord, name: str, form: str) -> str:
+    return format(record.metrics[name], form) if name in record.metrics else ""
