@@ -81,7 +81,8 @@ def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
         return None
     return (
         f"the entropy per token fell from {max(values):.3f} to {values[-1]:.3f} within {ENTROPY_EPOCHS} epochs "
-        f"(alarm at -{config.max_entropy_drop:.0%}): the model stops exploring. Lower the learning rate or raise epsilon_high."
+        f"(alarm at -{config.max_entropy_drop:.0%}): the model stops exploring. Lower the learning rate "
+        "or raise epsilon_high."
     )
 
 

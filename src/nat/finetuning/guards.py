@@ -46,19 +46,21 @@ def check_trajectories(tally: RolloutTally, *, target_functions: Sequence[str], 
         )
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
-    raise NoTrajectories("\n".join(lines), hint=_remedy(tally))
+    unwanted = [cause for cause, _ in tally.causes.most_common() if not cause.by_choice]
+    raise NoTrajectories("\n".join(lines), hint=_remedy(tally, unwanted))
 
 
 def check_failures(tally: RolloutTally, *, max_failure_rate: float) -> None:
     """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
-    causes = ", ".join(f"{count} x {cause}" for cause, count in tally.causes.most_common() if cause.failure)
+    failures = [cause for cause, _ in tally.causes.most_common() if cause.failure]
+    causes = ", ".join(f"{tally.causes[cause]} x {cause}" for cause in failures)
     share = tally.num_failed / tally.num_rollouts
     raise TooManyFailures(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
         f"{max_failure_rate:.0%}): {causes}; {_commonest_error(tally)}",
-        hint=_remedy(tally),
+        hint=_remedy(tally, failures),
     )
 
 
@@ -99,8 +101,8 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     raise RewardCollapse(
         f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
         f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
-        hint="Lower the learning rate (a third is a good next try), or set beta, the weight of the KL divergence to the "
-        "starting model. An earlier checkpoint still holds a better model.",
+        hint="Lower the learning rate (a third is a good next try), or set beta, the weight of the KL divergence to "
+        "the starting model. An earlier checkpoint still holds a better model.",
     )
 
 
@@ -148,8 +150,9 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
     return "Rollouts of the same example end alike: raise the sampling temperature or num_generations."
 
 
-def _remedy(tally: RolloutTally) -> str:
-    cause = tally.causes.most_common(1)[0][0]
+def _remedy(tally: RolloutTally, causes: Sequence[LeftOutCause]) -> str:
+    """What to do about the first, and commonest, of `causes`."""
+    cause = causes[0]
     if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
         if not tally.functions:
             return "No LLM call was seen at all: the workflow must take its client from builder.get_llm."

@@ -7,15 +7,15 @@ Z_95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
 
 
-def moving_average(values: Sequence[float], window: int) -> list[float]:
-    """Mean of each value and up to `window - 1` values before it; the first ones average what there is."""
-    spans = (values[max(0, end - window) : end] for end in range(1, len(values) + 1))
+def moving_average(values: Sequence[float], reach: int) -> list[float]:
+    """Mean of each value and up to `reach` neighbours on either side; centred, so that the curve does not lag."""
+    spans = (values[max(0, place - reach) : place + reach + 1] for place in range(len(values)))
     return [sum(span) / len(span) for span in spans]
 
 
-def smoothing_window(count: int) -> int:
-    """A tenth of the epochs, at least three: enough to calm the eye without hiding a collapse."""
-    return max(3, round(count / 10))
+def smoothing_reach(count: int) -> int:
+    """A twentieth of the epochs, at least one: enough to calm the eye without hiding a collapse."""
+    return max(1, round(count / 20))
 
 
 def mean_interval(scores: Sequence[float]) -> tuple[float, float]:

@@ -1,0 +1,203 @@
+"""`reward_plot.png`: the picture of a run, drawn from the journal.
+
+Matplotlib is imported when a picture is drawn and not before, and only its object-oriented half: no pyplot,
+so no global state, no window system and no settings of the user's that change.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from nat.runs.atomic import replacing
+from nat.runs.curves import mean_interval, moving_average, smoothing_reach
+from nat.runs.journal import Journal
+from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PLOT_NAME = "reward_plot.png"
+
+_INK = "#1f2933"
+_FAINT = "#7b8794"
+_GRID = "#e4e7eb"
+_TRAIN = "#3b7dd8"
+_HELD_OUT = "#e8590c"
+_CURRICULUM = "#868e96"
+_MINUS = "\N{MINUS SIGN}"
+_SMOOTHED_FROM = 5
+"""Fewer epochs than this need no second line."""
+_HEADROOM = 1.04
+"""Keeps a reward of exactly 1 off the frame."""
+_VERDICT = {
+    Verdict.IMPROVED: ("improved", "#2b8a3e"),
+    Verdict.NOT_SHOWN: ("no improvement shown", "#7b8794"),
+    Verdict.WORSE: ("worse", "#c92a2a"),
+}
+
+
+def write_plot(journal: Journal) -> Path:
+    """Draw the run as far as the journal knows it; about half a second of CPU, so not inside an event loop."""
+    path = journal.run_dir / PLOT_NAME
+    draw(path, journal.info().run_id, journal.epochs(), journal.validations(), journal.summary())
+    return path
+
+
+def draw(
+    path: Path,
+    run_id: str,
+    epochs: Sequence[EpochRecord],
+    validations: Sequence[ValidationRecord],
+    summary: RunSummary | None,
+) -> None:
+    """Replace `path` by the picture: 12 x 7 inches at 150 dpi."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
+
+    figure = Figure(figsize=(12, 7), dpi=150, facecolor="white")
+    curriculum = any(epoch.curriculum_percentile < 1 for epoch in epochs)
+    axes = figure.add_axes((0.07, 0.095, 0.865 if curriculum else 0.9, 0.735))
+    _frame(axes)
+    if curriculum:
+        _curriculum(axes, epochs)
+    _training(axes, epochs)
+    _held_out(axes, validations)
+    _range(axes, epochs)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best", framealpha=0.9, edgecolor="none", fontsize=11, labelcolor=_INK)
+    _headline(axes, run_id, summary)
+    with replacing(path) as file:
+        figure.savefig(file, format="png")
+
+
+def _frame(axes: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - heavy
+
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_FAINT)
+    axes.grid(axis="y", color=_GRID, linewidth=1)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_FAINT, labelsize=11, length=0, pad=6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.set_xlabel("epochs of training", color=_INK, fontsize=12, labelpad=8)
+    axes.set_ylabel("mean reward", color=_INK, fontsize=12, labelpad=8)
+    axes.margins(y=0.08)
+
+
+def _training(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
+    if not epochs:
+        return
+    numbers = [epoch.epoch for epoch in epochs]
+    rewards = [epoch.avg_reward for epoch in epochs]
+    axes.plot(numbers, rewards, color=_TRAIN, alpha=0.4, linewidth=1, marker="o", markersize=3.5, label="training")
+    if len(epochs) >= _SMOOTHED_FROM:
+        reach = smoothing_reach(len(epochs))
+        label = f"training, mean over {2 * reach + 1} epochs"
+        axes.plot(numbers, moving_average(rewards, reach), color=_TRAIN, linewidth=2.8, label=label)
+
+
+def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:
+    points = [
+        (record.epoch, record.avg_reward, *mean_interval(record.rewards))
+        for record in validations
+        if record.avg_reward is not None
+    ]
+    if not points:
+        return
+    epochs, means, lows, highs = (list(column) for column in zip(*points, strict=True))
+    axes.errorbar(
+        epochs,
+        means,
+        yerr=(
+            [m - low for m, low in zip(means, lows, strict=True)],
+            [h - m for m, h in zip(means, highs, strict=True)],
+        ),
+        color=_HELD_OUT,
+        linewidth=2.4,
+        marker="o",
+        markersize=8,
+        markeredgecolor="white",
+        markeredgewidth=1.2,
+        capsize=4,
+        elinewidth=1.4,
+        label="held out, with 95 % interval",
+        zorder=4,
+    )
+    for place in {0, len(points) - 1}:
+        axes.annotate(
+            f"{means[place]:.2f}".replace("-", _MINUS),
+            (epochs[place], highs[place]),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            fontsize=13,
+            fontweight="bold",
+            color=_HELD_OUT,
+        )
+
+
+def _curriculum(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
+    """The share of groups that the curriculum admits, as steps behind the curves."""
+    second = axes.twinx()
+    for side in second.spines.values():
+        side.set_visible(False)
+    numbers = [epoch.epoch for epoch in epochs] + [epochs[-1].epoch + 1]
+    shares = [100 * epoch.curriculum_percentile for epoch in epochs]
+    shares.append(shares[-1])
+    second.fill_between(numbers, shares, step="post", color=_CURRICULUM, alpha=0.1, linewidth=0)
+    second.step(numbers, shares, where="post", color=_CURRICULUM, alpha=0.6, linewidth=1)
+    second.set_ylim(0, 100 * _HEADROOM)
+    second.tick_params(colors=_FAINT, labelsize=11, length=0, pad=6)
+    second.set_ylabel("groups in the curriculum (%)", color=_FAINT, fontsize=12, labelpad=8)
+    axes.set_zorder(second.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    axes.plot([], [], color=_CURRICULUM, alpha=0.6, linewidth=1, label="curriculum (right axis)")
+
+
+def _range(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
+    """Leave room for the last validation; show rewards of 0 to 1 on that range, lest a small rise look large."""
+    last = max((epoch.epoch + 1 for epoch in epochs), default=1)
+    axes.set_xlim(-0.03 * last, 1.03 * last)
+    if epochs and min(epoch.min_reward for epoch in epochs) >= 0 and max(epoch.max_reward for epoch in epochs) <= 1:
+        axes.set_ylim(0, _HEADROOM)
+
+
+def _headline(axes: "Axes", run_id: str, summary: RunSummary | None) -> None:
+    """Title, verdict below it, and what the run was on the right."""
+    title, verdict, color = "Mean reward by epoch", "", _FAINT
+    facts = [f"run {run_id}"]
+    if summary is not None:
+        facts += [f"{summary.epochs} epochs", _duration(summary.seconds)]
+    if summary is not None and summary.verdict is not None and summary.interval is not None:
+        low, high = summary.interval
+        word, color = _VERDICT[summary.verdict]
+        title = f"Held-out reward {summary.before:.2f} → {summary.after:.2f}"
+        verdict = f"{word}: {summary.difference:+.2f} on the same {summary.num_examples} examples"
+        verdict += f" (95 % interval {low:+.2f} to {high:+.2f})"
+    _write(axes, 0, 1.115, title, size=21, color=_INK, weight="bold")
+    _write(axes, 0, 1.055, verdict, size=13, color=color)
+    _write(axes, 1, 1.125, "  ·  ".join(facts), size=11, color=_FAINT)
+
+
+def _write(axes: "Axes", x: int, y: float, text: str, *, size: int, color: str, weight: str = "normal") -> None:
+    """Text above the frame, flush left at x = 0 and flush right at x = 1."""
+    side: Literal["left", "right"] = "right" if x else "left"
+    axes.text(
+        x,
+        y,
+        text.replace(" -", f" {_MINUS}"),
+        transform=axes.transAxes,
+        fontsize=size,
+        fontweight=weight,
+        color=color,
+        ha=side,
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
