@@ -1,0 +1,112 @@
+"""The tokens of one engine step: one token of each decoding sequence, then chunks of prompts.
+
+Order is everything: decoding sequences sit in slots 0 to B-1 and come first, so their attention is one call over
+a view of the cache; chunks that continue a prompt read the cache one by one; new prompts need no cache at all.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor
+
+from nat.backend.attention import PackedRows
+from nat.backend.inference.cache import SlotCache, lower_right_causal
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive tokens of one sequence that enter the cache in this step."""
+
+    slot: int
+    start: int
+    token_ids: list[int]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
+
+
+class StepBatch:
+    """A `PackedBatch` over the slot cache: `decoding`[i] is one token in slot i, `prefill` holds the rest."""
+
+    def __init__(self, cache: SlotCache, decoding: list[Chunk], prefill: list[Chunk], device: torch.device) -> None:
+        self._cache = cache
+        self._num_decoding = len(decoding)
+        self._continued = [c for c in prefill if c.start > 0]
+        fresh = [c for c in prefill if c.start == 0]
+        chunks = [*decoding, *self._continued, *fresh]
+        cache.reserve(1 + max(c.slot for c in chunks), max(c.end for c in chunks))
+        sizes = [len(c.token_ids) for c in chunks]
+        table = np.empty((3, sum(sizes)), dtype=np.int64)
+        table[0] = [token for c in chunks for token in c.token_ids]
+        table[1] = [position for c in chunks for position in range(c.start, c.end)]
+        table[2] = np.repeat([c.slot for c in chunks], sizes)
+        self.token_ids_T, self.position_ids_T, self._slots_T = torch.from_numpy(table).to(device)
+        self.last_K = torch.from_numpy(np.cumsum(sizes) - 1).to(device)
+        """Packed index of the last token of each chunk: decoding, then continued, then fresh."""
+        self.order = chunks
+        self._fresh_start = sum(sizes[: len(decoding) + len(self._continued)])
+        self._fresh = PackedRows.of([c.token_ids for c in fresh], device) if fresh else None
+        self._longest = max((c.end for c in decoding), default=0)
+        self._masks: dict[int | None, Tensor | None] = {}
+
+    def attend(
+        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: int | None
+    ) -> Tensor:
+        """Store the new keys and values, then attend; [T, H, D]."""
+        keys, values = self._cache.layer(layer, key_GTD, value_GTD)
+        keys[self._slots_T, :, self.position_ids_T] = key_GTD.transpose(0, 1)
+        values[self._slots_T, :, self.position_ids_T] = value_GTD.transpose(0, 1)
+        parts = []
+        if self._num_decoding:
+            parts.append(self._decode(query_HTD[:, : self._num_decoding], keys, values, scale, window))
+        at = self._num_decoding
+        for chunk in self._continued:
+            new = len(chunk.token_ids)
+            parts.append(self._continue(chunk, query_HTD[:, at : at + new], keys, values, scale, window))
+            at += new
+        if self._fresh is not None:
+            new_tokens = (x[:, self._fresh_start :] for x in (query_HTD, key_GTD, value_GTD))
+            parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _decode(self, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None) -> Tensor:
+        """The query heads of one key/value head become its queries: they share a mask, and nothing is repeated."""
+        heads, batch, size = query_HBD.shape
+        groups = keys.shape[1]
+        out = F.scaled_dot_product_attention(
+            query_HBD.transpose(0, 1).reshape(batch, groups, heads // groups, size),
+            keys[:batch, :, : self._longest],
+            values[:batch, :, : self._longest],
+            attn_mask=self._decode_mask(window, query_HBD.dtype),
+            scale=scale,
+        )
+        return out.reshape(batch, heads, values.shape[-1])
+
+    def _decode_mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
+        """Additive mask [B, 1, 1, L]; made once per step and kind of layer. None if each sequence sees all."""
+        if window not in self._masks:
+            ends_B1 = self.position_ids_T[: self._num_decoding].unsqueeze(-1)
+            key_L = torch.arange(self._longest, device=ends_B1.device)
+            hidden_BL = key_L > ends_B1
+            if window is not None:
+                hidden_BL |= key_L <= ends_B1 - window
+            bias = torch.zeros(hidden_BL.shape, dtype=dtype, device=ends_B1.device).masked_fill_(hidden_BL, -torch.inf)
+            self._masks[window] = bias[:, None, None, :] if self._num_decoding > 1 or window is not None else None
+        return self._masks[window]
+
+    @staticmethod
+    def _continue(
+        chunk: Chunk, query_HND: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
+    ) -> Tensor:
+        out_1HND = F.scaled_dot_product_attention(
+            query_HND.unsqueeze(0),
+            keys[chunk.slot : chunk.slot + 1, :, : chunk.end],
+            values[chunk.slot : chunk.slot + 1, :, : chunk.end],
+            attn_mask=lower_right_causal(len(chunk.token_ids), chunk.end, window, query_HND.device),
+            scale=scale,
+            enable_gqa=query_HND.shape[0] != keys.shape[1],
+        )
+        return out_1HND[0].transpose(0, 1)

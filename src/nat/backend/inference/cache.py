@@ -1,0 +1,67 @@
+"""Keys and values of the running sequences: one slot each, in slots 0 to B-1, so that decoding reads a view.
+
+The tensors grow by doubling, in slots and in length, up to what is needed: a short chat on a model with a long
+context costs little memory. Shapes: S slots, G key/value heads, L positions, D head size.
+"""
+
+import torch
+from torch import Tensor
+
+_FIRST_LENGTH = 128
+
+
+class SlotCache:
+    """Made layer by layer, when the model first shows the shape of that layer's keys and values."""
+
+    def __init__(self) -> None:
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._slots = 0
+        self._length = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for pair in self._layers.values() for t in pair)
+
+    def reserve(self, slots: int, length: int) -> None:
+        """Make room before a step; what is stored is kept."""
+        if slots <= self._slots and length <= self._length:
+            return
+        self._slots = max(self._slots, _doubled(1, slots))
+        self._length = max(self._length, _doubled(_FIRST_LENGTH, length))
+        for layer, (keys, values) in self._layers.items():
+            self._layers[layer] = (self._grown(keys), self._grown(values))
+
+    def layer(self, layer: int, key_GTD: Tensor, value_GTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [S, G, L, D] of one layer, shaped like the given new ones."""
+        if layer not in self._layers:
+            self._layers[layer] = (self._zeros(key_GTD), self._zeros(value_GTD))
+        return self._layers[layer]
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy a sequence to another slot."""
+        for pair in self._layers.values():
+            for tensor in pair:
+                tensor[target, :, :length] = tensor[source, :, :length]
+
+    def _zeros(self, like_GTD: Tensor) -> Tensor:
+        heads, _, size = like_GTD.shape
+        return like_GTD.new_zeros(self._slots, heads, self._length, size)
+
+    def _grown(self, old: Tensor) -> Tensor:
+        slots, heads, length, size = old.shape
+        new = old.new_zeros(max(slots, self._slots), heads, max(length, self._length), size)
+        new[:slots, :, :length] = old
+        return new
+
+
+def _doubled(start: int, needed: int) -> int:
+    """Smallest start * 2^k that is at least `needed`."""
+    return start * 2 ** max(0, (-(-needed // start) - 1).bit_length())
+
+
+def lower_right_causal(new: int, total: int, window: int | None, device: torch.device) -> Tensor:
+    """Mask [new, total] for the last `new` of `total` positions; True where a query sees a key."""
+    query = torch.arange(total - new, total, device=device).unsqueeze(-1)
+    key = torch.arange(total, device=device)
+    seen = key <= query
+    return seen if window is None else seen & (key > query - window)

@@ -1,0 +1,135 @@
+"""One step of all running sequences: plan, forward, sample, note what came out. Single-threaded."""
+
+import torch
+
+from nat.backend.attention import packed_logits
+from nat.backend.inference.batch import Chunk, StepBatch
+from nat.backend.inference.cache import SlotCache
+from nat.backend.inference.sampler import Sampled, sample
+from nat.backend.inference.scheduler import Scheduler
+from nat.backend.inference.sequence import Delta, Request, Sequence
+from nat.backend.model import LoadedModel
+
+
+class Engine:
+    """Samples from a model whose weights someone else may change between two steps while nothing runs."""
+
+    def __init__(
+        self, loaded: LoadedModel, *, policy_version: str, max_num_seqs: int = 64, max_step_tokens: int = 4096
+    ) -> None:
+        self.loaded = loaded
+        self.policy_version = policy_version
+        """`name@step` of the weights; the learner sets it when it has changed them."""
+        self.draining = False
+        """True while an update waits: requests that have begun finish, others wait for the new weights."""
+        self._scheduler = Scheduler(max_num_seqs, max_step_tokens)
+        self._cache = SlotCache()
+        self._requests: dict[int, Request] = {}  # by the id of each unfinished sequence
+
+    @property
+    def has_work(self) -> bool:
+        """True if a step would do something."""
+        scheduler = self._scheduler
+        begun = bool(scheduler.waiting) and scheduler.waiting[0][0].begun
+        return bool(scheduler.running) or begun or (bool(scheduler.waiting) and not self.draining)
+
+    @property
+    def requests(self) -> list[Request]:
+        """All unfinished requests, oldest first."""
+        return list(dict.fromkeys(self._requests.values()))
+
+    def check(self, request: Request) -> None:
+        """Raise ValueError if a prompt is empty or cannot be continued as far as asked."""
+        limit = self.loaded.max_seq_length
+        for sequence in request.sequences:
+            prompt, more = len(sequence.prompt_ids), sequence.params.max_tokens
+            if prompt < 1 or more < 1 or prompt + more > limit:
+                raise ValueError(f"{prompt} prompt tokens and {more} new ones; wanted at least 1 each, {limit} together")
+
+    def add(self, request: Request) -> None:
+        """Queue a request that passed `check`."""
+        for sequence in request.sequences:
+            self._requests[id(sequence)] = request
+        self._scheduler.add(request)
+
+    @torch.inference_mode()
+    def cancel(self, request: Request) -> None:
+        """Forget a request and free its slots; nothing happens if it is finished."""
+        leaving = {id(s) for s in request.sequences}
+        self._scheduler.remove_waiting(request)
+        self._leave(leaving)
+
+    def reset(self) -> None:
+        """Forget everything, after a step that failed half way."""
+        self._scheduler = Scheduler(self._scheduler.max_num_seqs, self._scheduler.max_step_tokens)
+        self._cache = SlotCache()
+        self._requests.clear()
+
+    @torch.inference_mode()
+    def step(self) -> list[Request]:
+        """Advance every running sequence by one token or one chunk of its prompt; gives the finished requests."""
+        self._scheduler.admit(self.policy_version, draining=self.draining)
+        plan = self._scheduler.plan()
+        if plan is None:
+            return []
+        batch = StepBatch(self._cache, plan.decoding, plan.prefill, self.loaded.device)
+        running = self._scheduler.running
+        for chunk in batch.order:
+            running[chunk.slot].num_cached = chunk.end
+        rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
+        if not rows:
+            packed_logits(self.loaded.model, batch, batch.last_K[:1])
+            return []
+        keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows]
+        sampling = [running[batch.order[row].slot] for row in rows]
+        sampled = sample(packed_logits(self.loaded.model, batch, keep_K), sampling)
+        return self._note(sampling, sampled)
+
+    def _note(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
+        eos, touched = self.loaded.eos_token_ids, {}
+        for i, sequence in enumerate(sampling):
+            token_id = sampled.token_ids[i]
+            sequence.token_ids.append(token_id)
+            sequence.logprobs.append(sampled.logprobs[i])
+            if sequence.params.top_logprobs:
+                sequence.top_logprobs.append(sampled.top_logprobs[i])
+            if token_id in eos and not sequence.params.ignore_eos:
+                sequence.finish_reason = "stop"
+            elif sequence.text is not None and sequence.text.push(token_id):
+                sequence.finish_reason = "stop"
+            elif len(sequence.token_ids) >= sequence.params.max_tokens:
+                sequence.finish_reason = "length"
+            request = self._requests[id(sequence)]
+            if request.stream:
+                touched.setdefault(id(request), (request, []))[1].append(_delta(sequence))
+        for request, deltas in touched.values():
+            request.listener.on_deltas(deltas)
+        ended = [s for s in sampling if s.finish_reason is not None]
+        requests = dict.fromkeys(self._requests[id(s)] for s in ended)
+        self._leave({id(s) for s in ended})
+        return [request for request in requests if request.finished]
+
+    def _leave(self, leaving: set[int]) -> None:
+        for key in leaving:
+            self._requests.pop(key, None)
+        if leaving:
+            for move in self._scheduler.remove(leaving):
+                self._cache.move(move.source, move.target, move.length)
+
+
+def _completes_prompt(sequence: Sequence, chunk: Chunk) -> bool:
+    return chunk.end >= len(sequence.prompt_ids)
+
+
+def _delta(sequence: Sequence) -> Delta:
+    """The newest token of a sequence; its text may still be held back."""
+    assert sequence.text is not None, "a streaming sequence keeps its text"
+    text = sequence.text.take() if sequence.finish_reason is None else sequence.text.finish()
+    return Delta(
+        index=sequence.index,
+        token_ids=sequence.token_ids[-1:],
+        logprobs=sequence.logprobs[-1:],
+        top_logprobs=sequence.top_logprobs[-1:],
+        text=text,
+        finish_reason=sequence.finish_reason,
+    )

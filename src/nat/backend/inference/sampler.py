@@ -1,0 +1,81 @@
+"""From logits to tokens: temperature, nucleus, inverse transform sampling; all sequences of a step at once.
+
+Reported log probabilities are those of the model itself (float32 log-softmax of the raw logits), whatever the
+temperature and top_p: they are what the learner computes again from the same tokens. At temperature 1 and
+top_p 1 they are also those of the distribution that was sampled.
+
+Shapes: B sequences, V vocabulary, N reported alternatives.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nat.backend.inference.randomness import uniforms
+from nat.backend.inference.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One new token for each sequence of the batch, as Python numbers."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    top_logprobs: list[list[tuple[int, float]]]
+
+
+def sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
+    """Draw each sequence's next token with its own parameters and its own random number."""
+    logprobs_BV = logits_BV.float().log_softmax(-1)
+    token_ids_B = _draw(logprobs_BV, sequences)
+    logprobs_B = logprobs_BV.gather(-1, token_ids_B.unsqueeze(-1)).squeeze(-1)
+    return Sampled(token_ids_B.tolist(), logprobs_B.tolist(), _alternatives(logprobs_BV, sequences))
+
+
+def _draw(logprobs_BV: Tensor, sequences: list[Sequence]) -> Tensor:
+    temperatures = [s.params.temperature for s in sequences]
+    if not any(temperatures):
+        return logprobs_BV.argmax(-1)
+    device = logprobs_BV.device
+    tempered_BV = logprobs_BV
+    if any(t != 1.0 for t in temperatures):
+        # A greedy row is drawn like the others and replaced below.
+        divisors_B = torch.tensor([t or 1.0 for t in temperatures], device=device)
+        tempered_BV = (logprobs_BV / divisors_B.unsqueeze(-1)).log_softmax(-1)
+    probs_BV = tempered_BV.double().exp()
+    nucleus = [row for row, s in enumerate(sequences) if s.params.top_p < 1.0]
+    if nucleus:
+        rows = torch.tensor(nucleus, device=device)
+        top_p = torch.tensor([sequences[row].params.top_p for row in nucleus], dtype=torch.float64, device=device)
+        probs_BV[rows] = _nucleus(probs_BV[rows], top_p)
+    seeds = np.array([s.params.seed for s in sequences], dtype=np.uint64)
+    steps = np.array([len(s.token_ids) for s in sequences], dtype=np.uint64)
+    uniforms_B = torch.from_numpy(uniforms(seeds, steps)).to(device)
+    cumulative_BV = probs_BV.cumsum(-1)
+    targets_B1 = uniforms_B.unsqueeze(-1) * cumulative_BV[:, -1:]
+    token_ids_B = torch.searchsorted(cumulative_BV, targets_B1, right=True).squeeze(-1)
+    if not all(temperatures):
+        greedy_B = torch.tensor([t == 0.0 for t in temperatures], device=device)
+        token_ids_B = torch.where(greedy_B, logprobs_BV.argmax(-1), token_ids_B)
+    return token_ids_B
+
+
+def _nucleus(probs_BV: Tensor, top_p_B: Tensor) -> Tensor:
+    """Zero all but the smallest set of most likely tokens whose probabilities sum to top_p (at least one)."""
+    sorted_BV, order_BV = probs_BV.sort(-1, descending=True, stable=True)
+    before_BV = sorted_BV.cumsum(-1) - sorted_BV
+    kept_BV = sorted_BV.masked_fill(before_BV >= top_p_B.unsqueeze(-1), 0.0)
+    kept_BV[:, 0] = sorted_BV[:, 0]
+    return torch.zeros_like(probs_BV).scatter_(-1, order_BV, kept_BV)
+
+
+def _alternatives(logprobs_BV: Tensor, sequences: list[Sequence]) -> list[list[tuple[int, float]]]:
+    """The most likely tokens of each sequence that asked for them, best first."""
+    most = max(s.params.top_logprobs for s in sequences)
+    if most == 0:
+        return [[] for _ in sequences]
+    values_BN, ids_BN = logprobs_BV.topk(min(most, logprobs_BV.shape[-1]))
+    pairs = zip(ids_BN.tolist(), values_BN.tolist(), sequences, strict=True)
+    return [list(zip(ids, values, strict=True))[: s.params.top_logprobs] for ids, values, s in pairs]

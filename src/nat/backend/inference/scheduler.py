@@ -1,0 +1,93 @@
+"""Which sequences run, in which slots, and what each contributes to the next step; no tensors here.
+
+Invariants: `running[i]` sits in cache slot i; sequences that decode come before those whose prompt is not yet
+wholly cached; of the latter at most one has begun, because prompts are taken in order.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from nat.backend.inference.batch import Chunk
+from nat.backend.inference.sequence import Request, Sequence
+
+
+@dataclass(frozen=True)
+class Move:
+    """A sequence changes its cache slot; its first `length` positions are to be copied."""
+
+    source: int
+    target: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Chunks of one step; `sampling` are the slots that get a new token, in the order of their chunks."""
+
+    decoding: list[Chunk]
+    prefill: list[Chunk]
+
+
+@dataclass
+class Scheduler:
+    """First come, first served; every decoding sequence advances in each step, prompts fill what room is left."""
+
+    max_num_seqs: int
+    max_step_tokens: int
+    running: list[Sequence] = field(default_factory=list)
+    waiting: deque[tuple[Request, Sequence]] = field(default_factory=deque)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running or self.waiting)
+
+    def add(self, request: Request) -> None:
+        self.waiting.extend((request, sequence) for sequence in request.sequences)
+
+    def remove_waiting(self, request: Request) -> None:
+        self.waiting = deque(pair for pair in self.waiting if pair[0] is not request)
+
+    def admit(self, policy_version: str, *, draining: bool) -> None:
+        """Give free slots to waiting sequences; while draining only to those whose request has begun."""
+        while self.waiting and len(self.running) < self.max_num_seqs:
+            request, sequence = self.waiting[0]
+            if draining and not request.begun:
+                return
+            self.waiting.popleft()
+            request.policy_version = request.policy_version or policy_version
+            self.running.append(sequence)
+
+    def plan(self) -> Plan | None:
+        """The next step's chunks, None if nothing runs."""
+        decoding, prefill = [], []
+        room = self.max_step_tokens
+        for slot, sequence in enumerate(self.running):
+            if sequence.prefilled:
+                decoding.append(Chunk(slot, sequence.num_cached, sequence.token_ids[-1:]))
+                room -= 1
+            elif room > 0 or not (decoding or prefill):
+                new = sequence.prompt_ids[sequence.num_cached : sequence.num_cached + max(room, 1)]
+                prefill.append(Chunk(slot, sequence.num_cached, new))
+                room -= len(new)
+        return Plan(decoding, prefill) if decoding or prefill else None
+
+    def remove(self, leaving: set[int]) -> list[Move]:
+        """Take sequences (by `id`) out of their slots and close the gaps, decoding ones staying in front."""
+        old_slot = {id(s): slot for slot, s in enumerate(self.running)}
+        decoding = [s for s in self.running if s.prefilled]
+        others = [s for s in self.running if not s.prefilled and id(s) not in leaving]
+        self.running = [*_compacted(decoding, leaving), *others]
+        return [
+            Move(old_slot[id(s)], slot, s.num_cached) for slot, s in enumerate(self.running) if old_slot[id(s)] != slot
+        ]
+
+
+def _compacted(sequences: list[Sequence], leaving: set[int]) -> list[Sequence]:
+    """Fill each gap with the last one that stays, so that few caches are copied."""
+    kept = list(sequences)
+    for slot in reversed(range(len(kept))):
+        if id(kept[slot]) in leaving:
+            last = kept.pop()
+            if slot < len(kept):
+                kept[slot] = last
+    return kept

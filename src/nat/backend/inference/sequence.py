@@ -1,0 +1,98 @@
+"""What is asked of the engine and what it gives back: sampling parameters, sequences, requests, deltas."""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from nat.backend.inference.text import TextStream
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How one sequence is sampled; temperature 0 takes the most likely token."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    """64 bits that, with a token's position, decide the token: the same whatever else is in the batch."""
+    stop: tuple[str, ...] = ()
+    top_logprobs: int = 0
+    """How many most likely tokens to report at each position."""
+    ignore_eos: bool = False
+
+
+@dataclass
+class Sequence:
+    """A prompt and what was sampled after it; changed by the engine only."""
+
+    index: int
+    """Which choice of its request this is."""
+    prompt_ids: list[int]
+    params: SamplingParams
+    text: TextStream | None = None
+    """Kept up to date token by token where stop strings or a stream need it."""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    """Log probability of each sampled token under the model's own distribution (temperature 1, top_p 1)."""
+    top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    num_cached: int = 0
+    """Leading tokens whose keys and values are in the cache."""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.token_ids)
+
+    @property
+    def prefilled(self) -> bool:
+        """True once only the newest token is missing from the cache."""
+        return self.num_cached >= len(self.prompt_ids)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one step added to a sequence of a streaming request."""
+
+    index: int
+    token_ids: list[int]
+    logprobs: list[float]
+    top_logprobs: list[list[tuple[int, float]]]
+    text: str
+    finish_reason: FinishReason | None
+
+
+class Listener(Protocol):
+    """Told about a request by the model thread; must return at once."""
+
+    def on_deltas(self, deltas: list[Delta]) -> None:
+        """New tokens; only for streaming requests, and before `on_finished`."""
+        ...
+
+    def on_finished(self) -> None:
+        """All sequences have a finish reason and no longer change."""
+        ...
+
+    def on_failed(self, error: BaseException) -> None:
+        """The request was given up; nothing follows."""
+        ...
+
+
+@dataclass(eq=False)
+class Request:
+    """Sequences that are answered together, by one version of the weights."""
+
+    sequences: list[Sequence]
+    listener: Listener
+    stream: bool = False
+    policy_version: str | None = None
+    """Set when the first sequence starts: `name@step` of the weights that answer."""
+
+    @property
+    def begun(self) -> bool:
+        return self.policy_version is not None
+
+    @property
+    def finished(self) -> bool:
+        return all(s.finish_reason is not None for s in self.sequences)

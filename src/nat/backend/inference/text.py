@@ -1,0 +1,89 @@
+"""Text that grows token by token: whole characters only, cut before a stop string."""
+
+from nat.backend.tokenizer import REPLACEMENT, ChatTokenizer
+
+_WINDOW = 16
+_CONTEXT = 4
+_LONGEST_CHARACTER = 4  # bytes in UTF-8, so at most three tokens wait for a fourth
+
+
+class TextStream:
+    """Decodes a completion as it grows; what was taken never changes afterwards.
+
+    A token's text can depend on the token before it (spaces) and on those after it (a character of several
+    tokens), so each push decodes a short window, and text is held back while its last character is incomplete
+    or while it may be the beginning of a stop string.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, stop: tuple[str, ...] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stop = stop
+        self._longest_stop = max(map(len, stop), default=0)
+        self._window_ids: list[int] = []
+        self._read = 0  # characters of the window's text that are in `_text`
+        self._text = ""
+        self._taken = 0
+        self.stopped = False
+
+    @property
+    def text(self) -> str:
+        """All whole characters so far, up to a stop string."""
+        return self._text
+
+    def push(self, token_id: int) -> bool:
+        """Add one token; True if its text completes a stop string."""
+        self._window_ids.append(token_id)
+        window = self._tokenizer.decode(self._window_ids)
+        self._read_up_to(window, _whole(window))
+        if len(self._window_ids) > _WINDOW:
+            self._shorten(window)
+        return self.stopped
+
+    def take(self) -> str:
+        """Text that is safe to show and was not taken yet."""
+        return self._take(len(self._text) - (0 if self.stopped else self._possible_stop()))
+
+    def finish(self) -> str:
+        """The rest, with an incomplete last character as a replacement sign; call once, after the last token."""
+        if not self.stopped:
+            window = self._tokenizer.decode(self._window_ids)
+            self._read_up_to(window, len(window))
+        return self._take(len(self._text))
+
+    def _take(self, end: int) -> str:
+        part = self._text[self._taken : end]
+        self._taken = max(self._taken, end)
+        return part
+
+    def _read_up_to(self, window: str, end: int) -> None:
+        if end <= self._read:
+            return
+        searched = max(0, len(self._text) - self._longest_stop + 1)
+        self._text += window[self._read : end]
+        self._read = end
+        found = [at for s in self._stop if (at := self._text.find(s, searched)) >= 0]
+        if found:
+            self._text, self.stopped = self._text[: min(found)], True
+
+    def _shorten(self, window: str) -> None:
+        """Drop the older tokens of the window, if the newer ones read the same without them."""
+        head = self._tokenizer.decode(self._window_ids[:-_CONTEXT])
+        tail = self._tokenizer.decode(self._window_ids[-_CONTEXT:])
+        if head + tail == window and self._read >= len(head):
+            del self._window_ids[:-_CONTEXT]
+            self._read -= len(head)
+
+    def _possible_stop(self) -> int:
+        """Length of the longest end of the text with which a stop string begins."""
+        for length in range(min(self._longest_stop - 1, len(self._text)), 0, -1):
+            if any(s.startswith(self._text[-length:]) for s in self._stop):
+                return length
+        return 0
+
+
+def _whole(window: str) -> int:
+    """Length of the text that later tokens cannot change any more."""
+    end = len(window)
+    while end > 0 and window[end - 1] == REPLACEMENT and len(window) - end < _LONGEST_CHARACTER - 1:
+        end -= 1
+    return end
