@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from nat.data_models.common import TypedBaseModel
+from nat.data_models.dataset_filter import EvalFilterConfig
 from nat.data_models.evaluator import EvaluatorBaseConfig
 
 
@@ -40,6 +41,8 @@ class DatasetBaseConfig(TypedBaseModel):
     """The column with the row's id; without such a column the row number is the id."""
     structure: EvalDatasetStructureConfig = EvalDatasetStructureConfig()
     """Which columns of a row mean what."""
+    filter: EvalFilterConfig | None = None
+    """Which rows take part; all of them if left out."""
 
 
 class EvalOutputConfig(EvalModel):

@@ -1,0 +1,53 @@
+"""What an evaluation is asked to do, and what it gives back."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nat.data_models.evaluator import EvalInput, EvalOutput
+from nat.data_models.rollout_failure import RolloutFailure
+from nat.data_models.usage_stats import UsageStats
+
+
+class EvaluationRunConfig(BaseModel):
+    """One pass of a workflow over a dataset."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    config_file: Path | BaseModel
+    """The YAML, or a configuration that is loaded already."""
+    dataset: str | None = None
+    """A file that replaces the configured dataset; its suffix names the format."""
+    result_json_path: str = "$"
+    """Where in the workflow's output the answer is, as a JSON path."""
+    reps: int = Field(default=1, ge=1)
+    """How often each row is run; above 1 the ids become `<id>_rep0`, `<id>_rep1` …"""
+    override: tuple[tuple[str, str], ...] = ()
+    """Dotted keys of the configuration and their new values."""
+    write_output: bool = True
+    """Write the report files."""
+
+
+class EvaluationRunOutput(BaseModel):
+    """Everything that an evaluation produced; what failed is listed apart from what was scored."""
+
+    workflow_output_file: Path | None = None
+    evaluator_output_files: list[Path] = []
+    workflow_interrupted: bool = False
+    """True if at least one rollout gave no output."""
+    eval_input: EvalInput
+    """All items with their outputs and steps; a failed one has no output."""
+    evaluation_results: list[tuple[str, EvalOutput]] = []
+    """Each evaluator's name and scores; failed rollouts are not among them."""
+    failures: list[RolloutFailure] = []
+    """Why the rollouts without an output have none."""
+    usage_stats: UsageStats | None = None
+    profiler_results: Any | None = None
+    """Nothing is profiled here; other tools of the toolkit put their results in."""
+    config_effective_file: Path | None = None
+    config_metadata_file: Path | None = None
+
+    def results_of(self, evaluator: str) -> EvalOutput | None:
+        """The scores of one evaluator, None if no evaluator has that name."""
+        return dict(self.evaluation_results).get(evaluator)

@@ -1,0 +1,1 @@
+"""A dataset through a workflow to scores and report files."""

@@ -1,0 +1,137 @@
+"""From the rows of a file to the items of an evaluation; pure.
+
+How a file becomes rows is the business of the dataset plug-ins. Here a row gets its id, and its columns get
+their meaning. Rows are counted from 1, as the errors name them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.intermediate_step import IntermediateStep
+from nat.errors import DatasetError
+from nat.eval.dataset_filter import admits, unknown_columns
+
+Row = Mapping[str, Any]
+
+_STEPS = TypeAdapter(list[IntermediateStep])
+_MAX_NAMED = 5
+
+
+def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -> list[EvalInputItem]:
+    """The rows that the filter admits, with ids and keys resolved; `source` names the file in errors."""
+    if not rows:
+        raise DatasetError(f"{source} has no rows")
+    columns = {column for row in rows for column in row}
+    _check_columns(columns, config, source)
+    numbered = [(n, row) for n, row in enumerate(rows, start=1) if config.filter is None or admits(config.filter, row)]
+    if not numbered:
+        raise DatasetError(f"{source}: the filter leaves none of {len(rows)} rows", hint="Widen its lists.")
+    ids = _ids(numbered, config, columns, source)
+    if not config.structure.disable:
+        _check_questions(numbered, config.structure.question_key, source)
+    return [_item(ids[n], row, config, f"{source}, row {n}") for n, row in numbered]
+
+
+def repeated(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputItem]:
+    """Each item `reps` times with the ids `<id>_rep0`, `<id>_rep1` …; once, it keeps its id."""
+    if reps == 1:
+        return list(items)
+    return [item.copy_with_updates(id=f"{item.id}_rep{rep}") for item in items for rep in range(reps)]
+
+
+def _item(item_id: str, row: Row, config: DatasetBaseConfig, place: str) -> EvalInputItem:
+    keys = config.structure
+    if keys.disable:
+        text = json.dumps(row, ensure_ascii=False, default=str)
+        return EvalInputItem(id=item_id, input_obj=text, expected_output_obj="", full_dataset_entry=row)
+    return EvalInputItem(
+        id=item_id,
+        input_obj=row[keys.question_key],
+        expected_output_obj=row.get(keys.answer_key),
+        expected_trajectory=_steps(row.get(keys.expected_trajectory_key), place),
+        full_dataset_entry=row,
+    )
+
+
+def _steps(value: Any, place: str) -> list[IntermediateStep]:
+    """Steps given as a list or, where cells are text, as JSON."""
+    try:
+        if isinstance(value, str):
+            return _STEPS.validate_json(value) if value.strip() else []
+        return _STEPS.validate_python(value or [])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DatasetError(f"{place}: the expected steps are not steps: {where}: {first['msg']}") from error
+
+
+def _check_columns(columns: set[str], config: DatasetBaseConfig, source: str) -> None:
+    """A key that was chosen by the user must be a column; the defaults may be absent, but for the question."""
+    keys = config.structure
+    wanted = {"id_key": config.id_key} if "id_key" in config.model_fields_set else {}
+    if not keys.disable:
+        wanted["structure.question_key"] = keys.question_key
+        if "answer_key" in keys.model_fields_set:
+            wanted["structure.answer_key"] = keys.answer_key
+        if "expected_trajectory_key" in keys.model_fields_set:
+            wanted["structure.expected_trajectory_key"] = keys.expected_trajectory_key
+    findings = [_missing(f"{key} '{name}'", name, columns) for key, name in wanted.items() if name not in columns]
+    if config.filter is not None:
+        findings += [_missing(f"filter on '{n}'", n, columns) for n in unknown_columns(config.filter, columns)]
+    if findings:
+        raise DatasetError(
+            f"{source}: " + "; ".join(findings), hint=f"The columns are {', '.join(map(repr, sorted(columns)))}."
+        )
+
+
+def _missing(what: str, name: str, columns: set[str]) -> str:
+    close = get_close_matches(name, columns, n=1)
+    return f"{what}: no such column." + (f" Did you mean '{close[0]}'?" if close else "")
+
+
+def _check_questions(rows: Sequence[tuple[int, Row]], key: str, source: str) -> None:
+    empty = [n for n, row in rows if _blank(row.get(key))]
+    if empty:
+        raise DatasetError(
+            f"{source}: '{key}' is empty in {_named(empty)}", hint="Fill the cells, or leave the rows out by a filter."
+        )
+
+
+def _blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _ids(rows: Sequence[tuple[int, Row]], config: DatasetBaseConfig, columns: set[str], source: str) -> dict[int, str]:
+    """The id of each row by its number: the text of the id column, or the number if there is no such column."""
+    if config.id_key not in columns:
+        return {n: str(n) for n, _ in rows}
+    without = [n for n, row in rows if _blank(row.get(config.id_key))]
+    if without:
+        raise DatasetError(f"{source}: '{config.id_key}' is empty in {_named(without)}", hint="Give each row an id.")
+    ids = {n: str(row[config.id_key]) for n, row in rows}
+    numbers: dict[str, list[int]] = {}
+    for n, item_id in ids.items():
+        numbers.setdefault(item_id, []).append(n)
+    doubled = [f"'{item_id}' in {_named(ns)}" for item_id, ns in numbers.items() if len(ns) > 1]
+    if doubled:
+        more = f" (and {len(doubled) - _MAX_NAMED} more ids)" if len(doubled) > _MAX_NAMED else ""
+        raise DatasetError(
+            f"{source}: ids are not unique: {'; '.join(doubled[:_MAX_NAMED])}{more}",
+            hint="Scores are attached by id; without an id column the row number is the id.",
+        )
+    return ids
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """`row 3`, `rows 3 and 7`, `rows 1, 2, 3, 4, 5 and 95 more`."""
+    if len(numbers) == 1:
+        return f"row {numbers[0]}"
+    if len(numbers) > _MAX_NAMED:
+        return f"rows {', '.join(map(str, numbers[:_MAX_NAMED]))} and {len(numbers) - _MAX_NAMED} more"
+    return f"rows {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

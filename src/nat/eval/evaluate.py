@@ -1,0 +1,130 @@
+"""One evaluation: dataset → rollouts → scores → report files."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
+from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
+from nat.data_models.rollout_failure import RolloutFailure
+from nat.eval.dataset import repeated
+from nat.eval.dataset_source import chosen_dataset, load_items
+from nat.eval.evaluation_files import write_reports
+from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
+from nat.eval.scoring import checked, describe_error, unscored
+from nat.eval.usage import usage_of
+from nat.rollout.record import Rollout
+from nat.rollout.session import WorkflowSession, current_session, opened_session
+
+__all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
+
+logger = logging.getLogger(__name__)
+
+
+class EvaluationRun:
+    """A pass of the workflow over a dataset, with every answer scored by every evaluator."""
+
+    def __init__(self, config: EvaluationRunConfig) -> None:
+        self.config = config
+
+    async def run_and_evaluate(
+        self, session_manager: WorkflowSession | None = None, job_id: str | None = None
+    ) -> EvaluationRunOutput:
+        """Play and score every item.
+
+        The workflow is that of `session_manager`, else of the session in use that serves the config file, else
+        it is built here and closed at the end. With `job_id` the reports go to a folder of that name.
+
+        Raises:
+            ConfigError: the configuration is wrong.
+            DatasetError: the dataset cannot be read.
+
+        """
+        async with self._session(session_manager) as session:
+            return await self._evaluate(session, job_id)
+
+    def _session(self, given: WorkflowSession | None) -> AbstractAsyncContextManager[WorkflowSession]:
+        config = self.config
+        session = given or current_session(config.config_file, config.override)
+        return opened_session(config.config_file, config.override) if session is None else nullcontext(session)
+
+    async def _evaluate(self, session: WorkflowSession, job_id: str | None) -> EvaluationRunOutput:
+        pass_index = session.begin_pass()  # before anything is awaited, so that passes count in the order they start
+        path = None if self.config.result_json_path == WHOLE else compile_path(self.config.result_json_path)
+        dataset = chosen_dataset(session.config.eval.general.dataset, self.config.dataset)
+        evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
+        items = repeated(await load_items(dataset, session.builder), self.config.reps)
+        rollouts = await _play_all(session, items, pass_index)
+        played = [_played(item, rollout, path) for item, rollout in zip(items, rollouts, strict=True)]
+        failures = [failure for _, failure in played if failure is not None]
+        answered = [item for item, failure in played if failure is None]
+        all_items = [item for item, _ in played]
+        output = EvaluationRunOutput(
+            workflow_interrupted=bool(failures),
+            eval_input=EvalInput(eval_input_items=all_items),
+            evaluation_results=await _score_all(evaluators, answered),
+            failures=failures,
+            usage_stats=usage_of(all_items),
+        )
+        return (
+            write_reports(output, self.config, session.config, dataset, job_id) if self.config.write_output else output
+        )
+
+
+async def _play_all(session: WorkflowSession, items: Sequence[EvalInputItem], pass_index: int) -> list[Rollout]:
+    """One rollout per item, as many at a time as the session allows; a cancellation ends all of them."""
+    async with asyncio.TaskGroup() as tasks:
+        rollouts = [
+            tasks.create_task(
+                session.run(item, seed=session.seed_of(item.id, pass_index), generation=pass_index),
+                name=f"rollout {item.id}",
+            )
+            for item in items
+        ]
+    return [rollout.result() for rollout in rollouts]
+
+
+def _played(
+    item: EvalInputItem, rollout: Rollout, path: JsonPath | None
+) -> tuple[EvalInputItem, RolloutFailure | None]:
+    """The item with its answer and steps; an output without an answer at the path is a failure too."""
+    failure, answer = rollout.error, None
+    if failure is None:
+        try:
+            answer = answer_of(rollout.output, path)
+        except LookupError as error:
+            message = f"result_json_path '{path}': {error}"
+            failure = RolloutFailure(
+                item_id=rollout.item_id,
+                generation=rollout.generation,
+                kind="raised",
+                type=type(error).__name__,
+                message=message,
+            )
+    return item.copy_with_updates(output_obj=answer, trajectory=rollout.steps), failure
+
+
+async def _score_all(
+    evaluators: Mapping[str, EvaluatorInfo], items: list[EvalInputItem]
+) -> list[tuple[str, EvalOutput]]:
+    """Each evaluator's scores of the items that have an answer; all evaluators at the same time."""
+    async with asyncio.TaskGroup() as tasks:
+        scored = [
+            tasks.create_task(_score(name, evaluator.evaluate_fn, items), name=f"evaluator {name}")
+            for name, evaluator in evaluators.items()
+        ]
+    return [(name, task.result()) for name, task in zip(evaluators, scored, strict=True)]
+
+
+async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem]) -> EvalOutput:
+    if not items:
+        return EvalOutput(average_score=None, eval_output_items=[])
+    try:
+        output = await evaluate(EvalInput(eval_input_items=items))
+    except Exception as error:  # an evaluator is user code: its failure leaves its items without a score
+        logger.exception("evaluator '%s' failed", name)
+        failed = [unscored(item.id, describe_error(error)) for item in items]
+        return EvalOutput(average_score=None, eval_output_items=failed)
+    return checked(output, items)

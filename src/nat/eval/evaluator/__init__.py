@@ -1,0 +1,1 @@
+"""The base of evaluators, and the records that they exchange."""

@@ -1,0 +1,38 @@
+"""Score items one by one, several at a time."""
+
+import asyncio
+from abc import ABC, abstractmethod
+
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
+from nat.eval.scoring import average, describe_error, unscored
+
+
+class BaseEvaluator(ABC):
+    """Implement `evaluate_item`; an item whose scoring raises has no score, and says why."""
+
+    def __init__(self, max_concurrency: int = 4, tqdm_desc: str = "Evaluating") -> None:
+        self.max_concurrency = max_concurrency
+        self.tqdm_desc = tqdm_desc
+        """Names the tasks, as a debugger shows them."""
+        self.semaphore = asyncio.Semaphore(max_concurrency)
+
+    @abstractmethod
+    async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
+        """The score of one item."""
+
+    async def evaluate(self, eval_input: EvalInput) -> EvalOutput:
+        """The scores of all items, in their order."""
+        async with asyncio.TaskGroup() as tasks:
+            scored = [
+                tasks.create_task(self._bounded(item), name=f"{self.tqdm_desc} {item.id}")
+                for item in eval_input.eval_input_items
+            ]
+        items = [task.result() for task in scored]
+        return EvalOutput(average_score=average(items), eval_output_items=items)
+
+    async def _bounded(self, item: EvalInputItem) -> EvalOutputItem:
+        async with self.semaphore:
+            try:
+                return await self.evaluate_item(item)
+            except Exception as error:  # noqa: BLE001 - the boundary of one item: its failure is a record
+                return unscored(item.id, describe_error(error))

@@ -1,0 +1,47 @@
+"""Count tokens and seconds from the steps of an evaluation; pure."""
+
+from collections.abc import Sequence
+
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
+from nat.data_models.usage_stats import UsageStats, UsageStatsItem, UsageStatsLLM
+
+
+def usage_of(items: Sequence[EvalInputItem]) -> UsageStats:
+    """The usage of each item, and the span of time from the first step of all to the last."""
+    used = {str(item.id): _item_usage(item.trajectory) for item in items}
+    timed = [usage for usage in used.values() if usage.max_timestamp > 0]
+    begin = min((usage.min_timestamp for usage in timed), default=0.0)
+    end = max((usage.max_timestamp for usage in timed), default=0.0)
+    return UsageStats(min_timestamp=begin, max_timestamp=end, total_runtime=end - begin, usage_stats_items=used)
+
+
+def _item_usage(steps: Sequence[IntermediateStep]) -> UsageStatsItem:
+    if not steps:
+        return UsageStatsItem()
+    times = [step.event_timestamp for step in steps]
+    answers = [step for step in steps if step.event_type is IntermediateStepType.LLM_END]
+    per_llm: dict[str, UsageStatsLLM] = {}
+    for step in answers:
+        if step.usage_info is not None:
+            per_llm[step.name or ""] = _plus(per_llm.get(step.name or "", UsageStatsLLM()), step)
+    return UsageStatsItem(
+        usage_stats_per_llm=per_llm,
+        total_tokens=sum(llm.total_tokens for llm in per_llm.values()),
+        runtime=max(times) - min(times),
+        min_timestamp=min(times),
+        max_timestamp=max(times),
+        llm_calls=len(answers),
+    )
+
+
+def _plus(so_far: UsageStatsLLM, step: IntermediateStep) -> UsageStatsLLM:
+    assert step.usage_info is not None
+    tokens = step.usage_info.token_usage
+    return UsageStatsLLM(
+        prompt_tokens=so_far.prompt_tokens + tokens.prompt_tokens,
+        completion_tokens=so_far.completion_tokens + tokens.completion_tokens,
+        cached_tokens=so_far.cached_tokens + tokens.cached_tokens,
+        reasoning_tokens=so_far.reasoning_tokens + tokens.reasoning_tokens,
+        total_tokens=so_far.total_tokens + tokens.total_tokens,
+    )

@@ -1,0 +1,1 @@
+"""Dataset formats: each reads one file into rows, and leaves ids, keys and filters to `nat.eval.dataset`."""

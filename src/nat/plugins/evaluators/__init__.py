@@ -1,0 +1,1 @@
+"""Built-in evaluators; each module is one, with its config and its registration."""

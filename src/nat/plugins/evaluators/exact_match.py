@@ -1,0 +1,65 @@
+"""`exact_match`: 1 if the answer is the expected one, else 0."""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from nat.builder.builder import EvalBuilder
+from nat.builder.evaluator import EvaluatorInfo
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
+from nat.errors import EvaluationError
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.registry.decorators import register_evaluator
+
+
+class ExactMatchConfig(EvaluatorBaseConfig, name="exact_match"):
+    """Scores 1 where the answer equals the expected one and 0 where it does not."""
+
+    ignore_case: bool = False
+    """Take upper and lower case for equal."""
+    strip: bool = True
+    """Compare without the white space around the texts."""
+
+
+class ExactMatchEvaluator(BaseEvaluator):
+    """Compares texts as texts ("0042" is not "42"), and other values as the JSON that they are."""
+
+    def __init__(self, config: ExactMatchConfig) -> None:
+        super().__init__(tqdm_desc="exact_match")
+        self._config = config
+
+    async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
+        if item.expected_output_obj is None:
+            raise EvaluationError("the row has no expected answer to compare with")
+        matched = matches(item.output_obj, item.expected_output_obj, self._config)
+        reasoning = {"expected": item.expected_output_obj, "answer": item.output_obj}
+        return EvalOutputItem(id=item.id, score=float(matched), reasoning=reasoning)
+
+
+def matches(answer: Any, expected: Any, config: ExactMatchConfig) -> bool:
+    """True if both are the same text; an expected value that is no text is compared as JSON value."""
+    if isinstance(expected, str):
+        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+        return _normalised(text, config) == _normalised(expected, config)
+    value = _parsed(answer) if isinstance(answer, str) else answer
+    # JSON's true is not its 1, though Python's True is.
+    return isinstance(value, bool) is isinstance(expected, bool) and bool(value == expected)
+
+
+def _normalised(text: str, config: ExactMatchConfig) -> str:
+    text = text.strip() if config.strip else text
+    return text.casefold() if config.ignore_case else text
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@register_evaluator(config_type=ExactMatchConfig)
+async def exact_match(config: ExactMatchConfig, _builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
+    """The evaluator under its registered name."""
+    evaluator = ExactMatchEvaluator(config)
+    yield EvaluatorInfo(config=config, evaluate_fn=evaluator.evaluate, description="Equal to the expected answer")

@@ -1,0 +1,52 @@
+"""`json_path_score`: the workflow says the score itself, somewhere in its output."""
+
+from collections.abc import AsyncGenerator
+
+from pydantic import field_validator
+
+from nat.builder.builder import EvalBuilder
+from nat.builder.evaluator import EvaluatorInfo
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
+from nat.errors import EvaluationError
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.eval.result_path import compile_path, value_at
+from nat.eval.scoring import is_number
+from nat.registry.decorators import register_evaluator
+
+
+class JsonPathScoreConfig(EvaluatorBaseConfig, name="json_path_score"):
+    """Takes the score from the workflow's output, which is a record or JSON text."""
+
+    path: str = "$.score"
+    """Where the score is, as a JSON path; it must be a number, or true or false."""
+
+    @field_validator("path")
+    @classmethod
+    def _is_a_path(cls, path: str) -> str:
+        compile_path(path)
+        return path
+
+
+class JsonPathScoreEvaluator(BaseEvaluator):
+    """An output without a number at the path is an error, since a zero would be a guess."""
+
+    def __init__(self, config: JsonPathScoreConfig) -> None:
+        super().__init__(tqdm_desc="json_path_score")
+        self._path = compile_path(config.path)
+        self._text = config.path
+
+    async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
+        try:
+            score = value_at(self._path, item.output_obj)
+        except LookupError as error:
+            raise EvaluationError(f"{self._text}: {error}") from error
+        if not is_number(score):
+            raise EvaluationError(f"{self._text}: {score!r} where a number was expected")
+        return EvalOutputItem(id=item.id, score=float(score), reasoning={"path": self._text})
+
+
+@register_evaluator(config_type=JsonPathScoreConfig)
+async def json_path_score(config: JsonPathScoreConfig, _builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
+    """The evaluator under its registered name."""
+    evaluator = JsonPathScoreEvaluator(config)
+    yield EvaluatorInfo(config=config, evaluate_fn=evaluator.evaluate, description=f"The output's own {config.path}")

@@ -1,0 +1,133 @@
+"""`llm_judge`: a language model reads the answer and gives a score."""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from nat.builder.builder import EvalBuilder
+from nat.builder.evaluator import EvaluatorInfo
+from nat.data_models.component_ref import LLMRef
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
+from nat.errors import EvaluationError
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.registry.decorators import register_evaluator
+
+DEFAULT_PROMPT = """\
+Judge how good the answer to the question is.
+
+Question:
+{question}
+
+Expected answer:
+{expected}
+
+Answer:
+{answer}
+
+Reply with one JSON object and nothing else: {"score": <0 for wrong, 1 for right, or between>, "reasoning": "<why>"}"""
+
+_PLACEHOLDER = re.compile(r"\{(question|expected|answer)\}")
+
+
+class LLMJudgeConfig(EvaluatorBaseConfig, name="llm_judge"):
+    """Asks a model for a score between 0 and 1; a judgement that cannot be read is an error, not a zero."""
+
+    llm_name: LLMRef
+    """The judge, a key of `llms`."""
+    prompt: str = DEFAULT_PROMPT
+    """What the judge is asked, with {question}, {expected} and {answer} filled in; it must ask for the JSON object."""
+    max_concurrency: int = Field(default=8, ge=1)
+    """Judgements at the same time."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _shows_the_answer(cls, prompt: str) -> str:
+        if "{answer}" not in prompt:
+            raise ValueError("the prompt has no {answer}, so the judge would not see what it judges")
+        return prompt
+
+
+class Judgement(BaseModel):
+    """What the judge has to say."""
+
+    score: float = Field(ge=0, le=1, allow_inf_nan=False, strict=True)
+    reasoning: str = ""
+
+
+Ask = Callable[[str], Awaitable[str]]
+"""From a prompt to the judge's reply."""
+
+
+class LLMJudgeEvaluator(BaseEvaluator):
+    """Retries are left to the client, which knows what can be tried again."""
+
+    def __init__(self, config: LLMJudgeConfig, ask: Ask) -> None:
+        super().__init__(max_concurrency=config.max_concurrency, tqdm_desc="llm_judge")
+        self._config = config
+        self._ask = ask
+
+    async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
+        judgement = parse_judgement(await self._ask(filled(self._config.prompt, item)))
+        return EvalOutputItem(id=item.id, score=judgement.score, reasoning=judgement.reasoning)
+
+
+def filled(prompt: str, item: EvalInputItem) -> str:
+    """The prompt with all places filled at once, so that an answer with braces in it stays as it is."""
+    texts = {
+        "question": _text(item.input_obj),
+        "expected": _text(item.expected_output_obj),
+        "answer": _text(item.output_obj),
+    }
+    return _PLACEHOLDER.sub(lambda place: texts[place[1]], prompt)
+
+
+def parse_judgement(reply: str) -> Judgement:
+    """The last JSON object of the reply that holds a score; models like to think aloud before it."""
+    objects = [found for found in _json_objects(reply) if "score" in found]
+    if not objects:
+        raise EvaluationError(f"the judge gave no JSON object with a score: {reply[:200]!r}")
+    try:
+        return Judgement.model_validate(objects[-1])
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise EvaluationError(
+            f"the judge's {'.'.join(map(str, first['loc']))} is {first['input']!r}: {first['msg']}"
+        ) from error
+
+
+def _json_objects(text: str) -> list[dict[str, Any]]:
+    decoder = json.JSONDecoder()
+    found: list[dict[str, Any]] = []
+    start = text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except ValueError:
+            end = start + 1
+        else:
+            found.append(value)
+        start = text.find("{", end)
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+@register_evaluator(config_type=LLMJudgeConfig)
+async def llm_judge(config: LLMJudgeConfig, builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
+    """The evaluator under its registered name, with the judge behind the plain OpenAI client."""
+    client = await builder.get_llm(config.llm_name, "openai")
+
+    async def ask(prompt: str) -> str:
+        messages = [{"role": "user", "content": prompt}]
+        completion = await client.chat.completions.create(model=client.model_name, messages=messages)
+        return completion.choices[0].message.content or ""
+
+    evaluator = LLMJudgeEvaluator(config, ask)
+    yield EvaluatorInfo(config=config, evaluate_fn=evaluator.evaluate, description=f"Judged by {config.llm_name}")

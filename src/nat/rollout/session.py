@@ -1,0 +1,160 @@
+"""An open workflow and the limits it runs under: built once, however many passes are made over the data."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Literal, Self
+
+from nat.builder.builder import EvalBuilder
+from nat.builder.context import RuntimeTypeEnum
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.capture.policy import CapturePolicy
+from nat.config.load import load_config
+from nat.data_models.config import Config
+from nat.data_models.evaluator import EvalInputItem
+from nat.rollout.play import play
+from nat.rollout.record import Rollout
+from nat.rollout.seeds import held_out_seed, training_seed
+
+Overrides = tuple[tuple[str, str], ...]
+Phase = Literal["train", "validation", "eval"]
+
+
+class WorkflowSession:
+    """Runs items through one open workflow; all passes together share one limit of concurrent rollouts."""
+
+    def __init__(
+        self,
+        config: Config,
+        builder: EvalBuilder,
+        *,
+        config_file: Path | None = None,
+        override: Overrides = (),
+        training: bool = False,
+        runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
+    ) -> None:
+        self.config = config
+        self.builder = builder
+        self.seed = config.finetuning.seed
+        self._workflow = builder.get_workflow()
+        self._config_file = config_file
+        self._override = override
+        self._training = training
+        self._runtime_type = runtime_type
+        self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
+        self._deadline = config.eval.general.item_timeout
+        self._passes = itertools.count()
+        self._listeners: list[Callable[[Rollout], None]] = []
+
+    @classmethod
+    def open(
+        cls,
+        config: Config,
+        builder: EvalBuilder,
+        *,
+        config_file: Path | None = None,
+        override: Overrides = (),
+        training: bool = False,
+    ) -> Self:
+        """A session on a builder that somebody else has opened and will close.
+
+        With `training` the LLMs are asked for logprobs and token ids, and each rollout has a seed for its calls.
+        """
+        return cls(config, builder, config_file=config_file, override=override, training=training)
+
+    @property
+    def phase(self) -> Phase:
+        """What rollouts are for, here and now."""
+        if not self._training:
+            return "eval"
+        return "validation" if _held_out.get() else "train"
+
+    def serves(self, config_file: object, override: Overrides) -> bool:
+        """True if this session runs the workflow of that file (or loaded config) under those overrides."""
+        if override not in ((), self._override):
+            return False
+        if isinstance(config_file, Path):
+            return self._config_file is not None and config_file.resolve() == self._config_file.resolve()
+        return config_file == self.config
+
+    def begin_pass(self) -> int:
+        """The number of a pass over training data, from 0; other passes are all number 0."""
+        return next(self._passes) if self.phase == "train" else 0
+
+    def seed_of(self, item_id: str, pass_index: int) -> int:
+        """The seed of an item's rollout: new in each training pass, the same in all others."""
+        if self.phase == "train":
+            return training_seed(self.seed, pass_index, item_id)
+        return held_out_seed(self.seed, item_id)
+
+    async def run(self, item: EvalInputItem, *, seed: int, generation: int = 0) -> Rollout:
+        """One rollout, as soon as there is a free slot; what goes wrong in it is in the record."""
+        policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed) if self._training else CapturePolicy()
+        async with self._slots:
+            rollout = await play(
+                self._workflow,
+                item,
+                seed=seed,
+                generation=generation,
+                policy=policy,
+                deadline=self._deadline,
+                runtime_type=self._runtime_type,
+            )
+        for listener in tuple(self._listeners):
+            listener(rollout)
+        return rollout
+
+    @contextmanager
+    def on_rollout(self, callback: Callable[[Rollout], None]) -> Iterator[None]:
+        """Call `callback` after each rollout until the block ends."""
+        self._listeners.append(callback)
+        try:
+            yield
+        finally:
+            self._listeners.remove(callback)
+
+
+_held_out: ContextVar[bool] = ContextVar("nat_held_out", default=False)
+_sessions: ContextVar[tuple[WorkflowSession, ...]] = ContextVar("nat_sessions", default=())
+
+
+@contextmanager
+def held_out_phase() -> Iterator[None]:
+    """Passes that begin inside the block are validation: they play the same games each time."""
+    token = _held_out.set(True)
+    try:
+        yield
+    finally:
+        _held_out.reset(token)
+
+
+@contextmanager
+def using_session(session: WorkflowSession) -> Iterator[WorkflowSession]:
+    """Let evaluations inside the block use this session where it serves their config; blocks can be nested."""
+    token = _sessions.set((session, *_sessions.get()))
+    try:
+        yield session
+    finally:
+        _sessions.reset(token)
+
+
+def current_session(config_file: object, override: Overrides = ()) -> WorkflowSession | None:
+    """The innermost session in use that serves this config, None if there is none."""
+    return next((session for session in _sessions.get() if session.serves(config_file, override)), None)
+
+
+@asynccontextmanager
+async def opened_session(
+    config_file: object,
+    override: Overrides = (),
+    *,
+    runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
+) -> AsyncIterator[WorkflowSession]:
+    """A session of its own: loads the YAML (or takes the loaded config), builds the workflow, closes it again."""
+    path = config_file if isinstance(config_file, Path) else None
+    config = config_file if isinstance(config_file, Config) else load_config(Path(str(config_file)), override)
+    async with WorkflowBuilder.from_config(config) as builder:
+        yield WorkflowSession(config, builder, config_file=path, override=override, runtime_type=runtime_type)
