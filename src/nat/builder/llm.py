@@ -1,13 +1,14 @@
 """What an LLM provider's build function yields."""
 
-from dataclasses import dataclass
+from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
 from nat.data_models.llm import LLMBaseConfig
 
 
-@dataclass(kw_only=True)
-class LLMProviderInfo:
+class LLMProviderInfo(BaseModel):
     """How to reach a model; `config` may be of another type than the YAML's, and its type chooses the client."""
 
-    config: LLMBaseConfig
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    config: SerializeAsAny[LLMBaseConfig]
     description: str = ""

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nat.data_models.common import TypedBaseModel
-from nat.data_models.component_ref import TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
+from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
 from nat.data_models.guards import GuardsConfig
 from nat.data_models.training_job import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.trajectory import (
@@ -52,7 +52,7 @@ class FinetuneModel(BaseModel):
 class RewardFunctionConfig(FinetuneModel):
     """Which evaluator's score is the reward."""
 
-    name: str
+    name: EvaluatorRef
     """A key of `eval.evaluators`."""
 
 

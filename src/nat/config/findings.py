@@ -1,0 +1,82 @@
+"""What is wrong with a configuration, collected until it is raised once."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from nat.config.secrets import is_secret_key
+from nat.errors import ConfigError
+from nat.registry.suggest import did_you_mean
+
+Path = tuple[str | int, ...]
+"""The keys and indices that lead to a value."""
+
+
+class Findings:
+    """Errors by YAML path; loading goes on after each, so that the user sees all of them."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+
+    def add(self, path: Path, message: str) -> None:
+        found = f"{dotted(path)}: {message}"
+        if found not in self._found:
+            self._found.append(found)
+
+    def add_validation(self, path: Path, error: ValidationError, model: type[BaseModel]) -> None:
+        """Add each of pydantic's errors under the path of its key; `model` knows the keys that would be right."""
+        for detail in error.errors(include_url=False):
+            location = tuple(detail["loc"])
+            if detail["type"] == "extra_forbidden":
+                self.add((*path, *location), f"unknown key.{_suggestion(model, location)}")
+            elif detail["type"] == "missing":
+                self.add((*path, *location), "this key is required")
+            else:
+                message = detail["msg"].removeprefix("Value error, ")
+                seen = "" if any(map(is_secret_key, location)) else _seen(detail["input"])
+                self.add((*path, *location), f"{message}{seen}")
+
+    def raise_if_any(self, source: str) -> None:
+        if self._found:
+            raise ConfigError(self._found, source=source)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+
+def dotted(path: Path) -> str:
+    """`a.b.0` for the keys a, b and the index 0; `(root)` for the whole file."""
+    return ".".join(str(part) for part in path) or "(root)"
+
+
+def known_keys(model: type[BaseModel]) -> set[str]:
+    """The keys that a YAML may use for a model's fields."""
+    return {key for name, field in model.model_fields.items() for key in (field.serialization_alias or name, name)}
+
+
+def _suggestion(model: type[BaseModel], location: tuple[str | int, ...]) -> str:
+    parent: type[BaseModel] | None = model
+    for part in location[:-1]:
+        parent = _child_model(parent, part) if parent is not None else None
+    if parent is None:
+        return ""
+    keys = known_keys(parent) - {"type", "reward"}
+    return did_you_mean(str(location[-1]), keys) or f" Known keys: {', '.join(sorted(keys)) or 'none'}."
+
+
+def _child_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | None:
+    field = model.model_fields.get(str(key))
+    return next(_models(field.annotation), None) if field is not None else None
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def _seen(value: Any) -> str:
+    """The offending value where it is short enough to help; mappings would show secrets."""
+    return f", but it is {value!r:.80}" if isinstance(value, (str, int, float, bool, type(None))) else ""

@@ -1,0 +1,9 @@
+"""Every built-in component: importing this module registers them all, as importing a plug-in registers its own."""
+
+# ruff: noqa: F401 - imported for what they register
+import nat.plugins.datasets.register
+import nat.plugins.evaluators.exact_match
+import nat.plugins.evaluators.json_path_score
+import nat.plugins.evaluators.llm_judge
+import nat.plugins.evaluators.numeric_closeness
+import nat.plugins.llms.openai
