@@ -10,10 +10,14 @@ WHOLE = "$"
 
 
 class JsonMatch(Protocol):
+    """One place that a path found."""
+
     value: Any
 
 
 class JsonPath(Protocol):
+    """A parsed JSON path; its text is what it was parsed from."""
+
     def find(self, value: Any) -> list[JsonMatch]: ...
 
 

@@ -9,7 +9,7 @@ from nat.errors import DatasetError
 def read_parquet_table(path: Path) -> list[dict[str, Any]]:
     """One row per record with the types that the file declares; a text column stays text."""
     try:
-        import pyarrow  # noqa: PLC0415 - heavy and optional
+        import pyarrow as pa  # noqa: PLC0415 - heavy and optional
         from pyarrow import parquet  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise DatasetError(
@@ -20,7 +20,7 @@ def read_parquet_table(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(f"dataset file '{path}' does not exist")
     try:
         table = parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DatasetError(f"{path} cannot be read as parquet: {error}") from error
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows

@@ -1,0 +1,75 @@
+"""Items are scored side by side, and one failing item harms no other."""
+
+import asyncio
+
+import pytest
+
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutputItem
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+
+
+class Lengths(BaseEvaluator):
+    """Scores the length of the answer; refuses to score nothing."""
+
+    running = 0
+    most = 0
+
+    async def evaluate_item(self, item):
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        if item.output_obj is None:
+            raise ValueError("nothing to measure")
+        return EvalOutputItem(id=item.id, score=len(item.output_obj), reasoning=asyncio.current_task().get_name())
+
+
+def inputs(*answers) -> EvalInput:
+    return EvalInput(
+        eval_input_items=[
+            EvalInputItem(id=str(n), input_obj="", expected_output_obj=None, output_obj=a)
+            for n, a in enumerate(answers)
+        ]
+    )
+
+
+async def test_an_exception_is_an_item_without_score():
+    """The error is in the item, the score is None, and the average is that of the others."""
+    result = await Lengths().evaluate(inputs("abc", None, "a"))
+    assert [item.score for item in result.eval_output_items] == [3, None, 1]
+    assert result.eval_output_items[1].error == "ValueError: nothing to measure"
+    assert result.average_score == 2
+
+
+async def test_concurrency_is_bounded():
+    """At most `max_concurrency` items are scored at the same time."""
+    evaluator = Lengths(max_concurrency=3)
+    await evaluator.evaluate(inputs(*"abcdefghij"))
+    assert evaluator.most == 3
+
+
+async def test_tasks_carry_the_description():
+    """`tqdm_desc` names the tasks, so that a stuck evaluator can be told from another."""
+    result = await Lengths(tqdm_desc="Measuring").evaluate(inputs("a"))
+    assert result.eval_output_items[0].reasoning == "Measuring 0"
+
+
+async def test_cancellation_ends_all_items():
+    """No scoring goes on after the evaluation was cancelled."""
+    ended = []
+
+    class Endless(BaseEvaluator):
+        async def evaluate_item(self, item):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(item.id)
+
+    task = asyncio.create_task(Endless().evaluate(inputs("a", "b")))
+    while len(asyncio.all_tasks()) < 4:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["0", "1"]

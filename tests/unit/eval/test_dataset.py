@@ -1,0 +1,166 @@
+"""From rows to items: ids, keys, filters, and the errors that name rows."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.errors import DatasetError
+from nat.eval.dataset import eval_items, repeated
+
+
+def config(**fields) -> DatasetBaseConfig:
+    return DatasetBaseConfig.model_validate(fields)
+
+
+def items(rows, **fields):
+    return eval_items(rows, config(**fields), source="data.json")
+
+
+def row(**columns):
+    return {"question": "q", **columns}
+
+
+def test_columns_get_their_meaning():
+    """Question and answer are found under the default keys, and the whole row stays reachable."""
+    entry = {"id": "x", "question": "2+2", "answer": "0042", "level": 3}
+    [item] = items([entry])
+    assert (item.id, item.input_obj, item.expected_output_obj) == ("x", "2+2", "0042")
+    assert item.full_dataset_entry == entry
+    assert item.output_obj is None
+
+
+def test_keys_can_be_chosen():
+    """`id_key`, `question_key` and `answer_key` name other columns."""
+    entry = {"nr": "7", "prompt": "p", "gold": "g", "question": "no", "answer": "no", "id": "no"}
+    [item] = items([entry], id_key="nr", structure={"question_key": "prompt", "answer_key": "gold"})
+    assert (item.id, item.input_obj, item.expected_output_obj) == ("7", "p", "g")
+
+
+def test_disabled_structure_gives_the_row_as_json_text():
+    """The workflow gets everything, with its characters as they are, and nothing is expected."""
+    [item] = items([{"id": "1", "board": ["ä"]}], structure={"disable": True})
+    assert json.loads(item.input_obj) == {"id": "1", "board": ["ä"]}
+    assert "ä" in item.input_obj
+    assert item.expected_output_obj == ""
+
+
+def test_expected_steps_are_read():
+    """A row may bring the steps that a good run takes, as a list or as JSON text; others are an error."""
+    node = {"function_id": "f", "function_name": "f"}
+    step = {"parent_id": "root", "function_ancestry": node, "payload": {"event_type": "TOOL_END", "name": "search"}}
+    as_list, as_text = items(
+        [row(steps=[step]), row(steps=json.dumps([step]))], structure={"expected_trajectory_key": "steps"}
+    )
+    assert [s.name for s in as_list.expected_trajectory] == ["search"]
+    assert [s.name for s in as_text.expected_trajectory] == ["search"]
+    with pytest.raises(DatasetError, match=r"data\.json, row 1: the expected steps are not steps"):
+        items([row(expected_intermediate_steps=[{"name": "search"}])])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("0042", "0042"), ("1e3", "1e3"), (7, "7"), (10**30, str(10**30)), ("中", "中")]
+)
+def test_ids_keep_their_text(value, text):
+    """An id is the text that the dataset gives; nothing guesses a number."""
+    assert items([row(id=value)])[0].id == text
+
+
+def test_without_an_id_column_the_row_number_is_the_id():
+    """Rows are counted from 1, as the errors count them; a filter does not renumber them."""
+    rows = [row(level=1), row(level=2), row(level=3)]
+    assert [item.id for item in items(rows)] == ["1", "2", "3"]
+    assert [item.id for item in items(rows, filter={"denylist": {"field": {"level": [2]}}})] == ["1", "3"]
+
+
+def test_null_answers_stay_null():
+    """A row without an answer expects nothing; it does not expect the text `None` or a NaN."""
+    assert [item.expected_output_obj for item in items([row(answer=None), row(answer=5)])] == [None, 5]
+
+
+def test_doubled_ids_name_their_rows():
+    """Scores are attached by id, so two rows of one id are an error, also if one is a number and one a text."""
+    rows = [row(id="a"), row(id=7), row(id="a"), row(id="7"), row(id="b")]
+    with pytest.raises(DatasetError, match="'a' in rows 1 and 3; '7' in rows 2 and 4"):
+        items(rows)
+
+
+def test_many_doubled_ids_are_counted():
+    """The error lists five rows of an id and counts the others."""
+    with pytest.raises(DatasetError, match="'a' in rows 1, 2, 3, 4, 5 and 95 more"):
+        items([row(id="a")] * 100)
+
+
+@pytest.mark.parametrize("hole", [{}, {"id": None}, {"id": " "}])
+def test_a_row_without_id_among_rows_with_ids_is_named(hole):
+    """An empty id would attach scores to the wrong row."""
+    with pytest.raises(DatasetError, match="'id' is empty in row 2"):
+        items([row(id="a"), row(**hole)])
+
+
+@pytest.mark.parametrize("hole", [{}, {"question": None}, {"question": "  "}])
+def test_rows_without_a_question_are_named(hole):
+    """No row is dropped silently."""
+    with pytest.raises(DatasetError, match="'question' is empty in row 2"):
+        items([row(), {"answer": "x", **hole}])
+
+
+def test_a_key_that_is_no_column_is_an_error_with_a_suggestion():
+    """A key that the user wrote must exist; the columns are listed."""
+    with pytest.raises(
+        DatasetError, match=r"question_key 'questoin': no such column. Did you mean 'question'\?"
+    ) as caught:
+        items([row(answer="a")], id_key="nr", structure={"question_key": "questoin", "answer_key": "gold"})
+    assert "id_key 'nr'" in str(caught.value)
+    assert "structure.answer_key 'gold'" in str(caught.value)
+    assert "'answer', 'question'" in str(caught.value)
+
+
+def test_no_rows_is_an_error():
+    """An evaluation of nothing would report nothing as if all were well."""
+    with pytest.raises(DatasetError, match="has no rows"):
+        items([])
+
+
+ROWS = [row(id="a", level=1, topic="algebra"), row(id="b", level=2, topic="geometry"), row(id="c", level=2, topic=None)]
+
+
+@pytest.mark.parametrize(
+    ("lists", "kept"),
+    [
+        ({"allowlist": {"field": {"level": [2]}}}, "bc"),
+        ({"allowlist": {"field": {"level": ["2"]}}}, "bc"),
+        ({"allowlist": {"field": {"topic": ["alg*", "geo?etry"]}}}, "ab"),
+        ({"allowlist": {"field": {"topic": [None]}}}, "c"),
+        ({"allowlist": {"field": {"level": [2], "topic": ["*"]}}}, "b"),
+        ({"denylist": {"field": {"topic": ["geo*"]}}}, "ac"),
+        ({"denylist": {"field": {"level": [1], "topic": ["geometry"]}}}, "c"),
+        ({"allowlist": {"field": {"level": [2]}}, "denylist": {"field": {"id": ["b"]}}}, "c"),
+    ],
+)
+def test_filters_choose_rows(lists, kept):
+    """The allow list keeps rows that match all its columns; the deny list drops those that match any."""
+    assert "".join(item.id for item in items(ROWS, filter=lists)) == kept
+
+
+def test_a_filter_that_leaves_nothing_or_names_no_column_is_an_error():
+    """Both are typing errors that would otherwise end in an empty evaluation."""
+    with pytest.raises(DatasetError, match="the filter leaves none of 3 rows"):
+        items(ROWS, filter={"allowlist": {"field": {"level": [9]}}})
+    with pytest.raises(DatasetError, match=r"filter on 'levle': no such column. Did you mean 'level'\?"):
+        items(ROWS, filter={"denylist": {"field": {"levle": [1]}}})
+
+
+def test_repetitions_have_ids_of_their_own():
+    """`a` three times is `a_rep0`, `a_rep1`, `a_rep2`; once it is `a`."""
+    one = items([row(id="a"), row(id="b")])
+    assert [item.id for item in repeated(one, 2)] == ["a_rep0", "a_rep1", "b_rep0", "b_rep1"]
+    assert [item.id for item in repeated(one, 1)] == ["a", "b"]
+
+
+@given(st.lists(st.text(min_size=1).filter(str.strip), unique=True, min_size=1))
+def test_any_unique_ids_come_back(ids):
+    """Whatever text the ids are, each row keeps its own."""
+    assert [item.id for item in items([row(id=i) for i in ids])] == ids

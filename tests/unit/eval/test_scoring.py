@@ -1,0 +1,88 @@
+"""No number for what could not be scored."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
+from nat.eval.scoring import average, checked, is_number, unscored
+
+
+def given_items(*ids):
+    return [EvalInputItem(id=i, input_obj="", expected_output_obj=None) for i in ids]
+
+
+def scored(item_id, score, **fields):
+    return EvalOutputItem(id=item_id, score=score, reasoning=None, **fields)
+
+
+def output(*items):
+    return EvalOutput(average_score=99, eval_output_items=list(items))
+
+
+@pytest.mark.parametrize(
+    ("score", "number"),
+    [(1, True), (0.5, True), (False, True), (math.nan, False), (math.inf, False), ("1", False), (None, False)],
+)
+def test_what_counts_as_number(score, number):
+    """Finite numbers and truth values; texts are not converted."""
+    assert is_number(score) is number
+
+
+def test_average_leaves_out_what_has_no_score():
+    """A failure is neither a zero nor part of the count; without any number there is no average."""
+    assert average([scored("a", 1.0), unscored("b", "broken"), scored("c", False)]) == 0.5
+    assert average([unscored("a", "broken")]) is None
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
+def test_average_lies_between_the_scores(scores):
+    """The mean is a mean, and is not rounded."""
+    mean = average([scored(n, s) for n, s in enumerate(scores)])
+    assert mean is not None
+    assert min(scores) - 1e-9 <= mean <= max(scores) + 1e-9
+
+
+def test_each_given_item_has_one_score_in_order():
+    """The output is brought into the order of the input, and its average is made anew."""
+    result = checked(output(scored("b", 0.0), scored("a", 1.0)), given_items("a", "b"))
+    assert [item.id for item in result.eval_output_items] == ["a", "b"]
+    assert result.average_score == 0.5
+
+
+def test_missing_doubled_unknown_and_empty_scores_are_records():
+    """What an evaluator got wrong is said for each item, and none of it has a number."""
+    given_ = given_items("missing", "twice", "none", "nan", "good")
+    result = checked(
+        output(
+            scored("twice", 1),
+            scored("twice", 0),
+            scored("none", None),
+            scored("nan", math.nan),
+            scored("good", 1),
+            scored("x", 1),
+        ),
+        given_,
+    )
+    errors = {item.id: (item.score, item.error) for item in result.eval_output_items}
+    assert errors["missing"] == (None, "the evaluator returned no score for this item")
+    assert errors["twice"] == (None, "the evaluator returned 2 scores for this item")
+    assert errors["none"] == (None, "the evaluator returned no score for this item")
+    assert errors["nan"] == (None, "the score is nan, which is not a number")
+    assert errors["x"] == (None, "the evaluator scored 'x', which it was not given")
+    assert errors["good"] == (1, None)
+    assert result.average_score == 1.0
+
+
+def test_an_evaluators_own_records_survive():
+    """Fields of a subclass and scores that are no numbers are the evaluator's business."""
+
+    class Detailed(EvalOutputItem):
+        detail: str
+
+    item = Detailed(id="a", score={"f1": 0.5}, reasoning=None, detail="kept")
+    result = checked(output(item), given_items("a"))
+    assert result.eval_output_items == [item]
+    assert result.average_score == 99

@@ -1,0 +1,211 @@
+"""One rollout: output or failure, steps, deadline, cancellation."""
+
+import asyncio
+import threading
+
+import pytest
+
+from nat.builder.context import Context
+from nat.capture.policy import CapturePolicy, current_capture
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, TraceMetadata
+from nat.rollout.play import play
+from nat.rollout.record import Rollout
+
+
+class Workflow:
+    """A workflow that is one plain coroutine function."""
+
+    def __init__(self, fn):
+        self._fn = fn
+
+    async def ainvoke(self, value):
+        return await self._fn(value)
+
+
+def item(item_id="a", question="q") -> EvalInputItem:
+    return EvalInputItem(id=item_id, input_obj=question, expected_output_obj=None)
+
+
+async def played(fn, *, deadline=None, policy=CapturePolicy(), seed=7, **options) -> Rollout:
+    return await play(Workflow(fn), item(), seed=seed, policy=policy, deadline=deadline, **options)
+
+
+def step(name: str, payload=None) -> IntermediateStepPayload:
+    metadata = TraceMetadata(provided_metadata=payload)
+    return IntermediateStepPayload(event_type=IntermediateStepType.CUSTOM_START, name=name, metadata=metadata)
+
+
+async def test_output_is_kept_as_it_is():
+    """What the workflow returns is not converted or copied."""
+    answer = {"move": [1, 2]}
+
+    async def workflow(value):
+        return answer
+
+    rollout = await played(workflow)
+    assert rollout.output is answer
+    assert rollout.error is None
+    assert not rollout.failed
+
+
+async def test_an_exception_becomes_a_record():
+    """A raising workflow is a failure with its type and message, not an exception and not an output."""
+
+    async def workflow(value):
+        raise KeyError("board")
+
+    rollout = await played(workflow, generation=3)
+    assert rollout.output is None
+    assert rollout.error is not None
+    assert (rollout.error.kind, rollout.error.type, rollout.error.message) == ("raised", "KeyError", "'board'")
+    assert (rollout.error.item_id, rollout.error.generation) == ("a", 3)
+
+
+async def test_a_task_group_of_one_error_is_named_by_that_error():
+    """The wrapper's text says nothing; the commonest error must be readable."""
+
+    async def fails():
+        raise ConnectionError("refused")
+
+    async def workflow(value):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fails())
+
+    rollout = await played(workflow)
+    assert str(rollout.error) == "ConnectionError: refused"
+
+
+async def test_deadline_ends_a_rollout():
+    """A workflow that does not end in time is cancelled, and the record says so."""
+    cancelled = asyncio.Event()
+
+    async def workflow(value):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    rollout = await played(workflow, deadline=0.01)
+    assert cancelled.is_set()
+    assert rollout.error is not None
+    assert rollout.error.kind == "timeout"
+    assert "0.01 s (eval.general.item_timeout)" in rollout.error.message
+
+
+async def test_an_answer_after_the_deadline_does_not_count():
+    """A workflow that swallows its cancellation has timed out all the same."""
+
+    async def workflow(value):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "too late"
+
+    rollout = await played(workflow, deadline=0.01)
+    assert rollout.output is None
+    assert rollout.error is not None
+    assert rollout.error.kind == "timeout"
+
+
+async def test_a_timeout_of_the_workflow_itself_is_an_ordinary_failure():
+    """Only our own deadline is a `timeout`; a TimeoutError from a client inside is what it says."""
+
+    async def workflow(value):
+        raise TimeoutError("the tool did not answer")
+
+    rollout = await played(workflow, deadline=60)
+    assert rollout.error is not None
+    assert (rollout.error.kind, rollout.error.type) == ("raised", "TimeoutError")
+
+
+async def test_a_workflow_that_cancels_itself_has_failed():
+    """A CancelledError that nobody outside asked for must not tear the run down."""
+
+    async def workflow(value):
+        raise asyncio.CancelledError
+
+    rollout = await played(workflow)
+    assert rollout.error is not None
+    assert rollout.error.type == "CancelledError"
+
+
+async def test_cancellation_from_outside_is_passed_on():
+    """Ctrl-C ends the rollout; it does not become a record."""
+    started = asyncio.Event()
+
+    async def workflow(value):
+        started.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(played(workflow))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_steps_are_collected_in_order_without_copies():
+    """The record holds the very payloads that were pushed, those before a failure too."""
+    payloads = [step("one", payload := {"big": []}), step("two")]
+
+    async def workflow(value):
+        for pushed in payloads:
+            Context.get().intermediate_step_manager.push_intermediate_step(pushed)
+        raise RuntimeError
+
+    rollout = await played(workflow)
+    assert [collected.payload for collected in rollout.steps] == payloads
+    assert rollout.steps[0].payload is payloads[0]
+    assert rollout.steps[0].metadata.provided_metadata is payload
+
+
+async def test_steps_of_a_thread_that_lost_its_deadline_stay_out():
+    """A record does not change after it was given back."""
+    release, pushed = threading.Event(), threading.Event()
+
+    async def workflow(value):
+        manager = Context.get().intermediate_step_manager
+
+        def late():
+            release.wait(10)
+            manager.push_intermediate_step(step("late"))
+            pushed.set()
+
+        threading.Thread(target=late, daemon=True).start()
+        await asyncio.Event().wait()
+
+    rollout = await played(workflow, deadline=0.01)
+    release.set()
+    await asyncio.to_thread(pushed.wait, 10)
+    assert rollout.steps == []
+
+
+async def test_the_workflow_sees_its_context():
+    """Input, seed, purpose and capture policy are those of this rollout, and are gone afterwards."""
+    seen = {}
+
+    async def workflow(value):
+        context = Context.get()
+        seen.update(seed=context.rollout_seed, message=context.input_message, evaluating=context.is_evaluating)
+        capture = current_capture()
+        seen["policy"] = capture.policy if capture else None
+
+    policy = CapturePolicy(logprobs=True, token_ids=True, seed=7)
+    await played(workflow, policy=policy)
+    assert seen == {"seed": 7, "message": "q", "evaluating": True, "policy": policy}
+    assert current_capture() is None
+
+
+async def test_rollouts_side_by_side_do_not_see_each_others_steps():
+    """Each rollout has a stream of its own, however they are interleaved."""
+
+    async def workflow(value):
+        for _ in range(3):
+            await asyncio.sleep(0)
+            Context.get().intermediate_step_manager.push_intermediate_step(step(value))
+
+    rollouts = await asyncio.gather(
+        *(play(Workflow(workflow), item(n, n), seed=0, policy=CapturePolicy(), deadline=None) for n in "abc")
+    )
+    assert [[s.name for s in rollout.steps] for rollout in rollouts] == [["a"] * 3, ["b"] * 3, ["c"] * 3]
