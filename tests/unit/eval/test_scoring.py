@@ -33,7 +33,7 @@ def test_what_counts_as_number(score, number):
 
 def test_average_leaves_out_what_has_no_score():
     """A failure is neither a zero nor part of the count; without any number there is no average."""
-    assert average([scored("a", 1.0), unscored("b", "broken"), scored("c", False)]) == 0.5
+    assert average([scored("a", 1.0), unscored("b", "broken"), scored("c", 0)]) == 0.5
     assert average([unscored("a", "broken")]) is None
 
 

@@ -27,7 +27,10 @@ def item(item_id="a", question="q") -> EvalInputItem:
     return EvalInputItem(id=item_id, input_obj=question, expected_output_obj=None)
 
 
-async def played(fn, *, deadline=None, policy=CapturePolicy(), seed=7, **options) -> Rollout:
+PLAIN = CapturePolicy()
+
+
+async def played(fn, *, deadline=None, policy=PLAIN, seed=7, **options) -> Rollout:
     return await play(Workflow(fn), item(), seed=seed, policy=policy, deadline=deadline, **options)
 
 
@@ -206,6 +209,6 @@ async def test_rollouts_side_by_side_do_not_see_each_others_steps():
             Context.get().intermediate_step_manager.push_intermediate_step(step(value))
 
     rollouts = await asyncio.gather(
-        *(play(Workflow(workflow), item(n, n), seed=0, policy=CapturePolicy(), deadline=None) for n in "abc")
+        *(play(Workflow(workflow), item(n, n), seed=0, policy=PLAIN, deadline=None) for n in "abc")
     )
     assert [[s.name for s in rollout.steps] for rollout in rollouts] == [["a"] * 3, ["b"] * 3, ["c"] * 3]

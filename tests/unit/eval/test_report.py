@@ -1,0 +1,124 @@
+"""Report files: whole, readable as data, and under the dataset's own keys."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from nat.data_models.evaluate import EvalDatasetStructureConfig
+from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
+from nat.data_models.intermediate_step import (
+    IntermediateStep,
+    IntermediateStepPayload,
+    IntermediateStepType,
+    InvocationNode,
+    StreamEventData,
+)
+from nat.data_models.rollout_failure import RolloutFailure
+from nat.errors import EvaluationError
+from nat.eval.report import RowKeys, evaluator_file, remove_reports, scores, workflow_rows, write_json
+
+KEYS = RowKeys(id_key="id", structure=EvalDatasetStructureConfig())
+
+
+def step(event_type: IntermediateStepType, output=None) -> IntermediateStep:
+    payload = IntermediateStepPayload(event_type=event_type, name="n", data=StreamEventData(output=output))
+    return IntermediateStep(
+        parent_id="root", function_ancestry=InvocationNode(function_id="f", function_name="f"), payload=payload
+    )
+
+
+def item(item_id="a", **fields) -> EvalInputItem:
+    return EvalInputItem(
+        **{"id": item_id, "input_obj": "q", "expected_output_obj": "0042", "output_obj": "42"} | fields
+    )
+
+
+def test_rows_carry_the_datasets_keys():
+    """Question, answer, output and steps stand under the keys that the dataset uses."""
+    structure = EvalDatasetStructureConfig(
+        question_key="prompt",
+        answer_key="gold",
+        generated_answer_key="out",
+        trajectory_key="steps",
+        expected_trajectory_key="expected",
+    )
+    [row] = workflow_rows([item()], [], RowKeys(id_key="nr", structure=structure))
+    assert row == {"nr": "a", "prompt": "q", "gold": "0042", "expected": [], "out": "42", "steps": []}
+
+
+def test_a_failed_item_has_an_error_and_no_answer():
+    """The report does not offer an empty answer for a rollout that failed."""
+    failure = RolloutFailure(item_id="a", kind="raised", type="KeyError", message="'x'")
+    [row] = workflow_rows([item(output_obj=None)], [failure], KEYS)
+    assert row["error"] == "KeyError: 'x'"
+    assert "generated_answer" not in row
+
+
+def test_steps_that_end_a_call_are_reported():
+    """LLM and tool answers are kept; the other steps repeat what stands in them."""
+    steps = [
+        step(kind)
+        for kind in (IntermediateStepType.LLM_START, IntermediateStepType.LLM_END, IntermediateStepType.TOOL_END)
+    ]
+    [row] = workflow_rows([item(trajectory=steps)], [], KEYS)
+    assert [s.event_type for s in row["intermediate_steps"]] == ["LLM_END", "TOOL_END"]
+
+
+def test_a_whole_row_question_is_reported_as_its_columns():
+    """With `structure.disable` the row itself is what was asked."""
+    keys = RowKeys(id_key="id", structure=EvalDatasetStructureConfig(disable=True))
+    [row] = workflow_rows([item(full_dataset_entry={"id": "a", "board": "x"})], [], keys)
+    assert row == {"id": "a", "board": "x", "generated_answer": "42", "intermediate_steps": []}
+
+
+def test_scores_count_what_has_none():
+    """Fields of an evaluator's own records are written, and unscored items are counted."""
+
+    class Detailed(EvalOutputItem):
+        detail: str
+
+    items = [
+        Detailed(id="a", score=1, reasoning=None, detail="d"),
+        EvalOutputItem(id="b", score=None, reasoning=None, error="e"),
+    ]
+    written = scores(EvalOutput(average_score=1.0, eval_output_items=items))
+    assert written["unscored"] == 1
+    assert written["eval_output_items"] == items
+
+
+def test_files_are_json_whatever_the_values_are(tmp_path: Path):
+    """An object that JSON does not know becomes its text, a NaN too, and unicode stays readable."""
+    path = write_json(
+        tmp_path / "deep" / "a.json",
+        {"o": object, "n": math.nan, "u": "中", "s": step(IntermediateStepType.LLM_END, {1j})},
+    )
+    value = json.loads(path.read_text("utf-8"))
+    assert value["o"] == "<class 'object'>"
+    assert value["n"] == "NaN"
+    assert "中" in path.read_text("utf-8")
+    assert value["s"]["payload"]["data"]["output"] == ["1j"]
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path):
+    """Nothing but the file itself is left behind."""
+    write_json(tmp_path / "a.json", [1] * 1000)
+    write_json(tmp_path / "a.json", [2])
+    assert json.loads((tmp_path / "a.json").read_text()) == [2]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "", "a" * 200])
+def test_a_name_that_is_no_file_name_is_refused(name: str):
+    """An evaluator's name becomes a path, so it must be one component."""
+    with pytest.raises(EvaluationError, match="cannot name a report file"):
+        evaluator_file(name)
+
+
+def test_only_reports_are_removed(tmp_path: Path):
+    """Cleaning up touches what an evaluation writes and nothing else."""
+    for name in ("workflow_output.json", "score_output.json", "config_effective.yml", "notes.txt", "data.json"):
+        (tmp_path / name).write_text("x")
+    remove_reports(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.json", "notes.txt"]

@@ -1,0 +1,84 @@
+import pytest
+from pydantic import ValidationError
+
+from nat.data_models.evaluator import EvalInput, EvalInputItem
+from nat.errors import EvaluationError
+from nat.plugins.evaluators.llm_judge import LLMJudgeConfig, LLMJudgeEvaluator, filled, parse_judgement
+
+
+def item(**fields) -> EvalInputItem:
+    return EvalInputItem(**{"id": "a", "input_obj": "2+2", "expected_output_obj": "4", "output_obj": "5"} | fields)
+
+
+async def judged(reply: str):
+    prompts = []
+
+    async def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        return reply
+
+    evaluator = LLMJudgeEvaluator(LLMJudgeConfig(llm_name="judge"), ask)
+    [result] = (await evaluator.evaluate(EvalInput(eval_input_items=[item()]))).eval_output_items
+    return result, prompts
+
+
+async def test_the_judge_sees_the_item_and_gives_the_score():
+    """Question, expected answer and answer are in the prompt, and the judge's words are the reasoning."""
+    result, [prompt] = await judged('{"score": 0.25, "reasoning": "off by one"}')
+    assert (result.score, result.reasoning) == (0.25, "off by one")
+    assert "2+2" in prompt
+    assert "Expected answer:\n4" in prompt
+    assert "Answer:\n5" in prompt
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('```json\n{"score": 1}\n```', 1),
+        ('Step {one}: {"thought": 1}. So {"score": 0.5, "reasoning": "a } brace"} it is', 0.5),
+        ('At first {"score": 0}, but then {"score": 1}', 1),
+    ],
+)
+def test_judgements_are_found_in_talk(reply, score):
+    """Models think aloud and fence their JSON; the last object with a score is the judgement."""
+    assert parse_judgement(reply).score == score
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "good", "{", '{"reasoning": "x"}', '{"score": "1"}', '{"score": 7}', '{"score": null}', '{"score": NaN}'],
+)
+async def test_a_judgement_that_cannot_be_read_is_an_error_and_no_zero(reply):
+    """Neither a missing, nor a foreign, nor an out-of-range score becomes a number."""
+    result, _ = await judged(reply)
+    assert result.score is None
+    assert "the judge" in result.error
+
+
+def test_an_answer_with_braces_is_not_filled_again():
+    """What the model wrote cannot pull other texts into the prompt, or break it."""
+    prompt = filled("{answer}|{question}", item(output_obj='{question} {"a": 1}', input_obj="{answer}"))
+    assert prompt == '{question} {"a": 1}|{answer}'
+
+
+def test_values_are_shown_as_json():
+    """A record is shown as JSON, a missing expectation as such."""
+    assert filled("{answer} {expected}", item(output_obj={"m": "ä"}, expected_output_obj=None)) == '{"m": "ä"} (none)'
+
+
+def test_a_prompt_that_hides_the_answer_is_refused():
+    """A judge that does not see the answer would score the question."""
+    with pytest.raises(ValidationError, match=r"no \{answer\}"):
+        LLMJudgeConfig(llm_name="judge", prompt="Is it good?")
+
+
+async def test_concurrency_is_the_configs():
+    """`max_concurrency` bounds the judgements at the same time."""
+    evaluator = LLMJudgeEvaluator(LLMJudgeConfig(llm_name="judge", max_concurrency=3), ask=None)
+    assert evaluator.max_concurrency == 3
+
+
+def test_the_error_quotes_the_reply():
+    """Who tunes the prompt must see what the judge said instead."""
+    with pytest.raises(EvaluationError, match="I like it"):
+        parse_judgement("I like it")
