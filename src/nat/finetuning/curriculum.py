@@ -6,6 +6,7 @@ Pure: the trainer passes the state and the random generator in, and keeps the st
 import math
 from collections.abc import Sequence
 from random import Random
+from statistics import median
 
 from pydantic import BaseModel, ConfigDict
 
@@ -97,3 +98,25 @@ def _subsample(chosen: list[int], fraction: float | None, *, of: int, rng: Rando
 def _share(count: int, fraction: float) -> int:
     """Rounded up, at least one; the inner rounding forgives 0.1 + 0.2."""
     return max(1, math.ceil(round(count * fraction, 9)))
+
+
+def description(selection: CurriculumSelection, state: CurriculumState, *, epoch: int) -> list[str]:
+    """What the curriculum did, in lines for the log; epochs count from 1 there."""
+    flat, ranked = len(selection.without_difference), len(selection.ranked)
+    if not ranked:
+        return [f"Curriculum learning at epoch {epoch + 1}: none of {flat} groups has enough difference in reward"]
+    lines = []
+    if selection.expanded_from is not None:
+        lines.append(
+            f"Expanding curriculum at epoch {epoch + 1}: {selection.expanded_from:.0%} -> "
+            f"{state.current_percentile:.0%} of trajectory groups"
+        )
+    lines.append(
+        f"Curriculum learning at epoch {epoch + 1}: Using {len(selection.groups)}/{ranked} groups "
+        f"({state.current_percentile:.0%}), {flat} without enough difference in reward"
+    )
+    means = sorted((rewards.mean(group) for group in selection.groups), reverse=True)
+    lines.append(
+        f"Group reward distribution - Top: {means[0]:.4f}, Median: {median(means):.4f}, Bottom: {means[-1]:.4f}"
+    )
+    return lines

@@ -13,7 +13,7 @@ from nat.data_models.finetuning import (
 )
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.validation import play_held_out
+from nat.finetuning.held_out import play_held_out
 
 
 class Trainer(ABC):

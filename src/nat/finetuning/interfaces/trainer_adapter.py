@@ -11,7 +11,6 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
-from nat.finetuning import rewards
 
 
 class TrainerAdapter(ABC):
@@ -55,12 +54,10 @@ class TrainerAdapter(ABC):
         """Keep metrics of a job where the adapter wants them."""
         raise NotImplementedError
 
-    def groups_with_signal(self, trajectories: TrajectoryCollection) -> int:
-        """Groups from which the backend's algorithm can learn: by default those whose rewards differ.
-
-        Override it for an algorithm that does not compare the rewards inside a group.
-        """
-        return sum(rewards.spread(group) > 0 for group in trajectories.trajectories)
+    @property
+    def compares_across_groups(self) -> bool:
+        """True if the algorithm compares rewards of the whole batch, so that groups of equal rewards still teach."""
+        return False
 
     async def export_model(self, name: str) -> Path | None:  # noqa: ARG002 - for those who override it
         """Write the trained model under that name; None if the backend keeps it."""

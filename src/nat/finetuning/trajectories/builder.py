@@ -16,10 +16,10 @@ from pydantic import Field
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import EvaluationError
+from nat.eval.scoring import describe_error
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
-from nat.finetuning.trajectories.left_out import failed_records
-from nat.finetuning.trajectories.outcome import Outcome, Target, scored, unscored
+from nat.finetuning.trajectories.outcome import NOT_SCORED, Outcome, Target, failed, scored, unscored
 from nat.runs.records import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -115,23 +115,22 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
     async def _outcomes(
         self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]
     ) -> AsyncIterator[Outcome]:
-        """What became of each item of one pass, the failed ones first."""
-        failed = {failure.item_id for failure in output.failures}
-        for record in failed_records(output, generation):
-            yield Outcome(record)
+        """What became of each item of one pass."""
+        failures = {failure.item_id: failure for failure in output.failures}
         scores = {str(score.id): score for score in self._scores(output)}
         target = Target(functions=self.run_config.target_functions, model=self.run_config.target_model)
         for item in output.eval_input.eval_input_items:
-            if str(item.id) in failed:
+            if (failure := failures.get(str(item.id))) is not None:
+                yield Outcome(failed(item, failure, generation))
                 continue
             score = scores.get(str(item.id))
             if score is None or score.score is None:
-                yield unscored(item, generation, (score and score.error) or "the evaluator gave no score")
+                yield Outcome(unscored(item, generation, (score and score.error) or NOT_SCORED))
                 continue
             try:
                 reward = await self.compute_reward(score, metadata)
             except Exception as error:  # noqa: BLE001 - the boundary of one rollout: its reward is user code
-                yield unscored(item, generation, f"compute_reward: {type(error).__name__}: {error}")
+                yield Outcome(unscored(item, generation, f"compute_reward: {describe_error(error)}"))
                 continue
             yield scored(item, score, reward, generation=generation, target=target, metadata=metadata)
 

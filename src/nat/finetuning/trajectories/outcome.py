@@ -1,5 +1,6 @@
 """One finished rollout → its record, and its trajectory if it can be trained on. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +8,17 @@ from typing import Any
 
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import Trajectory
+from nat.data_models.rollout_failure import RolloutFailure
+from nat.eval.scoring import is_number
 from nat.finetuning.trajectories.calls import SeenCall, calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Conversation, conversations
 from nat.finetuning.trajectories.rows import Rows, rows_of_calls
 from nat.finetuning.trajectories.select import Selection, select
 from nat.runs.records import LeftOutCause, RolloutRecord
+
+_FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
+NOT_SCORED = "the evaluator gave no score"
 
 
 @dataclass(frozen=True)
@@ -31,10 +37,24 @@ class Outcome:
     trajectory: Trajectory | None = None
 
 
-def unscored(item: EvalInputItem, generation: int, error: str) -> Outcome:
+def failed(item: EvalInputItem, failure: RolloutFailure, generation: int) -> RolloutRecord:
+    """A rollout that raised or ran into its deadline, with what it did until then."""
+    record = _record(item, generation, calls_of(item.trajectory))
+    return record.model_copy(update={"left_out": _FAILURES[failure.kind], "error": str(failure)})
+
+
+def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
+    """A held-out rollout: measured, not trained on."""
+    if score is None or not is_number(score.score):
+        return unscored(item, 0, (score and score.error) or NOT_SCORED)
+    record = _record(item, 0, calls_of(item.trajectory))
+    return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
+
+
+def unscored(item: EvalInputItem, generation: int, error: str) -> RolloutRecord:
     """A rollout without a reward is left out; no number stands in for it."""
     record = _record(item, generation, calls_of(item.trajectory))
-    return Outcome(record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error}))
+    return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error})
 
 
 def scored(
@@ -48,6 +68,8 @@ def scored(
 ) -> Outcome:
     """The trajectory of the target's calls; `metadata` (run id, epoch …) is added to the trajectory's own."""
     seen = calls_of(item.trajectory)
+    if not math.isfinite(reward):
+        return Outcome(unscored(item, generation, f"the reward is {reward}, which is not a number"))
     record = _record(item, generation, seen).model_copy(update={"reward": reward, "reasoning": score.reasoning})
     chosen = select(seen, target_functions=target.functions, target_model=target.model)
     if chosen.cause is not None:
@@ -76,6 +98,9 @@ def _record(item: EvalInputItem, generation: int, seen: Sequence[SeenCall]) -> R
         completion_tokens=sum(len(s.call.token_ids or s.call.logprobs or ()) for s in seen),
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
+        seconds=max(0.0, item.trajectory[-1].event_timestamp - item.trajectory[0].event_timestamp)
+        if item.trajectory
+        else 0.0,
         messages=[message for thread in conversations(seen) for message in thread.messages],
     )
 

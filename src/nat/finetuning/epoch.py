@@ -1,0 +1,111 @@
+"""What is known of an epoch between its first rollout and its record; building the record is pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory, TrajectoryCollection
+from nat.finetuning import rewards
+from nat.finetuning.metrics import epoch_metrics
+from nat.finetuning.trajectories.groups import example_id
+from nat.runs.records import EpochRecord, LeftOutCause, RolloutRecord
+from nat.runs.tally import tally
+
+
+@dataclass(frozen=True)
+class PlayedEpoch:
+    """Rollouts are done, and it is decided which groups are trained on."""
+
+    epoch: int
+    run_id: str
+    collected: TrajectoryCollection
+    chosen: TrajectoryCollection
+    records: Sequence[RolloutRecord]
+    """One per rollout, those that the trainer did not choose marked as such."""
+
+
+def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> TrajectoryCollection:
+    """Leave out groups of equal rewards: their advantage is zero, so they would only dilute the batch.
+
+    For an algorithm that compares across groups, all stay as long as any two rewards of the batch differ.
+    """
+    if across_groups:
+        found = rewards.of_groups(collection.trajectories)
+        groups = collection.trajectories if found is not None and found.spread > 0 else []
+    else:
+        groups = [group for group in collection.trajectories if rewards.spread(group) > 0]
+    return TrajectoryCollection(trajectories=groups, run_id=collection.run_id)
+
+
+def marked(
+    records: Sequence[RolloutRecord],
+    collected: TrajectoryCollection,
+    chosen: TrajectoryCollection,
+    config: CurriculumLearningConfig,
+) -> list[RolloutRecord]:
+    """The records, with the cause on those whose trajectory was collected but not chosen."""
+    kept = {id(trajectory) for group in chosen.trajectories for trajectory in group}
+    causes = {
+        _key(trajectory, generation): _cause(group, config)
+        for group in collected.trajectories
+        for generation, trajectory in enumerate(group)
+        if id(trajectory) not in kept
+    }
+    return [
+        record.model_copy(update={"left_out": causes[key]})
+        if record.left_out is None and (key := (record.example_id, record.generation)) in causes
+        else record
+        for record in records
+    ]
+
+
+def epoch_record(
+    played: PlayedEpoch,
+    *,
+    timestamp: datetime,
+    curriculum: Mapping[str, Any] | None,
+    seconds: float,
+    stages: Mapping[str, float],
+    job: Mapping[str, float],
+) -> EpochRecord:
+    """The epoch in numbers; at least one trajectory was collected, or a guard had ended the run."""
+    groups, trained = played.collected.trajectories, played.chosen.trajectories
+    every, kept = rewards.of_groups(groups), rewards.of_groups(trained)
+    if every is None:
+        raise ValueError(f"epoch {played.epoch} has no trajectory, so it has no record")
+    counts = tally(played.records)
+    return EpochRecord(
+        epoch=played.epoch,
+        timestamp=timestamp,
+        run_id=played.run_id,
+        avg_reward=every.mean,
+        min_reward=every.min,
+        max_reward=every.max,
+        num_trajectories=sum(map(len, groups)),
+        num_groups=len(groups),
+        filtered_trajectories=sum(map(len, trained)),
+        filtered_groups=len(trained),
+        filtered_avg_reward=kept.mean if kept else None,
+        filtered_min_reward=kept.min if kept else None,
+        filtered_max_reward=kept.max if kept else None,
+        curriculum_percentile=curriculum["current_percentile"] if curriculum else 1.0,
+        curriculum_state=dict(curriculum) if curriculum else None,
+        num_rollouts=counts.num_rollouts,
+        left_out={str(cause): count for cause, count in counts.causes.most_common()},
+        groups_without_difference=sum(rewards.spread(group) == 0 for group in groups),
+        seconds=seconds,
+        metrics=epoch_metrics(played.records, groups, trained, seconds={"epoch": seconds, **stages}, job=job),
+    )
+
+
+def _key(trajectory: Trajectory, position: int) -> tuple[str, int]:
+    generation = (trajectory.metadata or {}).get("generation")
+    return example_id(trajectory), generation if isinstance(generation, int) else position
+
+
+def _cause(group: Sequence[Trajectory], config: CurriculumLearningConfig) -> LeftOutCause:
+    needed = config.min_reward_diff if config.enabled else 0.0
+    spread = rewards.spread(group)
+    flat = spread < needed or spread == 0
+    return LeftOutCause.NO_REWARD_DIFFERENCE if flat else LeftOutCause.OUTSIDE_CURRICULUM

@@ -1,0 +1,112 @@
+"""Play the validation dataset through a trajectory builder's own `run_eval`."""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from nat.data_models.evaluate_runtime import EvaluationRunOutput
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.errors import ConfigError, EvaluationError
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
+from nat.finetuning.scope import RunScope, current_scope, utc_now
+from nat.finetuning.trajectories import outcome
+from nat.rollout.session import held_out_phase
+from nat.runs.files import write_trajectories
+from nat.runs.records import Phase, RolloutRecord, ValidationRecord
+from nat.runs.tally import tally
+
+logger = logging.getLogger(__name__)
+
+
+async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any]:
+    """Scores of the held-out examples, as `Trainer.run_validation_evaluation` describes them.
+
+    Inside a run, rollouts and scores go into its journal, whichever trainer asked for them.
+
+    Raises:
+        ConfigError: there is no validation dataset.
+        EvaluationError: the reward's evaluator is missing, or no example got a score.
+
+    """
+    training, scope = builder.run_config, current_scope()
+    started = utc_now()
+    builder.run_config = training.model_copy(update={"run_configuration": _validation_of(training.run_configuration)})
+    try:
+        with held_out_phase():
+            output = await builder.run_eval()
+    finally:
+        builder.run_config = training
+    records = held_out_records(output, training.reward_function.name if training.reward_function else None)
+    if scope is not None:
+        scope.journal.record_rollouts(Phase.VALIDATION, epoch, records)
+    metrics = _metrics(records, epoch)
+    if scope is not None:
+        _keep(scope, epoch, metrics["scores"], started)
+    return metrics
+
+
+def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list[RolloutRecord]:
+    """One record per held-out example: its score, or why there is none."""
+    result = output.results_of(evaluator) if evaluator else None
+    if result is None:
+        named = [name for name, _ in output.evaluation_results]
+        raise EvaluationError(
+            f"validation: no scores of the reward's evaluator {evaluator!r}; scores came from: {named or 'none'}",
+            hint="finetuning.reward_function.name must be an evaluator of the validation's config, too",
+        )
+    scores = {str(score.id): score for score in result.eval_output_items}
+    failures = {failure.item_id: failure for failure in output.failures}
+    return [
+        outcome.failed(item, failures[str(item.id)], 0)
+        if str(item.id) in failures
+        else outcome.held_out(item, scores.get(str(item.id)))
+        for item in output.eval_input.eval_input_items
+    ]
+
+
+def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
+    """The same run, on the validation's dataset and configuration; overrides belong to the training's own file."""
+    if given is None or given.validation_dataset is None:
+        raise ConfigError(
+            ["finetuning.run_configuration.validation_dataset: not set, so there is nothing to validate on"],
+            hint="give `--validation_dataset`",
+        )
+    changes: dict[str, Any] = {"dataset": given.validation_dataset}
+    if given.validation_config_file is not None:
+        changes |= {"config_file": Path(given.validation_config_file), "override": ()}
+    return given.model_copy(update=changes)
+
+
+def _metrics(records: Sequence[RolloutRecord], epoch: int) -> dict[str, Any]:
+    rewards = [record.reward for record in records if record.reward is not None]
+    if not rewards:
+        causes = ", ".join(f"{count} x {cause}" for cause, count in tally(records).causes.most_common())
+        raise EvaluationError(
+            f"validation: none of {len(records)} held-out examples got a score ({causes or 'the dataset is empty'})",
+            hint="`nat eval` with the validation dataset shows the errors",
+        )
+    return {
+        "avg_reward": fmean(rewards),
+        "min_reward": min(rewards),
+        "max_reward": max(rewards),
+        "num_examples": len(rewards),
+        "num_failed": len(records) - len(rewards),
+        "scores": {record.example_id: record.reward for record in records},
+        "epoch": epoch,
+        "dataset_type": "validation",
+    }
+
+
+def _keep(scope: RunScope, epoch: int, scores: dict[str, float | None], started: datetime) -> None:
+    now = utc_now()
+    seconds = (now - started).total_seconds()
+    record = ValidationRecord(epoch=epoch, timestamp=now, scores=scores, seconds=seconds)
+    scope.journal.record_validation(record)
+    write_trajectories(scope.journal, Phase.VALIDATION, epoch)
+    logger.info(
+        "Validation after epoch %d - Avg Reward: %.4f over %d examples", epoch, fmean(record.rewards), record.num_examples
+    )
+    scope.progress.validation_finished(record)

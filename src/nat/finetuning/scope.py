@@ -1,0 +1,94 @@
+"""The run that is going on: its id, its journal, and whom to tell.
+
+The runtime opens a scope around a trainer. The guide's constructors leave no room for it, so it travels in a
+context variable; a trainer that is used without the runtime opens a scope of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from nat.data_models.finetuning import FinetuneConfig
+from nat.finetuning.progress import NullProgress, Progress
+from nat.runs.files import write_files
+from nat.runs.folder import create_run_folder, new_run_id
+from nat.runs.journal import Journal
+from nat.runs.plot import PLOT_NAME, draw
+from nat.runs.records import Phase
+
+logger = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class RunScope:
+    """One finetuning run."""
+
+    run_id: str
+    journal: Journal
+    progress: Progress = field(default_factory=NullProgress)
+    now: Callable[[], datetime] = utc_now
+    planned: Mapping[Phase, int] = field(default_factory=dict)
+    """Rollouts of an epoch and of a validation, where they are known beforehand."""
+
+    def num_rollouts(self, phase: Phase) -> int | None:
+        """How many rollouts an epoch or a validation begins, as far as the run has been told."""
+        return self.planned.get(phase)
+
+    async def draw(self) -> None:
+        """Draw the plot beside the event loop; a picture that fails must not end a run."""
+        journal = self.journal
+        path, run_id = journal.run_dir / PLOT_NAME, self.run_id
+        try:
+            await asyncio.to_thread(
+                draw, path, run_id, journal.epochs(), journal.validations(), journal.summary()
+            )
+        except Exception:
+            logger.exception("%s could not be drawn; the journal and the metrics are whole", path)
+
+    def write_files(self) -> None:
+        """Bring the files that people read up to date with the journal."""
+        write_files(self.journal)
+
+
+_current: ContextVar[RunScope | None] = ContextVar("finetuning_run", default=None)
+
+
+def current_scope() -> RunScope | None:
+    """None outside of a run."""
+    return _current.get()
+
+
+@contextmanager
+def in_scope(scope: RunScope) -> Iterator[RunScope]:
+    """Make it the current run for what is called inside."""
+    token = _current.set(scope)
+    try:
+        yield scope
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def opened_scope(
+    config: FinetuneConfig,
+    config_text: str,
+    *,
+    progress: Progress | None = None,
+    now: Callable[[], datetime] = utc_now,
+) -> Iterator[RunScope]:
+    """A new run: its folder under `output_dir` and its journal, closed at the end."""
+    run_id = new_run_id(now(), uuid4().hex[:4])
+    run_dir = create_run_folder(config.output_dir, run_id)
+    with Journal.create(run_dir, run_id, config_text, created_at=now()) as journal:
+        scope = RunScope(run_id=run_id, journal=journal, progress=progress or NullProgress(), now=now)
+        with in_scope(scope):
+            yield scope

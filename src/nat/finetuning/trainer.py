@@ -1,0 +1,274 @@
+"""The generic trainer: per epoch collect, choose, submit, wait, record. Plug-ins register thin subclasses.
+
+`EpochTrainer.run` tells the whole method from top to bottom; what it calls decides, records or speaks.
+"""
+
+import json
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from nat.data_models.finetuning import (
+    FinetuneConfig,
+    TrainerConfig,
+    TrainingJobRef,
+    TrainingJobStatus,
+    TrainingStatusEnum,
+    TrajectoryCollection,
+)
+from nat.errors import NoTrajectories
+from nat.finetuning import curriculum, guards
+from nat.finetuning.alarms import alarms
+from nat.finetuning.early_stopping import plateaued
+from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
+from nat.finetuning.interfaces.finetuning_runner import Trainer
+from nat.finetuning.jobs import finished, reported_metrics, submitted
+from nat.finetuning.scope import RunScope, current_scope, opened_scope
+from nat.finetuning.stopwatch import Stopwatch
+from nat.finetuning.trajectories.left_out import records_of
+from nat.finetuning.validation import validate
+from nat.rollout.seeds import stable_hash
+from nat.runs.files import write_trajectories
+from nat.runs.records import EpochRecord, JobRecord, Phase
+from nat.runs.tally import tally
+
+logger = logging.getLogger(__name__)
+
+NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitted"
+EPOCHS_PER_PLOT = 10
+"""The plot is drawn after each validation and at the end; in between this often, since it costs half a second."""
+
+
+class EpochTrainer(Trainer):
+    """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it."""
+
+    def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
+        super().__init__(trainer_config, **kwargs)
+        self._scope: RunScope | None = None
+        self._resources = ExitStack()
+        self._watch: Stopwatch | None = None
+        self._played: PlayedEpoch | None = None
+        self._job: JobRecord | None = None
+        self._statuses: list[TrainingJobStatus] = []
+        self._alarmed: set[str] = set()
+
+    @property
+    def scope(self) -> RunScope:
+        """The run that this trainer was initialized in."""
+        if self._scope is None:
+            raise RuntimeError("Trainer not initialized: await initialize() first")
+        return self._scope
+
+    async def initialize(self, run_config: FinetuneConfig) -> None:
+        """Join the run that is going on, or begin one of its own when there is none."""
+        await super().initialize(run_config)
+        text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
+        self._scope = current_scope() or self._resources.enter_context(opened_scope(run_config, text))
+        logger.info("%s initialized with run ID: %s", type(self).__name__, self._scope.run_id)
+
+    async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
+        """All epochs; ends early when a job fails or, if asked for, on a plateau.
+
+        Raises:
+            RunFailed: a guard found that the run cannot learn.
+
+        """
+        run_id = self.scope.run_id
+        logger.info("Starting finetuning run with %d epochs", num_epochs)
+        for epoch in range(num_epochs):
+            await self._validate_if_due(epoch)
+            if self._reached_a_plateau():
+                break
+            self.scope.progress.epoch_started(epoch, num_epochs)
+            ref = await self.run_epoch(epoch, run_id)
+            status = await self._trained(ref)
+            self._statuses.append(status)
+            if status.status is not TrainingStatusEnum.COMPLETED:
+                logger.error("Training %s %s: %s", run_id, status.status, status.message)
+                break
+            await self._finish_epoch(status)
+            logger.info("Completed epoch %d/%d", epoch + 1, num_epochs)
+        logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
+        return list(self._statuses)
+
+    async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef | None:
+        """Collect, check, choose and submit; None if no group carries a learning signal.
+
+        Raises:
+            NoTrajectories: nothing can be trained on; the message counts the causes.
+            TooManyFailures: more rollouts failed than `max_failure_rate` allows.
+
+        """
+        scope, config = self.scope, self.run_config
+        self._watch = watch = Stopwatch(scope.now)
+        self._played = self._job = None
+        logger.info("Starting epoch %d for run %s", epoch + 1, run_id)
+        with watch.timing("rollout"):
+            collected = await self._collect(epoch, run_id)
+        chosen = with_signal(
+            self.apply_curriculum_learning(collected, epoch),
+            across_groups=self.trainer_adapter.compares_across_groups,
+        )
+        known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
+        records = marked(known, collected, chosen, config.curriculum_learning)
+        scope.journal.record_rollouts(Phase.TRAIN, epoch, records)
+        write_trajectories(scope.journal, Phase.TRAIN, epoch)
+        if not records:
+            raise NoTrajectories(
+                f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {epoch + 1}",
+                hint="check that the dataset has rows and that the builder keeps some of the rollouts",
+            )
+        counts = tally(records)
+        guards.check_trajectories(
+            counts, target_functions=config.target_functions, target_model=config.target_model
+        )
+        guards.check_failures(counts, max_failure_rate=config.max_failure_rate)
+        self._played = PlayedEpoch(epoch, run_id, collected, chosen, records)
+        return await self._submit(self._played, watch) if chosen.trajectories else None
+
+    def apply_curriculum_learning(
+        self, trajectory_collection: TrajectoryCollection, epoch: int
+    ) -> TrajectoryCollection:
+        """The easiest groups, as many as the curriculum admits by now; all of them if it is off."""
+        config = self.curriculum_config
+        if not config.enabled:
+            return trajectory_collection
+        selection, state = curriculum.select(
+            trajectory_collection.trajectories,
+            curriculum.CurriculumState.model_validate(self._curriculum_state),
+            config,
+            epoch=epoch,
+            rng=Random(stable_hash(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
+        )
+        self._curriculum_state = state.model_dump()
+        for line in curriculum.description(selection, state, epoch=epoch):
+            logger.info("%s", line)
+        return TrajectoryCollection(trajectories=selection.groups, run_id=trajectory_collection.run_id)
+
+    async def get_metrics(self, run_id: str) -> dict[str, Any]:
+        """The final status of each job, kept here because backends may forget them."""
+        return {
+            "run_id": run_id,
+            "total_epochs": len(self._statuses),
+            "jobs": [status.model_dump(mode="json") for status in self._statuses],
+        }
+
+    async def cleanup(self) -> None:
+        """Close the run that this trainer opened for itself, if it did."""
+        self._resources.close()
+
+    def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        """Log the epoch in a line; with `output_dir`, append all of it to `training_metrics.jsonl` in there.
+
+        The run's own folder has that file already, derived from its journal.
+        """
+        logger.info(
+            "Epoch %d progress logged - Avg Reward: %.4f, Trajectories: %d",
+            epoch + 1,
+            metrics["avg_reward"],
+            metrics["num_trajectories"],
+        )
+        if output_dir is not None:
+            with (Path(output_dir) / "training_metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(metrics) + "\n")
+
+    async def _collect(self, epoch: int, run_id: str) -> TrajectoryCollection:
+        builder, scope = self.trajectory_builder, self.scope
+        scope.progress.rollouts_started(Phase.TRAIN, scope.num_rollouts(Phase.TRAIN))
+        meta = {"epoch": epoch, "run_id": run_id, "trainer_config": self.trainer_config.model_dump(mode="json")}
+        try:
+            await builder.start_run(run_id, meta=meta)
+            collected = await builder.finalize(run_id, meta=meta)
+        except BaseException:
+            await builder.abandon(run_id)
+            raise
+        groups = collected.trajectories
+        logger.info(
+            "Collected %d trajectories in %d groups for epoch %d", sum(map(len, groups)), len(groups), epoch + 1
+        )
+        return collected
+
+    async def _submit(self, played: PlayedEpoch, watch: Stopwatch) -> TrainingJobRef:
+        groups = played.chosen.trajectories
+        with watch.timing("submit"):
+            ref = await self.trainer_adapter.submit(played.chosen)
+        self._job = submitted(ref, played, self.scope.now())
+        self.scope.journal.record_job(self._job)
+        self.scope.progress.training_started(len(groups), sum(map(len, groups)))
+        logger.info("Submitted %d trajectories in %d groups for training", sum(map(len, groups)), len(groups))
+        return ref
+
+    async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
+        """The final status of the epoch's job."""
+        assert self._played is not None, "run_epoch came first"
+        assert self._watch is not None, "run_epoch came first"
+        if ref is None or self._job is None:
+            logger.warning("Epoch %d: %s", self._played.epoch + 1, NOTHING_SUBMITTED)
+            return TrainingJobStatus(
+                run_id=self._played.run_id,
+                backend="none",
+                status=TrainingStatusEnum.COMPLETED,
+                message=NOTHING_SUBMITTED,
+            )
+        with self._watch.timing("train"):
+            status = await self.trainer_adapter.wait_until_complete(ref)
+        self._job = finished(self._job, status, self._played, self.scope.now())
+        self.scope.journal.record_job(self._job)
+        self.scope.progress.training_finished(self._job)
+        if status.status is TrainingStatusEnum.COMPLETED:
+            logger.info("Training %s completed successfully.", ref.run_id)
+        return status
+
+    async def _finish_epoch(self, status: TrainingJobStatus) -> None:
+        """Record the epoch, then let the guards judge."""
+        assert self._played is not None, "run_epoch came first"
+        assert self._watch is not None, "run_epoch came first"
+        scope, config = self.scope, self.run_config
+        record = epoch_record(
+            self._played,
+            timestamp=scope.now(),
+            curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
+            seconds=self._watch.total,
+            stages=self._watch.stages,
+            job=reported_metrics(status),
+        )
+        scope.journal.record_epoch(record)
+        scope.write_files()
+        self.log_progress(record.epoch, record.model_dump(mode="json"))
+        scope.progress.epoch_finished(record)
+        epochs = scope.journal.epochs()
+        self._warn(epochs)
+        across = self.trainer_adapter.compares_across_groups
+        guards.check_signal(epochs, config.guards, across_groups=across)
+        guards.check_reward(epochs, config.guards)
+        if len(epochs) % EPOCHS_PER_PLOT == 0:
+            await scope.draw()
+
+    def _warn(self, epochs: list[EpochRecord]) -> None:
+        """Say each alarm once, until it has been quiet for an epoch."""
+        found = alarms(epochs, self.run_config.guards)
+        for alarm in found:
+            if alarm.name not in self._alarmed:
+                logger.warning("Epoch %d: %s", epochs[-1].epoch + 1, alarm.text)
+                self.scope.progress.message(alarm.text)
+        self._alarmed = {alarm.name for alarm in found}
+
+    async def _validate_if_due(self, epoch: int) -> None:
+        given = self.run_config.run_configuration
+        if given is not None and given.validation_dataset is not None and epoch % given.validation_interval == 0:
+            await validate(self, epoch, self.scope)
+
+    def _reached_a_plateau(self) -> bool:
+        config = self.run_config.early_stopping
+        scores = [v.avg_reward for v in self.scope.journal.validations() if v.avg_reward is not None]
+        if config is None or not plateaued(scores, config):
+            return False
+        text = f"Stopped early: the held-out reward has not risen by more than {config.min_delta:g} "
+        text += f"in the last {config.patience} validations (best: {max(scores):.4f})"
+        logger.info("%s", text)
+        self.scope.progress.message(text)
+        return True

@@ -1,0 +1,42 @@
+"""Validate with the current weights, at most once per epoch, whatever trainer runs."""
+
+import logging
+
+from nat.errors import EvaluationError
+from nat.finetuning.interfaces.finetuning_runner import Trainer
+from nat.finetuning.scope import RunScope
+from nat.runs.records import ValidationRecord
+
+logger = logging.getLogger(__name__)
+
+WHOLE_DATASET = "all examples"
+"""Stands for the example ids where a trainer of others gives the mean alone."""
+
+
+async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationRecord:
+    """The held-out scores after `epoch` epochs, journaled; played again only if they are not in the journal yet.
+
+    Raises:
+        EvaluationError: the trainer's own validation reports an error instead of scores.
+
+    """
+    known = recorded(scope, epoch)
+    if known is None:
+        metrics = await trainer.run_validation_evaluation(epoch, scope.run_id)
+        if metrics.get("error"):
+            raise EvaluationError(f"validation after {epoch} epochs failed: {metrics['error']}")
+        known = recorded(scope, epoch) or _keep(scope, epoch, float(metrics["avg_reward"]))
+    scope.write_files()
+    return known
+
+
+def recorded(scope: RunScope, epoch: int) -> ValidationRecord | None:
+    """The validation of that epoch, if it was played."""
+    return next((record for record in scope.journal.validations() if record.epoch == epoch), None)
+
+
+def _keep(scope: RunScope, epoch: int, avg_reward: float) -> ValidationRecord:
+    record = ValidationRecord(epoch=epoch, timestamp=scope.now(), scores={WHOLE_DATASET: avg_reward})
+    scope.journal.record_validation(record)
+    scope.progress.validation_finished(record)
+    return record

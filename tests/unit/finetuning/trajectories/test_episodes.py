@@ -1,0 +1,64 @@
+from fakes.llm_steps import assistant, call, steps, system, user
+from nat.data_models.finetuning import EpisodeItemRole
+from nat.finetuning.trajectories.calls import calls_of
+from nat.finetuning.trajectories.episodes import episode
+from nat.finetuning.trajectories.messages import conversations
+
+ASKED = assistant("", tool_calls=[{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}])
+ANSWERED = {"role": "tool", "tool_call_id": "c1", "content": "4"}
+
+
+def items_of(*calls):
+    return episode(conversations(calls_of(steps(*calls))))
+
+
+def test_tool_messages_stay_tool_messages():
+    """A tool's result is never shown as something the model said; ids and tool calls are kept."""
+    first = call([system("s"), user("2+2")], ASKED, ids=([1, 2], [3]))
+    items = items_of(first, call([system("s"), user("2+2"), ASKED, ANSWERED], "four", ids=([1, 2, 3, 4], [5])))
+    assert [item.role.value for item in items] == ["system", "user", "assistant", "tool", "assistant"]
+    assert items[3].metadata == {"tool_call_id": "c1"}
+    assert items[2].metadata is not None
+    assert items[2].metadata["tool_calls"] == ASKED["tool_calls"]
+
+
+def test_sampled_answers_carry_exact_tokens():
+    """What was sampled has logprobs, prompt ids, sampled ids, finish reason and the policy's version."""
+    item = items_of(call([user("u")], "a", ids=([1, 2], [3, 4]), finish_reason="length", policy_version="m@7"))[1]
+    assert item.logprobs == [-0.5, -0.5]
+    assert item.metadata == {
+        "model": "student",
+        "finish_reason": "length",
+        "policy_version": "m@7",
+        "prompt_token_ids": [1, 2],
+        "token_ids": [3, 4],
+    }
+
+
+def test_an_answer_that_was_not_sampled_is_context():
+    """A few-shot example stays in the conversation, marked and without logprobs."""
+    items = items_of(call([user("1"), assistant("one"), user("2")], "two"))
+    assert (items[1].role, items[1].logprobs, items[1].metadata) == (
+        EpisodeItemRole.ASSISTANT,
+        {},
+        {"sampled": False},
+    )
+
+
+def test_several_conversations_are_numbered():
+    """The episode of a rollout with sub-agents says which message belongs where."""
+    items = items_of(call([system("A")], "a"), call([system("B")], "b"))
+    assert [(item.metadata or {})["conversation"] for item in items] == [0, 0, 1, 1]
+
+
+def test_parts_keep_their_text_and_the_original():
+    """Multimodal content is text in the item, and whole in its metadata."""
+    parts = [{"type": "text", "text": "what is "}, {"type": "image_url", "image_url": {"url": "x"}}]
+    item = items_of(call([{"role": "user", "content": parts}], "a cat"))[0]
+    assert (item.content, item.metadata) == ("what is ", {"content": parts})
+
+
+def test_roles_of_other_frameworks_are_understood():
+    """A developer message is a system message; an unknown role is kept as `other`."""
+    items = items_of(call([{"role": "developer", "content": "d"}, {"role": "critic", "content": "c"}], "a"))
+    assert [item.role for item in items[:2]] == [EpisodeItemRole.SYSTEM, EpisodeItemRole.OTHER]

@@ -1,0 +1,116 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.llm_steps import assistant, call, steps, user
+from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
+from nat.errors import NoTrajectories
+from nat.finetuning.trajectories.calls import calls_of
+from nat.finetuning.trajectories.episodes import episode
+from nat.finetuning.trajectories.messages import conversations
+from nat.finetuning.trajectories.rows import CallTokens, merge, rows_of_calls, training_groups
+
+Tokens = st.lists(st.integers(0, 3), min_size=1, max_size=4)
+"""Few ids, so that prefixes coincide often."""
+
+
+def tokens(prompt, sampled, model="m"):
+    return CallTokens(model=model, prompt=prompt, sampled=sampled, logprobs=[-float(i + 1) for i in sampled])
+
+
+def test_a_continued_prompt_becomes_one_row():
+    """Prompt tokens carry no logprob, sampled ones do, and a turn that goes on stays in the row."""
+    (row,) = merge([tokens([1, 2], [3]), tokens([1, 2, 3, 4], [5, 6])])
+    assert row.token_ids == [1, 2, 3, 4, 5, 6]
+    assert row.logprobs == [None, None, -4.0, None, -6.0, -7.0]
+
+
+def test_a_prompt_that_differs_in_one_token_begins_a_row():
+    """Re-tokenised history is not what was sampled, so it is not trained on as if it were."""
+    rows = merge([tokens([1, 2], [3]), tokens([1, 2, 9, 4], [5])])
+    assert [row.token_ids for row in rows] == [[1, 2, 3], [1, 2, 9, 4, 5]]
+
+
+def test_interleaved_conversations_find_their_rows():
+    """Each call continues the row that it belongs to, not the latest one."""
+    rows = merge([tokens([1], [2]), tokens([7], [8]), tokens([1, 2, 3], [4]), tokens([7, 8, 9], [10])])
+    assert [row.token_ids for row in rows] == [[1, 2, 3, 4], [7, 8, 9, 10]]
+
+
+def test_models_never_share_a_row():
+    """The same ids of two models are not one policy's sequence."""
+    assert len(merge([tokens([1], [2], "a"), tokens([1, 2], [3], "b")])) == 2
+
+
+def test_a_call_without_sampled_tokens_makes_no_row():
+    """An empty answer has nothing to train on."""
+    assert merge([tokens([1, 2], [])]) == []
+
+
+@given(st.lists(st.tuples(Tokens, Tokens), max_size=6))
+def test_every_sampled_token_is_trained_on_exactly_once(calls):
+    """Merging loses no sampled token and invents none, however the prompts overlap."""
+    rows = merge([tokens(prompt, sampled) for prompt, sampled in calls])
+    assert sum(row.num_sampled for row in rows) == sum(len(sampled) for _, sampled in calls)
+
+
+@given(st.lists(st.tuples(Tokens, Tokens), min_size=1, max_size=5))
+def test_an_unbroken_conversation_is_one_row(turns):
+    """If each prompt begins with all that was before it, there is one row with all the tokens in order."""
+    history, calls = [], []
+    for new, sampled in turns:
+        history = history + new
+        calls.append(tokens(history, sampled))
+        history = history + sampled
+    (row,) = merge(calls)
+    assert row.token_ids == history
+
+
+def test_broken_prefixes_are_counted():
+    """Broken is a call that goes on by its messages and not by its tokens; a fork or a new agent is not."""
+    first = call([user("1")], "a", ids=([1], [2]))
+    broken = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 9, 3], [4]))
+    intact = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
+    fork = call([user("1"), assistant("a"), user("3")], "c", ids=([1, 2, 5], [6]))
+    other = call([user("other")], "x", ids=([7], [8]))
+    assert rows_of_calls([first, broken]).broken_prefixes == 1
+    assert rows_of_calls([first, intact, fork, other]).broken_prefixes == 0
+    assert len(rows_of_calls([first, intact, fork, other]).rows) == 3
+
+
+def trajectory(example, reward, *calls):
+    return Trajectory(episode=episode(conversations(calls_of(steps(*calls)))), reward=reward, metadata={"id": example})
+
+
+def test_training_groups_are_the_collection_on_the_wire():
+    """Groups keep their examples, rollouts their rewards; a token limit marks the rollout as truncated."""
+    one = trajectory("a", 1.0, call([user("1")], "x", ids=([1], [2]), finish_reason="length"))
+    two = trajectory("a", 0.0, call([user("1")], "y", ids=([1], [3])))
+    three = trajectory("b", 0.5, call([user("2")], "z", ids=([4], [5])))
+    groups = training_groups(TrajectoryCollection(trajectories=[[one, two], [three]], run_id="r"))
+    assert [(g.id, [r.reward for r in g.rollouts]) for g in groups] == [("a", [1.0, 0.0]), ("b", [0.5])]
+    assert [r.truncated for r in groups[0].rollouts] == [True, False]
+    assert groups[0].rollouts[0].rows[0].token_ids == [1, 2]
+
+
+def test_trajectories_without_ids_are_left_out_and_none_at_all_is_an_error():
+    """Text is never tokenised again; a collection without any ids says so."""
+    exact = trajectory("a", 1.0, call([user("1")], "x", ids=([1], [2])))
+    text = trajectory("a", 0.0, call([user("1")], "x"))
+    mixed = training_groups(TrajectoryCollection(trajectories=[[exact, text]], run_id="r"))
+    assert len(mixed[0].rollouts) == 1
+    with pytest.raises(NoTrajectories, match="none of 1 trajectories has the token ids"):
+        training_groups(TrajectoryCollection(trajectories=[[text]], run_id="r"))
+
+
+def test_the_builders_of_others_need_only_fill_the_items():
+    """Rows come from the items' metadata and OpenAI's logprobs, so that any builder can feed an exact backend."""
+    said = EpisodeItem(
+        role=EpisodeItemRole.ASSISTANT,
+        content="hi",
+        logprobs={"content": [{"token": "hi", "logprob": -0.1}]},
+        metadata={"prompt_token_ids": [1, 2], "token_ids": [3]},
+    )
+    collection = TrajectoryCollection(trajectories=[[Trajectory(episode=[said], reward=1.0)]], run_id="r")
+    (group,) = training_groups(collection)
+    assert (group.id, group.rollouts[0].rows[0].logprobs) == ("0", [None, None, -0.1])

@@ -1,0 +1,47 @@
+import pytest
+
+from fakes.llm_steps import call, steps, user
+from nat.finetuning.trajectories.calls import calls_of
+from nat.finetuning.trajectories.select import select
+from nat.runs.records import LeftOutCause
+
+PLAN = call([user("plan")], "p", llm_name="big", model="gpt")
+MOVE = call([user("move")], "m", llm_name="student", model="tiny")
+SEEN = calls_of([*steps(PLAN, function="planner"), *steps(MOVE)])
+
+
+def chosen(functions, model=None):
+    return [s.call for s in select(SEEN, target_functions=functions, target_model=model).calls]
+
+
+def test_the_workflow_as_target_means_every_call_in_it():
+    """`<workflow>`, the default, trains on all calls, those of nested functions included."""
+    assert chosen(["<workflow>"]) == [PLAN, MOVE]
+
+
+def test_a_named_function_means_its_own_calls():
+    """Only calls that the named function makes itself are kept."""
+    assert chosen(["planner"]) == [PLAN]
+
+
+@pytest.mark.parametrize("name", ["student", "tiny"])
+def test_the_target_model_is_a_yaml_key_or_a_model_name(name):
+    """Both names of an LLM select its calls."""
+    assert chosen(["<workflow>"], name) == [MOVE]
+
+
+def test_a_function_that_was_never_seen_is_the_cause():
+    """The cause tells a wrong function name from a wrong model name."""
+    assert select(SEEN, target_functions=["typo"], target_model=None).cause is LeftOutCause.NO_TARGET_FUNCTION
+    assert select(SEEN, target_functions=["planner"], target_model="tiny").cause is LeftOutCause.NO_TARGET_MODEL
+    assert select([], target_functions=["<workflow>"], target_model=None).cause is LeftOutCause.NO_TARGET_FUNCTION
+
+
+def test_calls_without_logprobs_are_left_out_and_counted():
+    """A call without logprobs cannot be trained on; without any other call that is the cause."""
+    silent = call([user("x")], "y", logprobs=None)
+    both = calls_of(steps(silent, MOVE))
+    some = select(both, target_functions=["<workflow>"], target_model=None)
+    assert ([s.call for s in some.calls], some.without_logprobs, some.cause) == ([MOVE], 1, None)
+    none = select(both[:1], target_functions=["<workflow>"], target_model=None)
+    assert (none.calls, none.cause) == ((), LeftOutCause.NO_LOGPROBS)
