@@ -12,3 +12,6 @@ class LLMProviderInfo(BaseModel):
 
     config: SerializeAsAny[LLMBaseConfig]
     description: str = ""
+
+    def check(self) -> None:
+        """Raise BackendUnreachable if the server is known to be dead; for providers that own a process."""

@@ -7,3 +7,6 @@ import nat.plugins.evaluators.json_path_score
 import nat.plugins.evaluators.llm_judge
 import nat.plugins.evaluators.numeric_closeness
 import nat.plugins.llms.openai
+import nat.plugins.local.adapter
+import nat.plugins.local.collection
+import nat.plugins.local.llm

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
+from nat.builder.builder import Builder
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.finetuning import (
     TrainerAdapterConfig,
@@ -14,13 +18,13 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
     TrajectoryCollection,
 )
+from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.trajectories.rows import training_groups
-from pydantic import Field
-
-from nat.errors import BackendError, BackendUnreachable
 from nat.plugins.local.client import BackendClient
+from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
+from nat.registry.decorators import register_trainer_adapter
 from nat.wire.training import JobState, TrainingConfig, TrainingJob
 
 BACKEND_NAME = "local"
@@ -29,8 +33,8 @@ BACKEND_NAME = "local"
 class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapter"):
     """Trains a `local` LLM in the backend that serves it."""
 
-    llm: LLMRef | None = None
-    """Key of the `local` LLM to train; may be left out if there is only one."""
+    llm: LLMRef
+    """Key of the `local` LLM to train."""
     training: TrainingConfig = TrainingConfig()
     """The algorithm of an update."""
     timeout: float = Field(default=3600.0, gt=0)
@@ -48,6 +52,10 @@ class LocalTrainerAdapter(TrainerAdapter):
         self._client = client
         self._backend = backend
         self._jobs_submitted = 0
+
+    @property
+    def compares_across_groups(self) -> bool:
+        return self._config.training.advantage == "reinforce_pp"
 
     async def is_healthy(self) -> bool:
         return self._backend.alive and await self._client.healthy()
@@ -115,6 +123,22 @@ class LocalTrainerAdapter(TrainerAdapter):
     async def _cancel(self, ref: TrainingJobRef) -> None:
         if self._backend.alive:
             await self._client.cancel(_job_id(ref))
+
+
+@register_trainer_adapter(config_type=LocalTrainerAdapterConfig)
+async def local_trainer_adapter(
+    config: LocalTrainerAdapterConfig, builder: Builder
+) -> AsyncGenerator[LocalTrainerAdapter, None]:
+    """Train in the process that serves the model."""
+    provider = await builder.get_llm_provider(config.llm)
+    if not isinstance(provider, LocalProviderInfo):
+        wanted = builder.get_llm_config(config.llm).static_type()
+        raise ConfigError(
+            [f"trainer_adapters: llm: '{config.llm}' is of type '{wanted}', not 'local'"],
+            hint="name an LLM whose `_type` is `local`, or use the adapter of the server that holds the model",
+        )
+    async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client:
+        yield LocalTrainerAdapter(config, client=client, backend=provider.backend)
 
 
 def _job_id(ref: TrainingJobRef) -> str:

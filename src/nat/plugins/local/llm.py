@@ -1,7 +1,7 @@
 """The `local` LLM: a checkpoint directory, served and trained by the embedded backend."""
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Literal
 
@@ -103,7 +103,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
 
 
 @register_llm_provider(config_type=LocalModelConfig)
-async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncIterator[LLMProviderInfo]:
+async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """Start the backend; what the clients see is an OpenAI-compatible server."""
     if not (config.model / "config.json").is_file():
         finding = f"llms: model: {config.model} is not a checkpoint directory (it has no config.json)"
