@@ -1,0 +1,56 @@
+"""The backend's HTTP application: its routes behind the key and the body limit."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, FastAPI
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from nat.backend.inference.worker import Worker
+from nat.backend.server.chat import ChatRoute
+from nat.backend.server.completions import CompletionRoute
+from nat.backend.server.errors import ApiError, on_api_error, on_crash, on_http_exception
+from nat.backend.server.guard import BearerKey, BodyLimit
+from nat.backend.server.service import Service
+from nat.wire.answers import ModelCard, ModelList
+
+MAX_BODY_BYTES = 256 * 2**20
+
+
+def create_app(
+    worker: Worker, *, api_key: str, extra_routers: Sequence[APIRouter] = (), max_body_bytes: int = MAX_BODY_BYTES
+) -> FastAPI:
+    """The OpenAI routes on `worker`'s model, and the routers of others behind the same doors."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.include_router(inference_router(Service(worker)))
+    for router in extra_routers:
+        app.include_router(router)
+    app.add_exception_handler(ApiError, on_api_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(Exception, on_crash)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+    app.add_middleware(BearerKey, api_key=api_key)
+    return app
+
+
+def inference_router(service: Service) -> APIRouter:
+    """Chat and text completions, the served names, and whether the server is up."""
+    router = APIRouter()
+    router.add_route("/v1/chat/completions", ChatRoute(service).handle, methods=["POST"])
+    router.add_route("/v1/completions", CompletionRoute(service).handle, methods=["POST"])
+
+    @router.get("/v1/models")
+    async def models() -> Response:
+        cards = [
+            ModelCard(
+                id=name, object="model", created=service.now(), owned_by="nat", max_model_len=service.loaded.max_seq_length
+            )
+            for name in service.names
+        ]
+        return Response(ModelList(object="list", data=cards).model_dump_json(), media_type="application/json")
+
+    @router.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok", "policy_version": service.worker.policy_version}
+
+    return router

@@ -1,0 +1,198 @@
+"""POST /v1/chat/completions."""
+
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from nat.backend.inference.sequence import Delta, Request, Sequence
+from nat.backend.server.errors import ApiError, from_validation
+from nat.backend.server.generation import ClientLeft, complete, start_stream
+from nat.backend.server.logprobs import LogprobWriter
+from nat.backend.server.service import Service, usage_of
+from nat.backend.server.sse import event, event_stream
+from nat.backend.server.tools import HermesParser, ParsedCall
+from nat.backend.tokenizer import ChatNotRendered
+from nat.errors import ModelNotSupported
+from nat.wire.answers import AnsweredMessage, AnsweredToolCall, CalledFunction, ChatAnswer, ChatChoice
+from nat.wire.chat import ChatMessage, ChatRequest
+
+CLIENT_CLOSED_REQUEST = 499
+
+
+class ChatRoute:
+    """One chat request after another, whole or streamed."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def handle(self, http: HttpRequest) -> Response:
+        try:
+            asked = ChatRequest.model_validate_json(await http.body())
+        except ValidationError as error:
+            raise from_validation(error) from error
+        return await self.answer(asked, http)
+
+    async def answer(self, asked: ChatRequest, http: HttpRequest) -> Response:
+        """Serve a request that was already parsed."""
+        prompt = self._render(asked)
+        sequences = self._service.sequences(
+            asked, [prompt], new_tokens=asked.new_tokens, top_logprobs=asked.top_logprobs
+        )
+        writer = _ChatWriter(self._service, asked)
+        if asked.stream:
+            request, deltas = start_stream(self._service.worker, sequences)
+            return event_stream(writer.stream(request, deltas))
+        try:
+            request = await complete(self._service.worker, sequences, http)
+        except ClientLeft:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        return Response(writer.whole(request), media_type="application/json")
+
+    def _render(self, asked: ChatRequest) -> list[int]:
+        tools = None
+        if asked.tools and asked.tool_choice == "auto":
+            tools = [tool.model_dump(exclude_unset=True) for tool in asked.tools]
+        try:
+            return self._service.loaded.tokenizer.render_chat(
+                [_template_message(message) for message in asked.messages],
+                tools=tools,
+                template_arguments=asked.chat_template_kwargs,
+            )
+        except ChatNotRendered as error:
+            raise ApiError(f"the model's chat template refused the messages: {error}", param="messages") from error
+        except ModelNotSupported as error:
+            raise ApiError(str(error), param="messages") from error
+
+
+class _ChatWriter:
+    """The answer to one request, whole or chunk by chunk; both go through the same tool parser."""
+
+    def __init__(self, service: Service, asked: ChatRequest) -> None:
+        self._service = service
+        self._asked = asked
+        self._id = f"chatcmpl-{secrets.token_hex(12)}"
+        self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=asked.return_tokens_as_token_ids)
+        self._parse_tools = bool(asked.tools) and asked.tool_choice == "auto"
+        self._calls_wanted = None if asked.parallel_tool_calls else 1
+
+    def whole(self, request: Request) -> str:
+        answer = self._answer("chat.completion", request, [self._choice(s) for s in request.sequences])
+        answer.usage = usage_of(request.sequences)
+        if self._asked.return_token_ids:
+            answer.prompt_token_ids = request.sequences[0].prompt_ids
+        return answer.model_dump_json(exclude_unset=True)
+
+    async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
+        """Role first, then what each step adds, then the usage if it was asked for."""
+        parsers = [HermesParser(self._calls_wanted) for _ in request.sequences]
+        opened = False
+        async with aclosing(deltas):  # type: ignore[type-var]  # an async generator
+            async for news in deltas:
+                if not opened:
+                    opened = True
+                    yield self._opening(request)
+                yield b"".join(self._chunk(request, delta, parsers[delta.index]) for delta in news)
+        if self._asked.stream_options.include_usage:
+            last = self._answer("chat.completion.chunk", request, [])
+            last.usage = usage_of(request.sequences)
+            yield event(last)
+
+    def _choice(self, sequence: Sequence) -> ChatChoice:
+        text = self._service.text(sequence)
+        message = AnsweredMessage(role="assistant", content=text, refusal=None)
+        finish_reason: Any = sequence.finish_reason
+        if self._parse_tools:
+            parser = HermesParser(self._calls_wanted)
+            content, calls = parser.push(text)
+            content += parser.finish()
+            if calls:
+                message.content = content or None
+                message.tool_calls = [_answered(call) for call in calls]
+                finish_reason = "tool_calls"
+        choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
+        self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
+        return choice
+
+    def _opening(self, request: Request) -> bytes:
+        choices = [
+            ChatChoice(
+                index=s.index, delta=AnsweredMessage(role="assistant", content=""), logprobs=None, finish_reason=None
+            )
+            for s in request.sequences
+        ]
+        chunk = self._answer("chat.completion.chunk", request, choices)
+        if self._asked.return_token_ids:
+            chunk.prompt_token_ids = request.sequences[0].prompt_ids
+        return event(chunk)
+
+    def _chunk(self, request: Request, delta: Delta, parser: HermesParser) -> bytes:
+        content, calls = (delta.text, []) if not self._parse_tools else parser.push(delta.text)
+        finish_reason: Any = delta.finish_reason
+        if delta.finish_reason is not None and self._parse_tools:
+            content += parser.finish()
+            finish_reason = "tool_calls" if parser.num_calls else finish_reason
+        wants_tokens = self._asked.logprobs or self._asked.return_token_ids
+        if not (content or calls or finish_reason or wants_tokens):
+            return b""
+        message = AnsweredMessage()
+        if content:
+            message.content = content
+        if calls:
+            first = parser.num_calls - len(calls)
+            message.tool_calls = [_answered(call, first + i) for i, call in enumerate(calls)]
+        choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
+        self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
+        return event(self._answer("chat.completion.chunk", request, [choice]))
+
+    def _add_tokens(
+        self, choice: ChatChoice, token_ids: list[int], logprobs: list[float], top: list[list[tuple[int, float]]]
+    ) -> None:
+        if self._asked.logprobs:
+            choice.logprobs = self._logprobs.chat(token_ids, logprobs, top)
+        if self._asked.return_token_ids:
+            choice.token_ids = token_ids
+
+    def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatAnswer:
+        return ChatAnswer(
+            id=self._id,
+            object=kind,
+            created=self._service.now(),
+            model=self._asked.model,
+            system_fingerprint=request.policy_version,
+            choices=choices,
+        )
+
+
+def _answered(call: ParsedCall, index: int | None = None) -> AnsweredToolCall:
+    function = CalledFunction(name=call.name, arguments=call.arguments)
+    answered = AnsweredToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)
+    if index is not None:
+        answered.index = index
+    return answered
+
+
+def _template_message(message: ChatMessage) -> dict[str, Any]:
+    """As templates expect it: content as one text, the arguments of earlier calls as objects."""
+    plain = message.model_dump(exclude_unset=True)
+    if isinstance(message.content, list):
+        plain["content"] = "".join(part.text for part in message.content)
+    if message.role == "developer":
+        plain["role"] = "system"  # OpenAI's newer name for it, which open models do not know
+    for call in plain.get("tool_calls") or ():
+        call["function"]["arguments"] = _as_object(call["function"].get("arguments", ""))
+    return plain
+
+
+def _as_object(arguments: str) -> Any:
+    """Templates write arguments with `tojson`; a string would be quoted a second time."""
+    try:
+        parsed = json.loads(arguments)
+    except json.JSONDecodeError:
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments

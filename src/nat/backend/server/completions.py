@@ -1,0 +1,120 @@
+"""POST /v1/completions."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from pydantic import ValidationError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from nat.backend.inference.sequence import Delta, Request
+from nat.backend.server.chat import CLIENT_CLOSED_REQUEST
+from nat.backend.server.errors import ApiError, from_validation
+from nat.backend.server.generation import ClientLeft, complete, start_stream
+from nat.backend.server.logprobs import LogprobWriter, Ranked
+from nat.backend.server.service import Service, usage_of
+from nat.backend.server.sse import event, event_stream
+from nat.wire.answers import TextAnswer, TextChoice
+from nat.wire.chat import CompletionRequest
+
+
+class CompletionRoute:
+    """Continue texts or token ids."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def handle(self, http: HttpRequest) -> Response:
+        try:
+            asked = CompletionRequest.model_validate_json(await http.body())
+        except ValidationError as error:
+            raise from_validation(error) from error
+        prompts = [self._encode(prompt) for prompt in asked.prompts]
+        sequences = self._service.sequences(
+            asked, prompts, new_tokens=asked.new_tokens, top_logprobs=asked.logprobs or 0
+        )
+        writer = _TextWriter(self._service, asked)
+        if asked.stream:
+            request, deltas = start_stream(self._service.worker, sequences)
+            return event_stream(writer.stream(request, deltas))
+        try:
+            request = await complete(self._service.worker, sequences, http)
+        except ClientLeft:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        return Response(writer.whole(request), media_type="application/json")
+
+    def _encode(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return self._service.loaded.tokenizer.encode(prompt)
+        size = self._service.loaded.vocab_size
+        strange = next((token for token in prompt if not 0 <= token < size), None)
+        if strange is not None:
+            raise ApiError(f"token id {strange} is outside the model's vocabulary of {size}", param="prompt")
+        return prompt
+
+
+class _TextWriter:
+    """The answer to one request, whole or chunk by chunk."""
+
+    def __init__(self, service: Service, asked: CompletionRequest) -> None:
+        self._service = service
+        self._asked = asked
+        self._id = f"cmpl-{secrets.token_hex(12)}"
+        self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=asked.return_tokens_as_token_ids)
+
+    def whole(self, request: Request) -> str:
+        choices = []
+        for s in request.sequences:
+            text = self._service.text(s)
+            choice = TextChoice(index=s.index, text=text, logprobs=None, finish_reason=s.finish_reason)
+            self._add_tokens(choice, s.token_ids, s.logprobs, s.top_logprobs, offset=0)
+            if self._asked.return_token_ids:
+                choice.prompt_token_ids = s.prompt_ids
+            choices.append(choice)
+        answer = self._answer(request, choices)
+        answer.usage = usage_of(request.sequences)
+        return answer.model_dump_json(exclude_unset=True)
+
+    async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
+        """What each step adds, then the usage if it was asked for."""
+        offsets = [0] * len(request.sequences)
+        first = set(range(len(request.sequences)))
+        async with aclosing(deltas):  # type: ignore[type-var]  # an async generator
+            async for news in deltas:
+                parts = []
+                for delta in news:
+                    choice = TextChoice(
+                        index=delta.index, text=delta.text, logprobs=None, finish_reason=delta.finish_reason
+                    )
+                    self._add_tokens(
+                        choice, delta.token_ids, delta.logprobs, delta.top_logprobs, offset=offsets[delta.index]
+                    )
+                    offsets[delta.index] += len(delta.text)
+                    if self._asked.return_token_ids and delta.index in first:
+                        choice.prompt_token_ids = request.sequences[delta.index].prompt_ids
+                    first.discard(delta.index)
+                    parts.append(event(self._answer(request, [choice])))
+                yield b"".join(parts)
+        if self._asked.stream_options.include_usage:
+            last = self._answer(request, [])
+            last.usage = usage_of(request.sequences)
+            yield event(last)
+
+    def _add_tokens(
+        self, choice: TextChoice, token_ids: list[int], logprobs: list[float], top: list[Ranked], *, offset: int
+    ) -> None:
+        if self._asked.logprobs is not None:
+            choice.logprobs = self._logprobs.text(token_ids, logprobs, top, offset=offset)
+        if self._asked.return_token_ids:
+            choice.token_ids = token_ids
+
+    def _answer(self, request: Request, choices: list[TextChoice]) -> TextAnswer:
+        return TextAnswer(
+            id=self._id,
+            object="text_completion",
+            created=self._service.now(),
+            model=self._asked.model,
+            system_fingerprint=request.policy_version,
+            choices=choices,
+        )

@@ -1,0 +1,63 @@
+"""Errors in the shape that OpenAI's clients understand."""
+
+from http import HTTPStatus
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nat.wire.answers import ErrorAnswer, ErrorDetail
+
+_TYPES = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "server_error",
+}
+
+
+class ApiError(Exception):
+    """A request that cannot be served; `param` names the field that is to blame."""
+
+    def __init__(
+        self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.param = param
+        self.code = code
+
+    def answer(self) -> ErrorAnswer:
+        kind = _TYPES.get(HTTPStatus(self.status), "invalid_request_error")
+        return ErrorAnswer(error=ErrorDetail(message=self.message, type=kind, param=self.param, code=self.code))
+
+    def response(self) -> Response:
+        return Response(self.answer().model_dump_json(), self.status, media_type="application/json")
+
+
+def from_validation(error: ValidationError) -> ApiError:
+    """All findings in one message; `param` is the place of the first."""
+    findings = []
+    for finding in error.errors(include_url=False, include_context=False):
+        place = ".".join(map(str, finding["loc"]))
+        findings.append(f"{place}: {finding['msg']}" if place else finding["msg"])
+    first = error.errors(include_url=False, include_context=False)[0]["loc"]
+    return ApiError("; ".join(findings), param=".".join(map(str, first)) or None)
+
+
+async def on_api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError), "registered for ApiError"
+    return error.response()
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Unknown paths and methods."""
+    assert isinstance(error, HTTPException), "registered for HTTPException"
+    return ApiError(f"{request.method} {request.url.path}: {error.detail}", status=error.status_code).response()
+
+
+async def on_crash(_: Request, error: Exception) -> Response:
+    """A bug: the log has the traceback, the client the kind of error."""
+    return ApiError(f"the backend failed: {type(error).__name__}: {error}", status=500).response()

@@ -1,0 +1,101 @@
+"""Between the event loop and the model thread: hand a request over, wait for its answer, notice who leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request as HttpRequest
+
+from nat.backend.inference.sequence import Delta, Request, Sequence
+from nat.backend.inference.worker import Worker
+from nat.backend.server.errors import ApiError
+
+
+class ClientLeft(Exception):
+    """The connection closed before the answer was there."""
+
+
+class _Pending:
+    """A `Listener` that settles a future on the event loop that made it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._loop.create_future()
+
+    def on_deltas(self, deltas: list[Delta]) -> None:
+        raise AssertionError("only streaming requests get deltas")
+
+    def on_finished(self) -> None:
+        self._loop.call_soon_threadsafe(self.settle, None)
+
+    def on_failed(self, error: BaseException) -> None:
+        self._loop.call_soon_threadsafe(self.settle, _sampling_failed(error))
+
+    def settle(self, error: Exception | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+
+
+class _Feed:
+    """A `Listener` that queues deltas on the event loop that made it; None ends, an error ends badly."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.queue: asyncio.Queue[list[Delta] | ApiError | None] = asyncio.Queue()
+
+    def on_deltas(self, deltas: list[Delta]) -> None:
+        self._loop.call_soon_threadsafe(self.queue.put_nowait, deltas)
+
+    def on_finished(self) -> None:
+        self._loop.call_soon_threadsafe(self.queue.put_nowait, None)
+
+    def on_failed(self, error: BaseException) -> None:
+        self._loop.call_soon_threadsafe(self.queue.put_nowait, _sampling_failed(error))
+
+
+async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest) -> Request:
+    """Wait until all sequences are finished; ClientLeft (and nothing goes on) if the asker disconnects first."""
+    pending = _Pending()
+    request = Request(sequences, pending)
+    worker.submit(request)
+    leaving = asyncio.ensure_future(_disconnect(http))
+    leaving.add_done_callback(lambda _: pending.settle(ClientLeft()))
+    try:
+        await pending.done
+    finally:
+        leaving.cancel()
+        if not request.finished:
+            worker.cancel(request)
+    return request
+
+
+def start_stream(worker: Worker, sequences: list[Sequence]) -> tuple[Request, AsyncIterator[list[Delta]]]:
+    """Submit at once, so that a request that does not fit fails before the answer's headers are sent."""
+    feed = _Feed()
+    request = Request(sequences, feed, stream=True)
+    worker.submit(request)
+    return request, _follow(worker, request, feed)
+
+
+async def _follow(worker: Worker, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
+    """What each step adds; closing the iterator cancels the request."""
+    try:
+        while (item := await feed.queue.get()) is not None:
+            if isinstance(item, ApiError):
+                raise item
+            yield item
+    finally:
+        if not request.finished:
+            worker.cancel(request)
+
+
+async def _disconnect(http: HttpRequest) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _sampling_failed(error: BaseException) -> ApiError:
+    return ApiError(f"sampling failed: {type(error).__name__}: {error}", status=500)

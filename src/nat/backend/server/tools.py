@@ -1,0 +1,75 @@
+"""Tool calls in the Hermes format: `<tool_call>{"name": …, "arguments": {…}}</tool_call>` inside the text.
+
+Pure: text goes in piece by piece, content and calls come out; a whole answer is one piece. What looks like a
+call but is not valid stays content, so that nothing the model said is lost.
+"""
+
+import json
+from dataclasses import dataclass
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+
+
+@dataclass(frozen=True)
+class ParsedCall:
+    """A function's name and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass
+class HermesParser:
+    """Separates content from tool calls as the text grows; holds back what may be the beginning of a call."""
+
+    calls_wanted: int | None = None
+    """Calls after this many are dropped, None keeps all."""
+    num_calls: int = 0
+    _held: str = ""
+
+    def push(self, text: str) -> tuple[str, list[ParsedCall]]:
+        """Content that is certain, and the calls that `text` completed."""
+        self._held += text
+        content, calls = "", []
+        while (start := self._held.find(_OPEN)) >= 0:
+            content += self._held[:start]
+            self._held = self._held[start:]
+            end = self._held.find(_CLOSE)
+            if end < 0:
+                return self._outside(content), calls
+            block, self._held = self._held[: end + len(_CLOSE)], self._held[end + len(_CLOSE) :]
+            call = _parse(block[len(_OPEN) : -len(_CLOSE)])
+            if call is None:
+                content += block
+            elif self.calls_wanted is None or self.num_calls < self.calls_wanted:
+                self.num_calls += 1
+                calls.append(call)
+        keep = _partial_tag(self._held)
+        content += self._held[: len(self._held) - keep]
+        self._held = self._held[len(self._held) - keep :]
+        return self._outside(content), calls
+
+    def finish(self) -> str:
+        """What was held back and turned out to be content."""
+        rest, self._held = self._held, ""
+        return self._outside(rest)
+
+    def _outside(self, content: str) -> str:
+        """Between and after calls, blank text is layout and not content."""
+        return content if self.num_calls == 0 or content.strip() else ""
+
+
+def _parse(block: str) -> ParsedCall | None:
+    try:
+        call = json.loads(block)
+    except json.JSONDecodeError:
+        return None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    arguments = call.get("arguments", {})
+    return ParsedCall(call["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
+
+
+def _partial_tag(text: str) -> int:
+    """Length of the longest end of `text` with which the opening tag begins."""
+    return next((n for n in range(min(len(_OPEN) - 1, len(text)), 0, -1) if text.endswith(_OPEN[:n])), 0)

@@ -1,0 +1,159 @@
+"""What the embedded backend answers in the OpenAI API, chat and text completions, whole and streamed.
+
+Dump with `exclude_unset=True`: a field that was not set is absent, one that was set to None is null.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class Answer(BaseModel):
+    """Built by the server from checked parts, so unknown fields are programming errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Usage(Answer):
+    """Tokens of all choices together; end-of-sequence tokens count."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Alternative(Answer):
+    """A token and how likely the model thought it; `bytes` is null where they cannot be told."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class TokenLogprob(Alternative):
+    """A sampled token."""
+
+    top_logprobs: list[Alternative]
+
+
+class ChatLogprobs(Answer):
+    """One entry per sampled token, end-of-sequence tokens included."""
+
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class CalledFunction(Answer):
+    """A function's name and its arguments, JSON in a string."""
+
+    name: str
+    arguments: str
+
+
+class AnsweredToolCall(Answer):
+    """A tool call that the model made; `index` only in streams."""
+
+    index: int | None = None
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class AnsweredMessage(Answer):
+    """The assistant's message, or what a chunk adds to it."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: None = None
+    tool_calls: list[AnsweredToolCall] | None = None
+
+
+class ChatChoice(Answer):
+    """One answer; `token_ids` if the request asked for them."""
+
+    index: int
+    message: AnsweredMessage | None = None
+    delta: AnsweredMessage | None = None
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason | None
+    token_ids: list[int] | None = None
+
+
+class ChatAnswer(Answer):
+    """`chat.completion`, or a `chat.completion.chunk` whose choices hold deltas."""
+
+    id: str
+    object: Literal["chat.completion", "chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    """`name@step` of the weights that answered."""
+    choices: list[ChatChoice]
+    usage: Usage | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class TextLogprobs(Answer):
+    """Parallel lists over the sampled tokens."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class TextChoice(Answer):
+    """One continuation; the ids if the request asked for them."""
+
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: FinishReason | None
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
+
+
+class TextAnswer(Answer):
+    """`text_completion`, whole or a chunk of it."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    choices: list[TextChoice]
+    usage: Usage | None = None
+
+
+class ModelCard(Answer):
+    """A name under which the model can be asked for."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
+
+
+class ModelList(Answer):
+    """GET /v1/models."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class ErrorDetail(Answer):
+    """What went wrong, as the OpenAI SDKs expect it."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(Answer):
+    """The body of every answer that is not a success."""
+
+    error: ErrorDetail

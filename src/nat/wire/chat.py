@@ -1,0 +1,200 @@
+"""What the embedded backend understands of the OpenAI API: the requests of chat and text completions.
+
+An option that the server cannot honour is an error, unless it is set to the value that changes nothing: an
+option without effect would make an experiment lie. Bookkeeping fields of the SDKs are accepted and ignored.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+_BOOKKEEPING = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "frequency_penalty": (0, None),
+    "presence_penalty": (0, None),
+    "repetition_penalty": (1, None),
+    "logit_bias": ({}, None),
+    "top_k": (-1, 0, None),
+    "min_p": (0, None),
+    "min_tokens": (0, None),
+    "best_of": (1, None),
+    "echo": (False, None),
+    "suffix": ("", None),
+    "response_format": ({"type": "text"}, None),
+    "modalities": (["text"], None),
+    "audio": (None,),
+    "prediction": (None,),
+    "reasoning_effort": (None, "none"),
+    "verbosity": (None,),
+    "web_search_options": (None,),
+    "functions": (None,),
+    "function_call": (None,),
+    "use_beam_search": (False, None),
+    "skip_special_tokens": (True, None),
+    "add_generation_prompt": (True, None),
+}
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class ApiModel(BaseModel):
+    """Unknown keys are errors; `null` means the default, as it does for OpenAI."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, data: object) -> object:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+
+
+class StreamOptions(ApiModel):
+    """What a stream tells besides the tokens."""
+
+    include_usage: bool = False
+    """End with a chunk that holds the usage and no choice."""
+
+
+class TextPart(ApiModel):
+    """A piece of a message's content; only text is understood."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ToolCallFunction(ApiModel):
+    """What an assistant called; the arguments are JSON in a string."""
+
+    name: str
+    arguments: str = ""
+
+
+class ToolCall(ApiModel):
+    """A call that an earlier answer made."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: ToolCallFunction
+
+
+class ChatMessage(BaseModel):
+    """One message; keys of other vendors pass through to the chat template."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class FunctionDefinition(BaseModel):
+    """A function that the model may call, with its JSON schema."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ToolDefinition(ApiModel):
+    """A tool as the chat template gets it."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class SamplingRequest(ApiModel):
+    """What chat and text completions have in common."""
+
+    model: str
+    temperature: float = Field(default=1.0, ge=0, le=100)
+    """0 takes the most likely token."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    n: int = Field(default=1, ge=1, le=128)
+    """Choices per prompt."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """New tokens per choice, by default as many as the context has room for."""
+    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_as_list), Field(max_length=16)] = []
+    """Text before which a choice ends; it may lie across several tokens."""
+    seed: int | None = None
+    """Same request, same seed, same weights: same answer, whatever else the server does."""
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    return_token_ids: bool = False
+    """Answer with the exact ids of prompt and completion, as vLLM does."""
+    return_tokens_as_token_ids: bool = False
+    """Write tokens in logprobs as `token_id:<id>`, as vLLM does."""
+    ignore_eos: bool = False
+    """Go on after the end-of-sequence token; for measurements."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_has_no_effect(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        for key in data.keys() & _NEUTRAL.keys():
+            if data[key] not in _NEUTRAL[key]:
+                raise ValueError(f"{key}={data[key]!r} is not supported by this server; leave it out")
+        return {k: v for k, v in data.items() if k not in _NEUTRAL and k not in _BOOKKEEPING}
+
+    @model_validator(mode="after")
+    def _stream_options_need_a_stream(self) -> Self:
+        if self.stream_options.include_usage and not self.stream:
+            raise ValueError("stream_options needs stream=true")
+        return self
+
+
+class ChatRequest(SamplingRequest):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    """OpenAI's newer name for max_tokens; wins over it."""
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=20)
+    tools: list[ToolDefinition] = []
+    tool_choice: Literal["none", "auto"] = "auto"
+    """`required` and named tools would need guided decoding, which this server does not do."""
+    parallel_tool_calls: bool = True
+    """False keeps only the first call of an answer."""
+    chat_template_kwargs: dict[str, Any] = {}
+    """Variables for the model's own chat template, such as Qwen3's `enable_thinking`."""
+
+    @model_validator(mode="after")
+    def _top_logprobs_need_logprobs(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs=true")
+        return self
+
+    @property
+    def new_tokens(self) -> int | None:
+        """How many tokens a choice may have, None for all that fit."""
+        return self.max_completion_tokens or self.max_tokens
+
+
+class CompletionRequest(SamplingRequest):
+    """POST /v1/completions."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    """Text or token ids, one prompt or several."""
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    """None for no log probabilities, else how many alternatives to each token."""
+
+    @property
+    def new_tokens(self) -> int | None:
+        """How many tokens a choice may have, None for all that fit."""
+        return self.max_tokens
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """The prompts, always as a list."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if self.prompt and isinstance(self.prompt[0], int):
+            return [self.prompt]  # type: ignore[list-item]  # the first element tells the type of all
+        return self.prompt  # type: ignore[return-value]  # likewise
