@@ -5,15 +5,15 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig
-from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.registry.decorators import register_llm_provider
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
-
 from nat.errors import ConfigError
+from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.process import BackendProcess, running_backend
+from nat.registry.decorators import register_llm_provider
 
 
 class LoRAOptions(BaseModel):
