@@ -78,17 +78,16 @@ class Journal:
             raise JournalError(
                 f"no {JOURNAL_NAME} in {run_dir}", hint="Name the folder of a run, e.g. <output_dir>/latest."
             )
-        connection = _connect(path, "ro" if read_only else "rw")
         try:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            connection = _connect(path, "ro" if read_only else "rw")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
-            connection.close()
             raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
         if version != SCHEMA_VERSION:
             connection.close()
             raise JournalError(
                 f"{path} has schema version {version}; this program reads version {SCHEMA_VERSION}",
-                hint="Read it with the release that wrote it. Version 0 means that the run was killed while it began.",
+                hint="Read it with the release that wrote it. Version 0 means that the run was killed as it began.",
             )
         return cls(run_dir, connection)
 
@@ -190,10 +189,13 @@ class Journal:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
-    )
-    connection.execute("PRAGMA synchronous=FULL")
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous=FULL")
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
     return connection
 
 

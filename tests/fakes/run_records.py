@@ -1,0 +1,56 @@
+"""Records of a run with plain values, for tests that care about one field at a time."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from nat.runs.records import EpochRecord, JobRecord, RolloutRecord, ValidationRecord
+from nat.wire.training import JobStatus
+
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+
+
+def epoch_record(epoch: int = 0, avg_reward: float = 0.5, **changes: Any) -> EpochRecord:
+    """24 groups of 8 rollouts with rewards of 0 and 1, all trained on."""
+    fields = {
+        "epoch": epoch,
+        "timestamp": NOON,
+        "run_id": "run-1",
+        "avg_reward": avg_reward,
+        "min_reward": 0.0,
+        "max_reward": 1.0,
+        "num_trajectories": 192,
+        "num_groups": 24,
+        "filtered_trajectories": 192,
+        "filtered_groups": 24,
+    }
+    return EpochRecord(**(fields | changes))
+
+
+def epoch_records(rewards: Sequence[float], **changes: Any) -> list[EpochRecord]:
+    """One epoch per mean reward."""
+    return [epoch_record(epoch, reward, **changes) for epoch, reward in enumerate(rewards)]
+
+
+def rollout_record(example_id: str = "a", generation: int = 0, **changes: Any) -> RolloutRecord:
+    """A rollout that was trained on."""
+    return RolloutRecord(**({"example_id": example_id, "generation": generation, "reward": 1.0} | changes))
+
+
+def validation_record(epoch: int = 0, scores: dict[str, float | None] | None = None) -> ValidationRecord:
+    """Two examples, one of them solved."""
+    return ValidationRecord(epoch=epoch, timestamp=NOON, scores=scores or {"x": 0.0, "y": 1.0})
+
+
+def job_record(job_id: str = "job-0", status: JobStatus = JobStatus.PENDING, **changes: Any) -> JobRecord:
+    """A job of one group."""
+    fields = {
+        "id": job_id,
+        "epoch": 0,
+        "backend": "fake",
+        "status": status,
+        "num_groups": 1,
+        "num_trajectories": 8,
+        "submitted_at": NOON,
+    }
+    return JobRecord(**(fields | changes))

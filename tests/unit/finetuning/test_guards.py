@@ -1,0 +1,246 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.run_records import epoch_record, epoch_records, rollout_record
+from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.guards import GuardsConfig
+from nat.errors import NoLearningSignal, NoTrajectories, RewardCollapse, TooManyFailures, TrainingFailed
+from nat.finetuning.guards import (
+    check_failures,
+    check_job,
+    check_reward,
+    check_signal,
+    check_trajectories,
+    training_failed,
+)
+from nat.runs.records import LeftOutCause
+from nat.runs.tally import RolloutTally, tally
+from nat.wire.training import JobFailure
+
+CONFIG = GuardsConfig()
+
+
+def no_trajectories(counts, *, target_functions=("<workflow>",), target_model=None) -> str:
+    with pytest.raises(NoTrajectories) as caught:
+        check_trajectories(counts, target_functions=target_functions, target_model=target_model)
+    return str(caught.value)
+
+
+def all_left_out(cause, count=8, **changes) -> RolloutTally:
+    return tally(rollout_record(str(n), left_out=cause, **changes) for n in range(count))
+
+
+def test_one_usable_rollout_is_enough_to_go_on():
+    """Only an epoch without any trajectory is an error; what the trainer itself left out was usable."""
+    counts = tally(
+        [
+            rollout_record("a", left_out=LeftOutCause.NO_LOGPROBS),
+            rollout_record("b", left_out=LeftOutCause.OUTSIDE_CURRICULUM),
+        ]
+    )
+    check_trajectories(counts, target_functions=["<workflow>"], target_model=None)
+
+
+def test_missing_logprobs_end_the_run_and_name_the_remedy():
+    """The commonest way to train on nothing: the server was never asked for logprobs."""
+    text = no_trajectories(all_left_out(LeftOutCause.NO_LOGPROBS))
+    assert "8 rollouts were left out" in text
+    assert "8 x the server sent no logprobs" in text
+    assert "builder.get_llm" in text
+
+
+def test_an_unseen_target_function_is_shown_beside_those_that_were_seen():
+    """The user sees both names, and so the typing error."""
+    counts = all_left_out(LeftOutCause.NO_TARGET_FUNCTION, functions={"play": 3, "judge": 1})
+    text = no_trajectories(counts, target_functions=["plya"])
+    assert "target_functions: plya; LLM calls came from: play (24 calls), judge (8 calls)" in text
+    assert "Set finetuning.target_functions" in text
+
+
+def test_an_unseen_target_model_is_shown_beside_those_that_were_seen():
+    """Likewise for the model."""
+    counts = all_left_out(LeftOutCause.NO_TARGET_MODEL, functions={"play": 1}, models={"qwen": 1})
+    text = no_trajectories(counts, target_model="qwem")
+    assert "target_model: qwem; LLM calls went to: qwen (8 calls)" in text
+    assert "Set finetuning.target_model" in text
+
+
+def test_no_llm_call_at_all_has_its_own_remedy():
+    """A workflow that brings its own client is not captured; renaming targets would not help."""
+    text = no_trajectories(all_left_out(LeftOutCause.NO_TARGET_FUNCTION))
+    assert "LLM calls came from: nowhere" in text
+    assert "must take its client from builder.get_llm" in text
+
+
+def test_when_all_rollouts_fail_the_commonest_error_is_shown():
+    """Not a hundred tracebacks: one line, with how often it happened."""
+    records = [rollout_record(str(n), left_out=LeftOutCause.FAILED, error="ValueError: boom") for n in range(5)]
+    records.append(rollout_record("x", left_out=LeftOutCause.TIMED_OUT, error="TimeoutError: 30 s"))
+    text = no_trajectories(tally(records))
+    assert "the commonest error (5 x): ValueError: boom" in text
+    assert "nat run" in text
+
+
+def test_missing_scores_end_the_run():
+    """An evaluator that scores nothing leaves no reward to learn from."""
+    text = no_trajectories(all_left_out(LeftOutCause.NO_SCORE, reward=None))
+    assert "8 x the evaluator gave no score" in text
+    assert "finetuning.reward_function" in text
+
+
+def test_an_empty_dataset_ends_the_run():
+    """No rollout was left out, since none was started."""
+    assert "no rollout was started" in no_trajectories(RolloutTally())
+
+
+@pytest.mark.parametrize("cause", [cause for cause in LeftOutCause if not cause.by_choice])
+def test_each_cause_has_a_remedy(cause):
+    """Whatever left all rollouts out, the error says what to do."""
+    assert "→" in no_trajectories(all_left_out(cause))
+
+
+def test_more_failures_than_allowed_end_the_run():
+    """max_failure_rate is a share of the rollouts that were started; the error tells seen and allowed."""
+    causes = Counter({LeftOutCause.FAILED: 50, LeftOutCause.NO_SCORE: 7, LeftOutCause.NO_REWARD_DIFFERENCE: 90})
+    counts = RolloutTally(150, causes, Counter({"KeyError: 'x'": 49}))
+    check_failures(counts, max_failure_rate=0.38)
+    with pytest.raises(TooManyFailures) as caught:
+        check_failures(counts, max_failure_rate=0.37)
+    text = str(caught.value)
+    assert "57 of 150 rollouts failed (38%; finetuning.max_failure_rate allows 37%)" in text
+    assert "50 x the workflow raised an error, 7 x the evaluator gave no score" in text
+    assert "(49 x): KeyError: 'x'" in text
+    assert "nat run" in text
+
+
+def test_no_failure_at_all_passes_even_when_none_is_allowed():
+    """A rate of zero forbids one failure, not zero of them; an empty epoch has none."""
+    check_failures(tally([rollout_record()]), max_failure_rate=0)
+    check_failures(RolloutTally(), max_failure_rate=0)
+    with pytest.raises(TooManyFailures, match="no error text was recorded"):
+        check_failures(tally([rollout_record(left_out=LeftOutCause.FAILED)]), max_failure_rate=0)
+
+
+def dead_epochs(count, **changes):
+    fields = {"groups_without_difference": 24, "filtered_groups": 0, "min_reward": 0.0, "max_reward": 0.0}
+    return epoch_records([0.0] * count, **(fields | changes))
+
+
+@pytest.mark.parametrize("patience", [1, 4])
+def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
+    """`epochs_without_signal` says how many in a row; one epoch fewer, or a living one between, passes."""
+    config = GuardsConfig(epochs_without_signal=patience)
+    check_signal(dead_epochs(patience - 1), config)
+    check_signal([*dead_epochs(patience - 1), epoch_record(patience - 1, groups_without_difference=23)], config)
+    with pytest.raises(NoLearningSignal) as caught:
+        check_signal([epoch_record(99), *dead_epochs(patience)], config)
+    assert f"groups whose rewards are all equal: {', '.join(['24 of 24'] * patience)}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        pytest.param({}, "Every reward is 0", id="always the same reward"),
+        pytest.param({"num_trajectories": 24}, "set num_generations", id="one generation"),
+        pytest.param({"groups_without_difference": 4}, "min_reward_diff", id="differences below the filter"),
+        pytest.param({"max_reward": 1.0}, "sampling temperature", id="examples differ, generations do not"),
+    ],
+)
+def test_the_remedy_fits_the_kind_of_silence(changes, remedy):
+    """Equal rewards have several causes, and the numbers tell them apart."""
+    with pytest.raises(NoLearningSignal) as caught:
+        check_signal(dead_epochs(3, **changes), CONFIG)
+    assert remedy in str(caught.value)
+
+
+def test_a_backend_that_compares_across_groups_needs_no_difference_within():
+    """`reinforce_pp` learns from one rollout per example as long as the examples' rewards differ."""
+    epochs = dead_epochs(3, max_reward=1.0, filtered_groups=24)
+    check_signal(epochs, CONFIG, across_groups=True)
+    with pytest.raises(NoLearningSignal):
+        check_signal(epochs, CONFIG)
+    with pytest.raises(NoLearningSignal):
+        check_signal(dead_epochs(3, filtered_groups=24), CONFIG, across_groups=True)
+
+
+def test_a_collapsed_reward_ends_the_run():
+    """Far below the first epochs, and not by chance: the numbers of both ends are in the error."""
+    with pytest.raises(RewardCollapse) as caught:
+        check_reward(epoch_records([0.5, 0.6, 0.7, 0.8, 0.1, 0.1, 0.1]), CONFIG)
+    text = str(caught.value)
+    assert "fell from 0.600 in epochs 0 to 2 to 0.100 in epochs 4 to 6" in text
+    assert "Lower the learning rate" in text
+
+
+@given(st.floats(-100, 100), st.floats(0.01, 100))
+def test_collapse_does_not_depend_on_the_scale_of_rewards(shift, scale):
+    """Rewards from -1 to 1 are judged like those from 0 to 1."""
+
+    def epochs(rewards):
+        bounds = {"min_reward": shift, "max_reward": shift + scale}
+        return epoch_records([shift + scale * reward for reward in rewards], **bounds)
+
+    check_reward(epochs([0.6, 0.6, 0.6, 0.4, 0.4, 0.4]), CONFIG)
+    with pytest.raises(RewardCollapse):
+        check_reward(epochs([0.6, 0.6, 0.6, 0.1, 0.1, 0.1]), CONFIG)
+
+
+def test_a_low_reward_that_chance_explains_is_no_collapse():
+    """With two groups an epoch, a fall from 0.3 to 0.1 happens by itself."""
+    check_reward(epoch_records([0.3, 0.3, 0.3, 0.1, 0.1, 0.1], num_groups=2), CONFIG)
+    with pytest.raises(RewardCollapse):
+        check_reward(epoch_records([0.3, 0.3, 0.3, 0.1, 0.1, 0.1], num_groups=200), CONFIG)
+
+
+@given(st.lists(st.floats(0, 1), max_size=5))
+def test_a_short_run_cannot_collapse(rewards):
+    """The first epochs and the present must not overlap."""
+    check_reward(epoch_records(rewards), CONFIG)
+
+
+def test_collapse_thresholds_have_their_effect():
+    """`collapse_share` is how far, 0 is off; `collapse_epochs` is how many epochs are averaged."""
+    epochs = epoch_records([0.6, 0.6, 0.6, 0.2, 0.2, 0.2])
+    check_reward(epochs, GuardsConfig(collapse_share=0.3))
+    check_reward(epochs, GuardsConfig(collapse_share=0))
+    check_reward(epochs, GuardsConfig(collapse_epochs=4))
+    with pytest.raises(RewardCollapse):
+        check_reward(epochs, GuardsConfig(collapse_share=0.4))
+
+
+@pytest.mark.parametrize("status", [TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED])
+def test_a_job_without_new_weights_is_an_error(status):
+    """A failed or canceled job of any backend is never reported as success."""
+    with pytest.raises(TrainingFailed, match=rf"job r1 on art {status.value}: HTTP 500"):
+        check_job(TrainingJobStatus(run_id="r1", backend="art", status=status, message="HTTP 500"))
+
+
+@pytest.mark.parametrize(
+    "status", [TrainingStatusEnum.PENDING, TrainingStatusEnum.RUNNING, TrainingStatusEnum.COMPLETED]
+)
+def test_other_jobs_pass(status):
+    """A job that goes on or is done is no error."""
+    check_job(TrainingJobStatus(run_id="r1", backend="art", status=status))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("gradient_zero", "the gradient is exactly zero"),
+        ("gradient_not_finite", "the gradient is not finite"),
+        ("weights_unchanged", "the update changed no weight"),
+        ("logprob_mismatch", "sampler and learner disagree"),
+        ("invalid_batch", "the batch cannot be trained on"),
+        ("internal", "an error of its own"),
+    ],
+)
+def test_the_backends_alarms_become_words(kind, words):
+    """Each alarm of the embedded backend says what it means, with the backend's numbers and advice."""
+    error = training_failed("job-7", JobFailure(type=kind, message="norm 0.0 over 12 rows", hint="do this"))
+    assert isinstance(error, TrainingFailed)
+    assert str(error).startswith("training job job-7: ")
+    assert words in str(error)
+    assert str(error).endswith("norm 0.0 over 12 rows\n  → do this")

@@ -1,0 +1,183 @@
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
+from nat.errors import JournalError
+from nat.runs.journal import JOURNAL_NAME, Journal
+from nat.runs.records import Phase, RunState, RunSummary
+from nat.wire.training import JobStatus, TrainingRow
+
+
+@pytest.fixture
+def journal(tmp_path) -> Iterator[Journal]:
+    with Journal.create(tmp_path, "run-1", "seed: 0\n", created_at=NOON) as opened:
+        yield opened
+
+
+def reopened(journal: Journal) -> Journal:
+    journal.close()
+    return Journal.open(journal.run_dir, read_only=True)
+
+
+def test_what_was_recorded_is_read_again_by_another_process_later(journal):
+    """Every kind of record survives the journal unchanged."""
+    row = TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -0.5, -1e-17])
+    rollout = rollout_record("a", rows=[row], messages=[{"role": "user", "content": "hé\n"}], functions={"f": 2})
+    epoch = epoch_record(curriculum_state={"included_groups": [1]}, metrics={"train/grad_norm": 0.25})
+    validation = validation_record(0, {"x": 0.5, "y": None})
+    job = job_record(status=JobStatus.COMPLETED, finished_at=NOON)
+    summary = RunSummary(
+        run_id="run-1", before=0.1, after=0.9, interval=(0.5, 0.9), epochs=1, seconds=2, tokens_trained=3
+    )
+    journal.record_rollouts(Phase.TRAIN, 0, [rollout])
+    journal.record_epoch(epoch)
+    journal.record_validation(validation)
+    journal.record_job(job)
+    journal.record_summary(summary)
+    with reopened(journal) as read:
+        assert list(read.rollouts(Phase.TRAIN, 0)) == [rollout]
+        assert read.epochs() == [epoch]
+        assert read.validations() == [validation]
+        assert read.jobs() == [job]
+        assert read.summary() == summary
+        assert read.info().config_text == "seed: 0\n"
+
+
+def test_metrics_that_are_not_numbers_survive(journal):
+    """A gradient norm of NaN is what one looks for after a crash, so the journal must keep it."""
+    journal.record_epoch(epoch_record(metrics={"train/grad_norm": float("nan"), "train/kl": float("inf")}))
+    metrics = journal.epochs()[0].metrics
+    assert metrics["train/grad_norm"] != metrics["train/grad_norm"]
+    assert metrics["train/kl"] == float("inf")
+
+
+def test_the_same_key_again_replaces(journal):
+    """A step that is repeated after an interruption is not counted twice."""
+    for reward in (0.0, 1.0):
+        journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(reward=reward)])
+        journal.record_epoch(epoch_record(0, reward))
+    for status in (JobStatus.PENDING, JobStatus.COMPLETED):
+        journal.record_job(job_record(status=status))
+    assert [r.reward for r in journal.rollouts(Phase.TRAIN, 0)] == [1.0]
+    assert [e.avg_reward for e in journal.epochs()] == [1.0]
+    assert [j.status for j in journal.jobs()] == [JobStatus.COMPLETED]
+
+
+def test_a_batch_of_rollouts_is_written_whole_or_not_at_all(journal):
+    """An error halfway through the records leaves none of them behind."""
+
+    def breaking() -> Iterator:
+        yield rollout_record("a")
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        journal.record_rollouts(Phase.TRAIN, 0, breaking())
+    assert list(journal.rollouts(Phase.TRAIN, 0)) == []
+    assert journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a"), rollout_record("b")]) == 2
+
+
+def test_rollouts_come_in_the_order_a_reader_expects(journal):
+    """Row 2 stands before row 10, and an example's generations stand together."""
+    keys = [("10", 1), ("2", 0), ("10", 0), ("2", 1)]
+    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(key, generation) for key, generation in keys])
+    journal.record_rollouts(Phase.VALIDATION, 0, [rollout_record("other phase")])
+    journal.record_rollouts(Phase.TRAIN, 1, [rollout_record("other epoch")])
+    seen = [(r.example_id, r.generation) for r in journal.rollouts(Phase.TRAIN, 0)]
+    assert seen == [("2", 0), ("2", 1), ("10", 0), ("10", 1)]
+
+
+def test_a_dashboard_reads_while_the_run_writes(journal):
+    """WAL: a reader neither blocks the writer nor is blocked, and sees what was committed."""
+    with Journal.open(journal.run_dir, read_only=True) as reader:
+        journal.record_epoch(epoch_record(0))
+        assert len(reader.epochs()) == 1
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            reader.record_epoch(epoch_record(1))
+
+
+def test_the_state_tells_how_a_run_ended(journal):
+    """A final state keeps its time and reason; a run that goes on again has neither."""
+    assert journal.info().state is RunState.RUNNING
+    journal.set_state(RunState.FAILED, at=NOON, message="no trajectories")
+    info = journal.info()
+    assert (info.state, info.message, info.finished_at) == (RunState.FAILED, "no trajectories", NOON)
+    journal.set_state(RunState.RUNNING, at=NOON)
+    assert (journal.info().message, journal.info().finished_at) == (None, None)
+
+
+def test_commits_reach_the_disk(journal):
+    """synchronous=FULL in WAL mode: what was acknowledged outlives a power cut."""
+    assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert journal._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_journal_is_never_begun_twice(journal):
+    """A second run in the same folder would mix two histories."""
+    with pytest.raises(JournalError, match="exists already"):
+        Journal.create(journal.run_dir, "run-2", "", created_at=NOON)
+
+
+def test_what_is_no_journal_is_refused_with_the_reason(tmp_path):
+    """Missing, foreign and damaged files each say what is wrong."""
+    with pytest.raises(JournalError, match=r"no journal\.sqlite in"):
+        Journal.open(tmp_path)
+    (tmp_path / JOURNAL_NAME).write_bytes(b"this is not a database, but it is long enough to be looked at" * 20)
+    with pytest.raises(JournalError, match="cannot be read"):
+        Journal.open(tmp_path)
+
+
+def test_a_journal_of_another_version_is_refused(journal):
+    """Reading an unknown schema would give wrong numbers."""
+    journal._connection.execute("PRAGMA user_version=99")
+    journal.close()
+    with pytest.raises(JournalError, match="schema version 99; this program reads version 1"):
+        Journal.open(journal.run_dir)
+
+
+WRITER = textwrap.dedent("""
+    import sys
+    from itertools import count
+    from pathlib import Path
+    from fakes.run_records import NOON, epoch_record, rollout_record
+    from nat.runs.files import write_files, write_trajectories
+    from nat.runs.journal import Journal
+    from nat.runs.records import Phase
+
+    journal = Journal.create(Path(sys.argv[1]), "run-1", "seed: 0", created_at=NOON)
+    for epoch in count():
+        messages = [{"role": "user", "content": "x" * 5000}]
+        journal.record_rollouts(Phase.TRAIN, epoch, [rollout_record(str(i), messages=messages) for i in range(8)])
+        journal.record_epoch(epoch_record(epoch))
+        print(epoch, flush=True)
+        write_files(journal)
+        write_trajectories(journal, Phase.TRAIN, epoch)
+""")
+
+
+@pytest.mark.parametrize("acknowledged", [1, 7, 30])
+def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path, acknowledged):
+    """A process that is killed while it writes leaves all acknowledged records, and no half of any other."""
+    run_dir = tmp_path / "run-1"
+    run_dir.mkdir()
+    path = [entry for entry in sys.path if entry]
+    environment = {"PYTHONPATH": ":".join(path)}
+    command = [sys.executable, "-c", WRITER, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:  # noqa: S603 - our own
+        seen = [child.stdout.readline() for _ in range(acknowledged)]
+        child.kill()
+    assert seen == [f"{epoch}\n" for epoch in range(acknowledged)]
+    with Journal.open(run_dir, read_only=True) as journal:
+        epochs = [record.epoch for record in journal.epochs()]
+        rollouts = [len(list(journal.rollouts(Phase.TRAIN, epoch))) for epoch in range(len(epochs) + 2)]
+        assert journal.info().state is RunState.RUNNING
+    assert epochs == list(range(len(epochs)))
+    assert len(epochs) >= acknowledged
+    assert rollouts[: len(epochs)] == [8] * len(epochs)
+    assert set(rollouts[len(epochs) :]) <= {0, 8}
+    for file in run_dir.glob("**/*.jsonl"):
+        assert file.read_bytes().endswith(b"\n")

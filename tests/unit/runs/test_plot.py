@@ -1,0 +1,91 @@
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from fakes.run_records import NOON, epoch_records, validation_record
+from nat.runs.journal import Journal
+from nat.runs.plot import PLOT_NAME, _duration, draw, write_plot
+from nat.runs.records import RunSummary, Verdict
+
+SUMMARY = RunSummary(
+    run_id="run-1",
+    before=0.2,
+    after=0.9,
+    difference=0.7,
+    interval=(0.6, 0.8),
+    verdict=Verdict.IMPROVED,
+    num_examples=2,
+    epochs=8,
+    seconds=75,
+    tokens_trained=10,
+)
+
+
+def size_of(path):
+    """Width and height from the PNG's own header."""
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    return struct.unpack(">II", data[16:24])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "validations", "summary"),
+    [
+        pytest.param(
+            epoch_records([0.2, 0.4, 0.5, 0.6, 0.7, 0.8]),
+            [validation_record(0), validation_record(6)],
+            SUMMARY,
+            id="whole",
+        ),
+        pytest.param(epoch_records([0.2, 0.4], curriculum_percentile=0.3), [], None, id="curriculum"),
+        pytest.param(
+            epoch_records([-3.0], min_reward=-5.0, max_reward=9.0),
+            [validation_record(0, {"a": None})],
+            None,
+            id="scores failed",
+        ),
+        pytest.param([], [validation_record(0)], None, id="before the first epoch"),
+        pytest.param([], [], None, id="nothing yet"),
+    ],
+)
+def test_the_picture_has_the_promised_size(tmp_path, epochs, validations, summary):
+    """12 x 7 inches at 150 dpi, whatever the run has so far, and without a warning."""
+    path = tmp_path / "plot.png"
+    draw(path, "run-1", epochs, validations, summary)
+    assert size_of(path) == (1800, 1050)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_picture_is_drawn_from_the_journal(tmp_path):
+    """Two journals with the same records give the same bytes; another record gives other ones."""
+    with Journal.create(tmp_path, "run-1", "", created_at=NOON) as journal:
+        for record in epoch_records([0.1, 0.2]):
+            journal.record_epoch(record)
+        path = write_plot(journal)
+        first = path.read_bytes()
+        assert path.name == PLOT_NAME
+        assert write_plot(journal).read_bytes() == first
+        journal.record_validation(validation_record(0))
+        assert write_plot(journal).read_bytes() != first
+
+
+def test_matplotlib_is_imported_only_to_draw():
+    """A command that draws nothing does not pay for a plotting library, and pyplot's global state is never made."""
+    code = (
+        "import sys, pathlib, tempfile, nat.runs.plot as plot\n"
+        "assert 'matplotlib' not in sys.modules and 'numpy' not in sys.modules\n"
+        "plot.draw(pathlib.Path(tempfile.mkdtemp()) / 'a.png', 'run', [], [], None)\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    environment = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)  # noqa: S603 - our own
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (184, "3 min 4 s"), (7260, "2 h 1 min")]
+)
+def test_durations_read_well(seconds, text):
+    """The two largest units are enough."""
+    assert _duration(seconds) == text

@@ -1,0 +1,28 @@
+from fakes.run_records import rollout_record
+from nat.runs.records import LeftOutCause
+from nat.runs.tally import RolloutTally, tally
+
+
+def test_a_tally_counts_causes_errors_and_names():
+    """What a guard quotes is counted in one pass, from a generator."""
+    records = [
+        rollout_record("a", functions={"f": 2}, models={"m": 3}),
+        rollout_record("b", functions={"f": 1, "g": 1}, left_out=LeftOutCause.NO_REWARD_DIFFERENCE),
+        rollout_record("c", left_out=LeftOutCause.FAILED, error="E: x", reward=None),
+        rollout_record("d", left_out=LeftOutCause.NO_SCORE, error="E: x", reward=None),
+        rollout_record("e", left_out=LeftOutCause.NO_LOGPROBS),
+    ]
+    counts = tally(record for record in records)
+    assert counts.num_rollouts == 5
+    assert counts.functions == {"f": 3, "g": 1}
+    assert counts.models == {"m": 3}
+    assert counts.errors == {"E: x": 2}
+
+
+def test_chosen_out_is_not_unusable():
+    """A group without a difference could have been trained on; a rollout without a score could not."""
+    records = [rollout_record(left_out=cause) for cause in LeftOutCause]
+    counts = tally(records)
+    assert counts.num_usable == 2
+    assert counts.num_failed == 3
+    assert RolloutTally().num_usable == 0
