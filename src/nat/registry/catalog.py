@@ -9,6 +9,7 @@ from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.errors import RegistryError
 from nat.registry.component import NOUNS, BuildFn, RegisteredComponent
+from nat.registry.discovery import discover_components
 from nat.registry.plugin_failures import explain_failures
 from nat.registry.registry import Registry
 from nat.registry.suggest import one_of
@@ -74,6 +75,7 @@ def current_catalog() -> Catalog:
 @contextmanager
 def pushed_catalog() -> Iterator[Catalog]:
     """A copy of the current catalog, until the block ends; what is registered meanwhile is forgotten."""
+    discover_components()  # now, so that the built-in components are registered for the process and not for the block
     token = _pushed.set(current_catalog().copy())
     try:
         yield current_catalog()

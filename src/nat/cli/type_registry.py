@@ -1,0 +1,26 @@
+"""The import path of plug-ins for the registry."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nat.registry.catalog import Catalog, current_catalog, pushed_catalog
+from nat.registry.component import RegisteredComponent as RegisteredInfo
+
+__all__ = ["GlobalTypeRegistry", "RegisteredInfo", "TypeRegistry"]
+
+TypeRegistry = Catalog
+
+
+class GlobalTypeRegistry:
+    """The registry that decorators write to."""
+
+    @staticmethod
+    def get() -> Catalog:
+        return current_catalog()
+
+    @staticmethod
+    @contextmanager
+    def push() -> Iterator[Catalog]:
+        """A copy until the block ends; what is registered meanwhile is forgotten."""
+        with pushed_catalog() as catalog:
+            yield catalog

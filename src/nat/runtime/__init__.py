@@ -1,0 +1,1 @@
+"""Import paths of plug-ins for loading configurations and workflows."""

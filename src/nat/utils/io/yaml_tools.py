@@ -1,0 +1,50 @@
+"""The import path of plug-ins for reading and writing YAML as the configuration loader does."""
+
+import os
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+from pydantic import BaseModel
+
+from nat.config.environment import fill_in
+from nat.config.files import Tree, deep_merge, read_tree
+from nat.config.findings import Findings
+from nat.config.yaml_text import format_yaml, parse_yaml
+from nat.errors import ConfigError
+
+__all__ = ["deep_merge", "yaml_dump", "yaml_dumps", "yaml_load", "yaml_loads"]
+
+
+def yaml_load(config_path: Path | str) -> Tree:
+    """The mapping in a file, merged over its `base:`, with the environment's variables filled in."""
+    return _filled(read_tree(Path(config_path)), str(config_path))
+
+
+def yaml_loads(config: str) -> Tree:
+    """The mapping in a text, with the environment's variables filled in."""
+    try:
+        tree = parse_yaml(config)
+    except yaml.YAMLError as error:
+        raise ConfigError([f"(root): this is no YAML: {error}"], source="text") from error
+    if not isinstance(tree, dict):
+        raise ConfigError([f"(root): a mapping is wanted, but it is {type(tree).__name__}"], source="text")
+    return _filled(tree, "text")
+
+
+def yaml_dump(config: BaseModel | Tree, fp: TextIO) -> None:
+    """Write a config as YAML; secrets in SecretStr fields are stars."""
+    fp.write(yaml_dumps(config))
+
+
+def yaml_dumps(config: BaseModel | Tree) -> str:
+    """A config as YAML; secrets in SecretStr fields are stars."""
+    plain: Any = config.model_dump(mode="json", by_alias=True) if isinstance(config, BaseModel) else config
+    return format_yaml(plain)
+
+
+def _filled(tree: Tree, source: str) -> Tree:
+    findings = Findings()
+    filled = fill_in(tree, os.environ, findings)
+    findings.raise_if_any(source)
+    return dict(filled.tree)
