@@ -14,8 +14,8 @@ EQUAL_GROUPS_EPOCHS = 5
 ENTROPY_EPOCHS = 20
 """Span within which a fall of the entropy counts as a collapse."""
 
-CLIP_FRACTION = "train/clip_fraction"
-EFFECTIVE_SAMPLES = "train/ess"
+CLIPPED = ("train/clip_fraction_low", "train/clip_fraction_high")
+EFFECTIVE_SAMPLES = "train/effective_sample_size"
 ENTROPY = "train/entropy"
 TRUNCATED = "rollout/truncated"
 
@@ -56,8 +56,8 @@ def _effective_samples(epochs: Sequence[EpochRecord], config: GuardsConfig) -> s
 
 
 def _clip_fraction(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
-    value = epochs[-1].metrics.get(CLIP_FRACTION)
-    if value is None or value <= config.max_clip_fraction:
+    value = sum(epochs[-1].metrics.get(name, 0.0) for name in CLIPPED)
+    if value <= config.max_clip_fraction:
         return None
     return (
         f"{value:.0%} of the trained tokens were clipped (alarm above {config.max_clip_fraction:.0%}): the update goes "

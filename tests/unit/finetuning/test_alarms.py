@@ -1,8 +1,11 @@
 import pytest
+import torch
 
 from fakes.run_records import epoch_record, epoch_records
+from nat.backend.training.metrics import TokenSums, TokenValues
 from nat.data_models.guards import GuardsConfig
-from nat.finetuning.alarms import alarms
+from nat.finetuning.alarms import CLIPPED, EFFECTIVE_SAMPLES, ENTROPY, alarms
+from nat.finetuning.metrics import prefixed
 
 CONFIG = GuardsConfig()
 
@@ -20,9 +23,15 @@ def test_a_healthy_run_is_quiet():
 @pytest.mark.parametrize(
     ("metric", "value", "name", "text", "config"),
     [
-        ("train/ess", 0.2, "effective_samples", "20% of the tokens (alarm below 30%)", {"min_effective_samples": 0.1}),
         (
-            "train/clip_fraction",
+            "train/effective_sample_size",
+            0.2,
+            "effective_samples",
+            "20% of the tokens (alarm below 30%)",
+            {"min_effective_samples": 0.1},
+        ),
+        (
+            "train/clip_fraction_high",
             0.4,
             "clip_fraction",
             "40% of the trained tokens",
@@ -42,7 +51,15 @@ def test_a_metric_beyond_its_level_warns(metric, value, name, text, config):
 
 def test_only_the_last_epoch_counts_for_a_level():
     """An alarm that is over is not repeated."""
-    assert names([epoch_record(0, metrics={"train/ess": 0.1}), epoch_record(1, metrics={"train/ess": 0.9})]) == []
+    assert (
+        names(
+            [
+                epoch_record(0, metrics={"train/effective_sample_size": 0.1}),
+                epoch_record(1, metrics={"train/effective_sample_size": 0.9}),
+            ]
+        )
+        == []
+    )
 
 
 def test_many_equal_groups_warn_after_five_epochs():
@@ -64,3 +81,17 @@ def test_a_fall_of_the_entropy_warns():
     assert names(run(22)) == []
     assert names(run(21), GuardsConfig(max_entropy_drop=0.6)) == []
     assert "from 1.000 to 0.450" in alarms(run(2), CONFIG)[0].text
+
+
+def test_clipping_at_both_ends_counts_together():
+    """Low and high are reported apart; the level is for their sum."""
+    assert names([epoch_record(metrics=dict.fromkeys(CLIPPED, 0.14))]) == []
+    assert names([epoch_record(metrics=dict.fromkeys(CLIPPED, 0.16))]) == ["clip_fraction"]
+
+
+def test_the_embedded_backend_reports_what_the_alarms_read():
+    """A renamed metric would silence its alarm for good."""
+    sums = TokenSums(torch.device("cpu"))
+    ones = torch.ones(2)
+    sums.add(TokenValues(ones, ones, ones, None, ones, ones, ones))
+    assert {*CLIPPED, EFFECTIVE_SAMPLES, ENTROPY} <= prefixed(sums.means()).keys()

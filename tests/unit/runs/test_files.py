@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -126,3 +127,16 @@ def test_files_are_made_again_from_the_journal(journal):
     path.write_text("damaged")
     write_files(journal)
     assert path.read_bytes() == before
+
+
+def test_long_rollouts_are_streamed(journal):
+    """Recording and writing 20 MB of rollouts holds a few of them at a time, never all."""
+    messages = [{"role": "user", "content": "x" * 100_000}]
+    tracemalloc.start()
+    journal.record_rollouts(Phase.TRAIN, 0, (rollout_record(str(n), messages=messages) for n in range(200)))
+    path = write_trajectories(journal, Phase.TRAIN, 0)
+    assert sum(record.generation for record in journal.rollouts(Phase.TRAIN, 0)) == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 20_000_000
+    assert peak < 3_000_000
