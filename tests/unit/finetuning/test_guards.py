@@ -3,6 +3,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fakes.run_records import epoch_record, epoch_records, rollout_record
 from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
@@ -244,3 +245,12 @@ def test_the_backends_alarms_become_words(kind, words):
     assert str(error).startswith("training job job-7: ")
     assert words in str(error)
     assert str(error).endswith("norm 0.0 over 12 rows\n  → do this")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs_without_signal": 0}, {"collapse_share": 1.0}, {"max_truncated": 1.1}, {"max_truncation": 0.1}]
+)
+def test_thresholds_out_of_bounds_and_unknown_ones_are_errors(wrong):
+    """A threshold that can never fire, or a misspelt one, would switch its guard off in silence."""
+    with pytest.raises(ValidationError):
+        GuardsConfig(**wrong)

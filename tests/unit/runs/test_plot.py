@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from fakes.run_records import NOON, epoch_records, validation_record
+from nat.runs.folder import create_run_folder
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, _duration, draw, write_plot
 from nat.runs.records import RunSummary, Verdict
@@ -60,12 +61,14 @@ def test_the_picture_has_the_promised_size(tmp_path, epochs, validations, summar
 
 def test_the_picture_is_drawn_from_the_journal(tmp_path):
     """Two journals with the same records give the same bytes; another record gives other ones."""
-    with Journal.create(tmp_path, "run-1", "", created_at=NOON) as journal:
+    run_dir = create_run_folder(tmp_path, "run-1")
+    with Journal.create(run_dir, "run-1", "", created_at=NOON) as journal:
         for record in epoch_records([0.1, 0.2]):
             journal.record_epoch(record)
         path = write_plot(journal)
         first = path.read_bytes()
-        assert path.name == PLOT_NAME
+        assert path == run_dir / PLOT_NAME
+        assert (tmp_path / PLOT_NAME).read_bytes() == first
         assert write_plot(journal).read_bytes() == first
         journal.record_validation(validation_record(0))
         assert write_plot(journal).read_bytes() != first
