@@ -30,7 +30,8 @@ def discover_components(entry_points: Callable[[], Iterable[EntryPoint]] | None 
         except Exception as error:
             # A plug-in is other people's code: one that cannot be imported must not take the others down.
             failures.append(PluginFailure(point.name, point.value, f"{type(error).__name__}: {error}"))
-            logger.warning("the plug-in '%s' (%s) failed to import", point.name, point.value, exc_info=True)
+            logger.warning("the plug-in '%s' (%s) failed to import: %r", point.name, point.value, error)
+            logger.debug("its traceback", exc_info=True)
 
 
 def installed_entry_points() -> list[EntryPoint]:

@@ -1,0 +1,62 @@
+"""`nat info`: what is registered, and which keys each type takes."""
+
+import json
+
+import click
+from pydantic_core import to_jsonable_python
+
+from nat.cli.commands.config_options import json_option
+from nat.data_models.component_ref import ComponentGroup
+from nat.registry.catalog import current_catalog
+from nat.registry.description import ComponentDescription, FieldDescription, describe
+from nat.registry.discovery import discover_components
+from nat.registry.plugin_failures import failures
+
+
+@click.group("info")
+def info_command() -> None:
+    """Show what this installation can do."""
+
+
+@info_command.command("components")
+@click.option(
+    "-t",
+    "--types",
+    multiple=True,
+    type=click.Choice([str(group) for group in ComponentGroup]),
+    help="Only this section; may be repeated.",
+)
+@click.option("-q", "--query", default="", help="Only components with this text in type, description or fields.")
+@json_option
+def components_command(*, types: tuple[str, ...], query: str, as_json: bool) -> None:
+    """List the registered components with their fields, defaults and descriptions."""
+    discover_components()
+    found = [c for c in describe(current_catalog()) if (not types or c.section in types) and matches(c, query)]
+    if as_json:
+        click.echo(json.dumps(to_jsonable_python(found, fallback=str), indent=2, ensure_ascii=False))
+        return
+    for component in found:
+        click.echo("\n".join(_text(component)))
+    if not found:
+        click.echo("No component matches.")
+    for failure in failures:
+        click.echo(f"The plug-in '{failure.name}' failed to import ({failure.module}): {failure.error}", err=True)
+
+
+def matches(component: ComponentDescription, query: str) -> bool:
+    """True if the text occurs anywhere in what is said of the component, in any case of letters."""
+    words = [component.type, component.section, component.description]
+    words += [text for field in component.fields for text in (field.name, field.description)]
+    return query.casefold() in "\n".join(words).casefold()
+
+
+def _text(component: ComponentDescription) -> list[str]:
+    head = click.style(f"{component.section}: {component.type}", bold=True)
+    lines = [f"{head}  ({component.full_type}, {component.module})"]
+    lines += [f"  {line}" if line else "" for line in component.description.splitlines()]
+    return [*lines, *(_field_text(field) for field in component.fields), ""]
+
+
+def _field_text(field: FieldDescription) -> str:
+    default = "required" if field.required else f"default {json.dumps(to_jsonable_python(field.default, fallback=str))}"
+    return f"    {field.name}: {field.type}, {default}" + (f" - {field.description}" if field.description else "")

@@ -1,0 +1,36 @@
+"""`nat validate`: check a configuration without running anything."""
+
+import json
+from pathlib import Path
+
+import click
+
+from nat.cli.commands.config_options import config_file_option, json_option, override_option
+from nat.config.load import load_config
+from nat.config.summary import summary_rows
+from nat.errors import ConfigError
+
+
+@click.command("validate")
+@config_file_option
+@override_option
+@json_option
+def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...], as_json: bool) -> None:
+    """Check a configuration file: keys, types, values, and that every name points to something."""
+    try:
+        config = load_config(config_file, override)
+    except ConfigError as error:
+        if as_json:
+            click.echo(json.dumps({"valid": False, "errors": error.findings}, ensure_ascii=False))
+        else:
+            click.echo("✗ Validation failed!")
+            click.echo(str(error), err=True)
+        raise click.exceptions.Exit(1) from None
+    rows = summary_rows(config)
+    if as_json:
+        components = [{"section": section, "name": name, "type": kind} for section, name, kind in rows]
+        click.echo(json.dumps({"valid": True, "components": components}, ensure_ascii=False))
+        return
+    click.echo("✓ Configuration file is valid!")
+    for section, name, kind in rows:
+        click.echo(f"  {section:<20} {name:<24} {kind}")

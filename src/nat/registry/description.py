@@ -1,0 +1,105 @@
+"""What a component looks like in a YAML: its fields with types, defaults and descriptions; pure."""
+
+import inspect
+import types
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from nat.registry.catalog import Catalog
+from nat.registry.component import RegisteredComponent
+
+INTERNAL = {"type", "reward"}
+"""Fields that no YAML sets."""
+
+
+class FieldDescription(BaseModel):
+    """One key of a component."""
+
+    name: str
+    type: str
+    required: bool
+    default: Any = None
+    description: str = ""
+
+
+class ComponentDescription(BaseModel):
+    """One registered type."""
+
+    section: str
+    type: str
+    full_type: str
+    module: str
+    description: str
+    fields: list[FieldDescription]
+
+
+def describe(catalog: Catalog) -> list[ComponentDescription]:
+    """Every registered component, by section and name."""
+    return [
+        _describe(component)
+        for registry in catalog.components.values()
+        for component in sorted(registry, key=lambda c: c.local_name)
+    ]
+
+
+def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[FieldDescription]:
+    """The keys of a model; those of a model inside it follow with dotted names."""
+    for name, field in model.model_fields.items():
+        if name in INTERNAL and not prefix:
+            continue
+        yield _field(f"{prefix}{name}", field)
+        for inner in _models(field.annotation):
+            yield from fields_of(inner, f"{prefix}{name}.")
+
+
+def type_text(annotation: Any) -> str:
+    """An annotation as a person writes it: `int | null`, `list[str]`, `'a' | 'b'`."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation is type(None):
+        return "null"
+    if origin in (Union, types.UnionType):
+        return " | ".join(type_text(a) for a in arguments)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " | ".join(repr(member.value) for member in annotation)
+    if origin is Literal:
+        return " | ".join(repr(a) for a in arguments)
+    if origin is not None and hasattr(annotation, "__metadata__"):
+        return type_text(arguments[0])
+    if origin is not None:
+        return f"{getattr(origin, '__name__', origin)}[{', '.join(type_text(a) for a in arguments)}]"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def _describe(component: RegisteredComponent) -> ComponentDescription:
+    return ComponentDescription(
+        section=str(component.group),
+        type=component.local_name,
+        full_type=component.full_type,
+        module=component.module_name,
+        description=inspect.getdoc(component.config_type) or "",
+        fields=list(fields_of(component.config_type)),
+    )
+
+
+def _field(name: str, field: FieldInfo) -> FieldDescription:
+    default = field.get_default(call_default_factory=True, validated_data={})
+    return FieldDescription(
+        name=name,
+        type=type_text(field.annotation),
+        required=field.is_required(),
+        default=None if default is PydanticUndefined or isinstance(default, BaseModel) else default,
+        description=" ".join((field.description or "").split()),
+    )
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [model for argument in get_args(annotation) for model in _models(argument)]
+    return []
