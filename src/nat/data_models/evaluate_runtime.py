@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.evaluator import EvalInput, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.data_models.usage_stats import UsageStats
+from nat.data_models.usage_stats import UsageStats, UsageStatsItem, UsageStatsLLM
+
+__all__ = ["EvaluationRunConfig", "EvaluationRunOutput", "UsageStats", "UsageStatsItem", "UsageStatsLLM"]
 
 
 class EvaluationRunConfig(BaseModel):

@@ -9,12 +9,13 @@ from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
+from nat.errors import EvaluationError
 from nat.eval.dataset import repeated
 from nat.eval.dataset_source import chosen_dataset, load_items
 from nat.eval.evaluation_files import write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import checked, describe_error, unscored
-from nat.eval.usage import usage_of
+from nat.eval.usage_stats import usage_of
 from nat.rollout.record import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
 
@@ -40,6 +41,7 @@ class EvaluationRun:
         Raises:
             ConfigError: the configuration is wrong.
             DatasetError: the dataset cannot be read.
+            EvaluationError: the result's path is none, or a name cannot be a report's.
 
         """
         async with self._session(session_manager) as session:
@@ -52,10 +54,11 @@ class EvaluationRun:
 
     async def _evaluate(self, session: WorkflowSession, job_id: str | None) -> EvaluationRunOutput:
         pass_index = session.begin_pass()  # before anything is awaited, so that passes count in the order they start
-        path = None if self.config.result_json_path == WHOLE else compile_path(self.config.result_json_path)
+        path = _answer_path(self.config.result_json_path)
         dataset = chosen_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
         items = repeated(await load_items(dataset, session.builder), self.config.reps)
+        session.announce(len(items))
         rollouts = await _play_all(session, items, pass_index)
         played = [_played(item, rollout, path) for item, rollout in zip(items, rollouts, strict=True)]
         failures = [failure for _, failure in played if failure is not None]
@@ -71,6 +74,16 @@ class EvaluationRun:
         return (
             write_reports(output, self.config, session.config, dataset, job_id) if self.config.write_output else output
         )
+
+
+def _answer_path(text: str) -> JsonPath | None:
+    """None for the whole output, which then needs no walk."""
+    if text == WHOLE:
+        return None
+    try:
+        return compile_path(text)
+    except ValueError as error:
+        raise EvaluationError(f"result_json_path: {error}", hint="For example `$.answer`.") from error
 
 
 async def _play_all(session: WorkflowSession, items: Sequence[EvalInputItem], pass_index: int) -> list[Rollout]:

@@ -1,6 +1,7 @@
 """Find the answer in what a workflow returned."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -18,13 +19,13 @@ class JsonMatch(Protocol):
 class JsonPath(Protocol):
     """A parsed JSON path; its text is what it was parsed from."""
 
-    def find(self, value: Any) -> list[JsonMatch]: ...
+    def find(self, value: Any, /) -> Sequence[JsonMatch]: ...
 
 
 def compile_path(path: str) -> JsonPath:
     """The parsed JSON path; ValueError with the parser's words if it is none."""
-    from jsonpath_ng import parse  # noqa: PLC0415 - the parser is heavy, and most evaluations need none
-    from jsonpath_ng.exceptions import JSONPathError  # noqa: PLC0415 - likewise
+    from jsonpath_ng.exceptions import JSONPathError  # noqa: PLC0415 - heavy, and most evaluations need no path
+    from jsonpath_ng.parser import parse  # noqa: PLC0415 - likewise
 
     try:
         compiled: JsonPath = parse(path)

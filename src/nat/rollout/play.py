@@ -26,7 +26,7 @@ async def play(
     workflow: Invocable,
     item: EvalInputItem,
     *,
-    seed: int,
+    seed: int | None,
     generation: int = 0,
     policy: CapturePolicy,
     deadline: float | None,
@@ -64,7 +64,8 @@ async def _attempt(
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     cancellations = task.cancelling()
-    output, raised = None, None
+    output: Any = None
+    raised: BaseException | None = None
     try:
         async with asyncio.timeout(deadline) as timer:
             output = await workflow.ainvoke(item.input_obj)

@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.context import RuntimeTypeEnum
+from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy
 from nat.config.load import load_config
@@ -21,6 +22,8 @@ from nat.rollout.seeds import held_out_seed, training_seed
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
+OnRollout = Callable[[Rollout], None]
+OnPass = Callable[[int], None]
 
 
 class WorkflowSession:
@@ -39,7 +42,7 @@ class WorkflowSession:
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed
-        self._workflow = builder.get_workflow()
+        self._workflow = Workflow(builder.get_workflow())
         self._config_file = config_file
         self._override = override
         self._training = training
@@ -47,7 +50,7 @@ class WorkflowSession:
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
         self._deadline = config.eval.general.item_timeout
         self._passes = itertools.count()
-        self._listeners: list[Callable[[Rollout], None]] = []
+        self._listeners: list[tuple[OnRollout, OnPass | None]] = []
 
     @classmethod
     def open(
@@ -90,7 +93,7 @@ class WorkflowSession:
             return training_seed(self.seed, pass_index, item_id)
         return held_out_seed(self.seed, item_id)
 
-    async def run(self, item: EvalInputItem, *, seed: int, generation: int = 0) -> Rollout:
+    async def run(self, item: EvalInputItem, *, seed: int | None, generation: int = 0) -> Rollout:
         """One rollout, as soon as there is a free slot; what goes wrong in it is in the record."""
         policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed) if self._training else CapturePolicy()
         async with self._slots:
@@ -103,18 +106,25 @@ class WorkflowSession:
                 deadline=self._deadline,
                 runtime_type=self._runtime_type,
             )
-        for listener in tuple(self._listeners):
-            listener(rollout)
+        for on_rollout, _ in tuple(self._listeners):
+            on_rollout(rollout)
         return rollout
 
+    def announce(self, rollouts: int) -> None:
+        """Tell the listeners that a pass of so many rollouts begins."""
+        for _, on_pass in tuple(self._listeners):
+            if on_pass is not None:
+                on_pass(rollouts)
+
     @contextmanager
-    def on_rollout(self, callback: Callable[[Rollout], None]) -> Iterator[None]:
-        """Call `callback` after each rollout until the block ends."""
-        self._listeners.append(callback)
+    def on_rollout(self, callback: OnRollout, on_pass: OnPass | None = None) -> Iterator[None]:
+        """Until the block ends, call `callback` after each rollout and `on_pass` with the length of each pass."""
+        entry = (callback, on_pass)
+        self._listeners.append(entry)
         try:
             yield
         finally:
-            self._listeners.remove(callback)
+            self._listeners.remove(entry)
 
 
 _held_out: ContextVar[bool] = ContextVar("nat_held_out", default=False)

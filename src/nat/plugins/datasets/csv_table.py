@@ -3,6 +3,7 @@
 import csv
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ def read_csv_table(path: Path) -> list[dict[str, Any]]:
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     previous_limit = csv.field_size_limit(sys.maxsize)  # the limit is process-wide; a document may be one cell
     try:
-        return _rows(path, reader)
+        return _rows(path, ((reader.line_num, cells) for cells in reader))
     except csv.Error as error:
         raise DatasetError(f"{path}, line {reader.line_num}: {error}") from error
     finally:
         csv.field_size_limit(previous_limit)
 
 
-def _rows(path: Path, reader: "csv.Reader") -> list[dict[str, Any]]:
-    header = next(reader, None)
+def _rows(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[dict[str, Any]]:
+    """The records after the header as rows; each record comes with the number of its last line."""
+    _, header = next(records, (0, []))
     if not header:
         raise DatasetError(f"{path} has no header", hint="The first line names the columns.")
     twice = sorted({name for name in header if header.count(name) > 1})
@@ -31,10 +33,10 @@ def _rows(path: Path, reader: "csv.Reader") -> list[dict[str, Any]]:
         raise DatasetError(f"{path}: the header names {', '.join(map(repr, twice))} more than once")
     rows: list[dict[str, Any]] = []
     findings: list[str] = []
-    for cells in reader:
+    for line, cells in records:
         if len(cells) == len(header):
             rows.append(dict(zip(header, cells, strict=True)))
         elif cells:
-            findings.append(f"line {reader.line_num}: {len(cells)} cells for {len(header)} columns")
+            findings.append(f"line {line}: {len(cells)} cells for {len(header)} columns")
     raise_findings(path, findings, hint="A cell with a comma or a line break needs double quotes around it.")
     return rows

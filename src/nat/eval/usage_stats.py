@@ -6,6 +6,8 @@ from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.usage_stats import UsageStats, UsageStatsItem, UsageStatsLLM
 
+__all__ = ["UsageStats", "UsageStatsItem", "UsageStatsLLM", "usage_of"]
+
 
 def usage_of(items: Sequence[EvalInputItem]) -> UsageStats:
     """The usage of each item, and the span of time from the first step of all to the last."""

@@ -7,7 +7,7 @@ from nat.data_models.intermediate_step import (
     TokenUsageBaseModel,
     UsageInfo,
 )
-from nat.eval.usage import usage_of
+from nat.eval.usage_stats import usage_of
 
 
 def answer(name: str, at: float, prompt: int, completion: int) -> IntermediateStep:

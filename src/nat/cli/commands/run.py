@@ -1,0 +1,76 @@
+"""`nat run`: run a workflow on one input, or on several."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from pydantic_core import to_jsonable_python
+
+from nat.builder.context import RuntimeTypeEnum
+from nat.cli.commands.config_options import config_file_option, json_option, override_option
+from nat.data_models.evaluator import EvalInputItem
+from nat.errors import WorkflowError
+from nat.eval.result_path import answer_of
+from nat.rollout.record import Rollout
+from nat.rollout.session import opened_session
+
+
+@click.command("run")
+@config_file_option
+@click.option("--input", "inputs", multiple=True, help="What the workflow is given; may be repeated.")
+@click.option(
+    "--input_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file whose whole text is the input.",
+)
+@override_option
+@json_option
+def run_command(
+    *,
+    config_file: Path,
+    inputs: tuple[str, ...],
+    input_file: Path | None,
+    override: tuple[tuple[str, str], ...],
+    as_json: bool,
+) -> None:
+    """Run a workflow on one input."""
+    if bool(inputs) == (input_file is not None):
+        raise click.UsageError("give either --input or --input_file")
+    texts = inputs if input_file is None else (input_file.read_text("utf-8"),)
+    rollouts = asyncio.run(_run(config_file, override, texts))
+    for rollout in rollouts:
+        click.echo(_as_json(rollout) if as_json else _as_text(rollout))
+    failures = [rollout.error for rollout in rollouts if rollout.error is not None]
+    if failures:
+        raise WorkflowError(
+            f"{len(failures)} of {len(rollouts)} inputs failed, the first: {failures[0]}",
+            hint="`nat --log-level debug run …` shows where.",
+        )
+
+
+async def _run(config_file: Path, override: tuple[tuple[str, str], ...], texts: Sequence[str]) -> list[Rollout]:
+    items = [EvalInputItem(id=str(n), input_obj=text, expected_output_obj=None) for n, text in enumerate(texts)]
+    async with opened_session(config_file, override, runtime_type=RuntimeTypeEnum.RUN_OR_SERVE) as session:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(session.run(item, seed=None)) for item in items]
+        return [task.result() for task in running]
+
+
+def _as_text(rollout: Rollout) -> str:
+    if rollout.error is not None:
+        return f"Workflow Failed:\n{rollout.error}"
+    answer = answer_of(rollout.output, None)
+    return f"Workflow Result:\n{answer if isinstance(answer, str) else json.dumps(_plain(answer), ensure_ascii=False)}"
+
+
+def _as_json(rollout: Rollout) -> str:
+    error = None if rollout.error is None else rollout.error.model_dump(include={"kind", "type", "message"})
+    record = {"result": _plain(rollout.output), "error": error, "seconds": round(rollout.seconds, 3)}
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """The value as JSON has it; what JSON does not know becomes text."""
+    return to_jsonable_python(value, fallback=repr, inf_nan_mode="strings")

@@ -1,0 +1,1 @@
+"""Another import path of the evaluators' records."""

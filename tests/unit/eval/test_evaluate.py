@@ -1,0 +1,326 @@
+"""One evaluation, from a YAML and a dataset to scores and files."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fakes.scripted_workflow import ScriptedWorkflow
+from nat.builder.context import Context
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.load import load_config
+from nat.data_models.evaluator import EvalOutput, EvalOutputItem
+from nat.errors import DatasetError, EvaluationError, NatError
+from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig
+from nat.rollout.session import WorkflowSession, held_out_phase, using_session
+
+ROWS = [{"id": "a", "question": "0042", "answer": "0042"}, {"id": "b", "question": "7", "answer": "8"}]
+
+
+async def echo(question: str):
+    return question
+
+
+async def evaluated(scripted: ScriptedWorkflow, *, job_id=None, **options):
+    with scripted.registered():
+        config = EvaluationRunConfig(config_file=scripted.config_file, **options)
+        return await EvaluationRun(config).run_and_evaluate(job_id=job_id)
+
+
+def ids(output) -> list[str]:
+    return [item.id for item in output.eval_input.eval_input_items]
+
+
+def scores(output, evaluator="match") -> dict[str, float | None]:
+    return {item.id: item.score for item in output.results_of(evaluator).eval_output_items}
+
+
+async def test_every_row_is_played_and_scored(tmp_path: Path):
+    """Items carry answer and steps; scores come back by evaluator and id, with their mean."""
+    output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS))
+    assert scores(output) == {"a": 1.0, "b": 0.0}
+    assert output.results_of("match").average_score == 0.5
+    assert [item.output_obj for item in output.eval_input.eval_input_items] == ["0042", "7"]
+    kinds = [step.event_type.value for step in output.eval_input.eval_input_items[0].trajectory]
+    assert kinds == ["WORKFLOW_START", "FUNCTION_START", "FUNCTION_END", "WORKFLOW_END"]
+    assert output.eval_input.eval_input_items[0].trajectory[1].name == "<workflow>"
+    assert not output.workflow_interrupted
+
+
+async def test_a_failed_rollout_is_listed_and_reaches_no_evaluator(tmp_path: Path):
+    """It has no score, not even zero, and does not pull the mean down."""
+    given = []
+
+    async def fails(question):
+        if question == "7":
+            raise ConnectionError("refused")
+        return question
+
+    async def evaluate(eval_input):
+        given.extend(item.id for item in eval_input.eval_input_items)
+        items = [EvalOutputItem(id=item.id, score=1, reasoning=None) for item in eval_input.eval_input_items]
+        return EvalOutput(average_score=1, eval_output_items=items)
+
+    output = await evaluated(ScriptedWorkflow(tmp_path, fails, ROWS, evaluate))
+    assert given == ["a"]
+    assert scores(output) == {"a": 1.0}
+    assert output.results_of("match").average_score == 1.0
+    assert [(failure.item_id, str(failure)) for failure in output.failures] == [("b", "ConnectionError: refused")]
+    assert output.workflow_interrupted
+    assert ids(output) == ["a", "b"]
+
+
+async def test_if_all_rollouts_fail_no_evaluator_is_called(tmp_path: Path):
+    """There is nothing to score, so there is no average."""
+
+    async def fails(question):
+        raise RuntimeError("no")
+
+    async def evaluate(eval_input):
+        raise AssertionError("called")
+
+    output = await evaluated(ScriptedWorkflow(tmp_path, fails, ROWS, evaluate))
+    assert len(output.failures) == 2
+    assert [(result.average_score, result.eval_output_items) for _, result in output.evaluation_results] == [
+        (None, [])
+    ] * 2
+
+
+async def test_item_timeout_ends_slow_rollouts(tmp_path: Path):
+    """`eval.general.item_timeout` is the deadline of each item; the others are not harmed."""
+
+    async def slow(question):
+        if question == "7":
+            await asyncio.Event().wait()
+        return question
+
+    scripted = ScriptedWorkflow(tmp_path, slow, ROWS)
+    scripted.general["item_timeout"] = 0.05
+    output = await evaluated(scripted)
+    assert [(failure.item_id, failure.kind) for failure in output.failures] == [("b", "timeout")]
+    assert scores(output) == {"a": 1.0}
+
+
+async def test_an_evaluator_that_raises_leaves_its_items_without_a_score(tmp_path: Path):
+    """Other evaluators are not harmed, and the error is on each item."""
+
+    async def evaluate(eval_input):
+        raise LookupError("no such metric")
+
+    output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS, evaluate))
+    assert scores(output, "scripted") == {"a": None, "b": None}
+    assert output.results_of("scripted").eval_output_items[0].error == "LookupError: no such metric"
+    assert scores(output) == {"a": 1.0, "b": 0.0}
+
+
+async def test_result_json_path_finds_the_answer(tmp_path: Path):
+    """Evaluators see the value at the path; an output without it is a failure that names the path."""
+
+    async def wrapped(question):
+        return {"answer": {"text": question}} if question != "7" else {"error": "none"}
+
+    output = await evaluated(ScriptedWorkflow(tmp_path, wrapped, ROWS), result_json_path="$.answer.text")
+    assert scores(output) == {"a": 1.0}
+    assert "result_json_path 'answer.text': nothing at this path" in output.failures[0].message.replace("$.", "")
+
+
+async def test_a_result_path_that_is_none_is_refused(tmp_path: Path):
+    """Before anything is played."""
+    with pytest.raises(EvaluationError, match="result_json_path: '\\$\\[' is not a JSON path"):
+        await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS), result_json_path="$[")
+
+
+async def test_reps_run_each_row_several_times(tmp_path: Path):
+    """Each repetition is an item of its own, with an id that says which."""
+    output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS), reps=2)
+    assert scores(output) == {"a_rep0": 1.0, "a_rep1": 1.0, "b_rep0": 0.0, "b_rep1": 0.0}
+
+
+async def test_dataset_replaces_the_configured_file_and_keeps_its_keys(tmp_path: Path):
+    """The suffix names the format; keys and filter of the YAML hold for the new file too."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    scripted.general["dataset"] |= {
+        "id_key": "nr",
+        "structure": {"question_key": "q", "answer_key": "a"},
+        "filter": {"denylist": {"field": {"nr": ["3"]}}},
+    }
+    (tmp_path / "other.csv").write_text("nr,q,a\n1,0042,0042\n2,7,07\n3,8,8\n")
+    output = await evaluated(scripted, dataset=str(tmp_path / "other.csv"))
+    assert scores(output) == {"1": 1.0, "2": 0.0}
+    (tmp_path / "lines.JSONL").write_text('{"nr": "x", "q": "1", "a": "1"}\n')
+    assert scores(await evaluated(scripted, dataset=str(tmp_path / "lines.JSONL"))) == {"x": 1.0}
+
+
+async def test_a_dataset_of_unknown_suffix_is_read_as_configured(tmp_path: Path):
+    """Where the YAML has no format either, the error lists the formats."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    (tmp_path / "rows.txt").write_text('[{"question": "1", "answer": "1"}]')
+    assert scores(await evaluated(scripted, dataset=str(tmp_path / "rows.txt"))) == {"1": 1.0}
+    del scripted.general["dataset"]
+    with pytest.raises(DatasetError, match=r"its suffix '\.txt'[\s\S]*csv, json, jsonl, parquet"):
+        await evaluated(scripted, dataset=str(tmp_path / "rows.txt"))
+    with pytest.raises(DatasetError, match="there is no dataset"):
+        await evaluated(scripted)
+
+
+async def test_overrides_change_the_configuration(tmp_path: Path):
+    """What the workflow is built from is the overridden config."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    await evaluated(scripted, override=(("workflow.tone", "loud"),))
+    assert scripted.tones == ["loud"]
+
+
+async def test_reports_are_written(tmp_path: Path):
+    """The rows with their answers, each evaluator's scores, the resolved config, and how it was run."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    output = await evaluated(scripted, override=(("workflow.tone", "loud"),))
+    rows = json.loads(output.workflow_output_file.read_text())
+    assert [(row["id"], row["generated_answer"]) for row in rows] == [("a", "0042"), ("b", "7")]
+    [file] = output.evaluator_output_files
+    assert file == scripted.reports / "match_output.json"
+    assert json.loads(file.read_text())["average_score"] == 0.5
+    assert yaml.safe_load(output.config_effective_file.read_text())["workflow"]["tone"] == "loud"
+    assert json.loads(output.config_metadata_file.read_text())["overridden"] == ["workflow.tone"]
+
+
+async def test_write_output_false_writes_nothing(tmp_path: Path):
+    """A pass inside a finetuning run leaves no reports: the run's journal has it all."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    output = await evaluated(scripted, write_output=False)
+    assert not scripted.reports.exists()
+    assert output.workflow_output_file is None
+
+
+async def test_job_id_keeps_the_reports_of_jobs_apart(tmp_path: Path):
+    """Each job has a folder of its own; a job id cannot lead out of it."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    output = await evaluated(scripted, job_id="job-1")
+    assert output.workflow_output_file == scripted.reports / "job-1" / "workflow_output.json"
+    with pytest.raises(EvaluationError, match="cannot name"):
+        await evaluated(scripted, job_id="../job")
+
+
+async def test_cleanup_removes_earlier_reports_only_if_asked(tmp_path: Path):
+    """Files of an evaluator that is gone stay unless `eval.general.output.cleanup` is set."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    scripted.reports.mkdir()
+    (scripted.reports / "old_output.json").write_text("{}")
+    await evaluated(scripted)
+    assert (scripted.reports / "old_output.json").exists()
+    scripted.general["output"] = {"cleanup": True}
+    await evaluated(scripted)
+    assert not (scripted.reports / "old_output.json").exists()
+
+
+async def test_the_workflow_is_built_once_for_all_passes_of_a_session(tmp_path: Path):
+    """Passes inside `using_session` share the open workflow and its one limit of concurrent rollouts."""
+    running = most = 0
+
+    async def busy(question):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running -= 1
+        return question
+
+    scripted = ScriptedWorkflow(tmp_path, busy, [{"question": str(n), "answer": ""} for n in range(6)])
+    scripted.general["max_concurrency"] = 3
+    path = scripted.config_file
+    with scripted.registered():
+        config = load_config(path)
+        async with WorkflowBuilder.from_config(config) as builder:
+            session = WorkflowSession.open(config, builder, config_file=path)
+            with using_session(session):
+                run = EvaluationRunConfig(config_file=path, write_output=False)
+                await asyncio.gather(*(EvaluationRun(run).run_and_evaluate() for _ in range(4)))
+    assert (scripted.built, scripted.closed) == (1, 1)
+    assert most == 3
+
+
+async def test_a_session_of_another_config_is_not_used(tmp_path: Path):
+    """Another file, or other overrides, is another workflow: it is built and closed for itself."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    path = scripted.config_file
+    with scripted.registered():
+        config = load_config(path)
+        async with WorkflowBuilder.from_config(config) as builder:
+            with using_session(WorkflowSession.open(config, builder, config_file=path)):
+                same = EvaluationRunConfig(config_file=config, write_output=False)
+                await EvaluationRun(same).run_and_evaluate()
+                assert scripted.built == 1
+                other = EvaluationRunConfig(config_file=path, override=(("workflow.tone", "x"),), write_output=False)
+                await EvaluationRun(other).run_and_evaluate()
+    assert scripted.tones == ["plain", "x"]
+    assert scripted.closed == 2
+
+
+async def test_seeds_differ_between_training_passes_and_repeat_in_validation(tmp_path: Path):
+    """Generations explore; before and after play the same games."""
+    seeds = []
+
+    async def draws(question):
+        seeds.append(Context.get().rollout_seed)
+        return question
+
+    scripted = ScriptedWorkflow(tmp_path, draws, ROWS[:1])
+    path = scripted.config_file
+
+    async def pass_seed():
+        await EvaluationRun(EvaluationRunConfig(config_file=path, write_output=False)).run_and_evaluate()
+        return seeds[-1]
+
+    with scripted.registered():
+        config = load_config(path)
+        async with WorkflowBuilder.from_config(config) as builder:
+            session = WorkflowSession.open(config, builder, config_file=path, training=True)
+            with using_session(session):
+                assert session.phase == "train"
+                training = {await pass_seed(), await pass_seed()}
+                with held_out_phase():
+                    assert session.phase == "validation"
+                    held_out = {await pass_seed(), await pass_seed()}
+        alone = await pass_seed()
+    assert len(training) == 2
+    assert held_out == {alone}
+    assert not training & held_out
+
+
+async def test_cancellation_leaves_no_task_behind(tmp_path: Path):
+    """Ctrl-C ends every rollout and closes the workflow."""
+    started = asyncio.Event()
+
+    async def endless(question):
+        started.set()
+        await asyncio.Event().wait()
+
+    scripted = ScriptedWorkflow(tmp_path, endless, ROWS)
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(evaluated(scripted))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == before
+    assert scripted.closed == 1
+
+
+async def test_errors_of_the_configuration_come_as_they_are(tmp_path: Path):
+    """Not wrapped into a group by the machinery around them."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    del scripted.config["workflow"]
+    with pytest.raises(NatError, match="there is no workflow"):
+        await evaluated(scripted)
+    scripted.write_rows("data.json", [])
+    scripted.config["workflow"] = {"_type": "scripted"}
+    with pytest.raises(DatasetError, match="has no rows"):
+        await evaluated(scripted)
+
+
+async def test_questions_that_are_no_text_reach_a_workflow_that_takes_text(tmp_path: Path):
+    """An integer in the dataset is an ordinary question."""
+    output = await evaluated(ScriptedWorkflow(tmp_path, echo, [{"question": 5, "answer": 5}]))
+    assert scores(output) == {"1": 1.0}
