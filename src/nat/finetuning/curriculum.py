@@ -71,9 +71,7 @@ def select(
     return selection, widened.model_copy(update=remembered)
 
 
-def _within_one_group(
-    group: list[Trajectory], config: CurriculumLearningConfig, rng: Random
-) -> CurriculumSelection:
+def _within_one_group(group: list[Trajectory], config: CurriculumLearningConfig, rng: Random) -> CurriculumSelection:
     """There is nothing to rank; `random_subsample` thins the group's own trajectories."""
     kept = _subsample(list(range(len(group))), config.random_subsample, of=len(group), rng=rng)
     return CurriculumSelection(groups=[[group[i] for i in kept]], ranked=(0,))

@@ -32,8 +32,11 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
 
     """
     training, scope = builder.run_config, current_scope()
+    held_out = _validation_of(training.run_configuration)
     started = utc_now()
-    builder.run_config = training.model_copy(update={"run_configuration": _validation_of(training.run_configuration)})
+    if scope is not None:
+        scope.progress.rollouts_started(Phase.VALIDATION, scope.num_rollouts(Phase.VALIDATION))
+    builder.run_config = training.model_copy(update={"run_configuration": held_out})
     try:
         with held_out_phase():
             output = await builder.run_eval()
@@ -106,7 +109,6 @@ def _keep(scope: RunScope, epoch: int, scores: dict[str, float | None], started:
     record = ValidationRecord(epoch=epoch, timestamp=now, scores=scores, seconds=seconds)
     scope.journal.record_validation(record)
     write_trajectories(scope.journal, Phase.VALIDATION, epoch)
-    logger.info(
-        "Validation after epoch %d - Avg Reward: %.4f over %d examples", epoch, fmean(record.rewards), record.num_examples
-    )
+    mean, count = fmean(record.rewards), record.num_examples
+    logger.info("Validation after epoch %d - Avg Reward: %.4f over %d examples", epoch, mean, count)
     scope.progress.validation_finished(record)

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
+    """The clock of a run, if no other is passed in."""
     return datetime.now(UTC)
 
 
@@ -43,16 +44,16 @@ class RunScope:
         """How many rollouts an epoch or a validation begins, as far as the run has been told."""
         return self.planned.get(phase)
 
-    async def draw(self) -> None:
+    async def draw(self) -> bool:
         """Draw the plot beside the event loop; a picture that fails must not end a run."""
         journal = self.journal
         path, run_id = journal.run_dir / PLOT_NAME, self.run_id
         try:
-            await asyncio.to_thread(
-                draw, path, run_id, journal.epochs(), journal.validations(), journal.summary()
-            )
+            await asyncio.to_thread(draw, path, run_id, journal.epochs(), journal.validations(), journal.summary())
         except Exception:
             logger.exception("%s could not be drawn; the journal and the metrics are whole", path)
+            return False
+        return True
 
     def write_files(self) -> None:
         """Bring the files that people read up to date with the journal."""
@@ -82,13 +83,15 @@ def opened_scope(
     config: FinetuneConfig,
     config_text: str,
     *,
+    planned: Mapping[Phase, int] | None = None,
     progress: Progress | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> Iterator[RunScope]:
     """A new run: its folder under `output_dir` and its journal, closed at the end."""
     run_id = new_run_id(now(), uuid4().hex[:4])
     run_dir = create_run_folder(config.output_dir, run_id)
-    with Journal.create(run_dir, run_id, config_text, created_at=now()) as journal:
-        scope = RunScope(run_id=run_id, journal=journal, progress=progress or NullProgress(), now=now)
-        with in_scope(scope):
-            yield scope
+    with (
+        Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
+        in_scope(RunScope(run_id, journal, progress or NullProgress(), now, planned or {})) as scope,
+    ):
+        yield scope

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
     TrainerConfig,
@@ -31,7 +32,6 @@ from nat.finetuning.scope import RunScope, current_scope, opened_scope
 from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories.left_out import records_of
 from nat.finetuning.validation import validate
-from nat.rollout.seeds import stable_hash
 from nat.runs.files import write_trajectories
 from nat.runs.records import EpochRecord, JobRecord, Phase
 from nat.runs.tally import tally
@@ -123,9 +123,7 @@ class EpochTrainer(Trainer):
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
-        guards.check_trajectories(
-            counts, target_functions=config.target_functions, target_model=config.target_model
-        )
+        guards.check_trajectories(counts, target_functions=config.target_functions, target_model=config.target_model)
         guards.check_failures(counts, max_failure_rate=config.max_failure_rate)
         self._played = PlayedEpoch(epoch, run_id, collected, chosen, records)
         return await self._submit(self._played, watch) if chosen.trajectories else None
@@ -142,7 +140,7 @@ class EpochTrainer(Trainer):
             curriculum.CurriculumState.model_validate(self._curriculum_state),
             config,
             epoch=epoch,
-            rng=Random(stable_hash(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
+            rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
         )
         self._curriculum_state = state.model_dump()
         for line in curriculum.description(selection, state, epoch=epoch):

@@ -11,9 +11,9 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
+from nat.finetuning.held_out import play_held_out
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.held_out import play_held_out
 
 
 class Trainer(ABC):

@@ -88,9 +88,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         self._rollouts[run_id] = [outcome.record for outcome in outcomes]
         trajectories = [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
         groups = group_by_example(trajectories)
-        logger.info(
-            "Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(groups), run_id
-        )
+        logger.info("Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(groups), run_id)
         return TrajectoryCollection(trajectories=groups, run_id=run_id)
 
     async def abandon(self, run_id: str) -> None:
@@ -107,8 +105,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         """Append a line to `trajectory_builder_<run_id>.jsonl`."""
         folder = Path(output_dir) if output_dir else DEFAULT_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        line = {"timestamp": datetime.now(UTC).isoformat(), "run_id": run_id}
-        line |= {"num_generations": self.num_generations, **metrics}
+        now = datetime.now(UTC).isoformat()
+        line = {"timestamp": now, "run_id": run_id, "num_generations": self.num_generations, **metrics}
         with (folder / f"trajectory_builder_{run_id}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, default=str) + "\n")
 

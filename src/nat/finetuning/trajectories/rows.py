@@ -78,8 +78,10 @@ def rows_of_calls(calls: Sequence[LLMCall]) -> Rows:
     return Rows(rows=tuple(_finished(open_rows)), broken_prefixes=broken)
 
 
-def training_groups(collection: TrajectoryCollection) -> list[TrainingGroup]:
+def training_groups(collection: TrajectoryCollection, *, model: str | None = None) -> list[TrainingGroup]:
     """What an exact backend trains on: the trajectories that have token ids, grouped as they are.
+
+    With `model` (an LLM's key in the YAML) only what that model sampled.
 
     Raises:
         NoTrajectories: no trajectory has exact tokens.
@@ -88,20 +90,22 @@ def training_groups(collection: TrajectoryCollection) -> list[TrainingGroup]:
     groups = [
         TrainingGroup(id=_group_id(trajectories, number), rollouts=rollouts)
         for number, trajectories in enumerate(collection.trajectories)
-        if (rollouts := [rollout for t in trajectories if (rollout := _rollout(t)) is not None])
+        if (rollouts := [rollout for t in trajectories if (rollout := _rollout(t, model)) is not None])
     ]
     if not groups:
         count = sum(map(len, collection.trajectories))
         raise NoTrajectories(
-            f"none of {count} trajectories has the token ids of its answers with one logprob each",
+            f"none of {count} trajectories has the token ids of its answers with one logprob each"
+            + (f", sampled by '{model}'" if model else ""),
             hint="train an LLM whose server answers `return_token_ids` and `logprobs` (ours and vLLM do)",
         )
     return groups
 
 
-def _rollout(trajectory: Trajectory) -> TrainingRollout | None:
+def _rollout(trajectory: Trajectory, model: str | None) -> TrainingRollout | None:
     items = [item for item in trajectory.episode if isinstance(item, EpisodeItem)]
-    rows = merge([tokens for item in items if (tokens := _tokens_of_item(item)) is not None])
+    calls = [tokens for item in items if (tokens := _tokens_of_item(item)) is not None]
+    rows = merge([call for call in calls if model in (None, call.model)])
     if not rows:
         return None
     truncated = any((item.metadata or {}).get("finish_reason") == "length" for item in items)

@@ -1,0 +1,89 @@
+"""Everything about a run that can be checked without training."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.redaction import dump_resolved
+from nat.data_models.config import Config
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.finetuning.checks import num_generations, warnings
+from nat.finetuning.datasets import count_examples
+from nat.finetuning.runtime import build_parts, check_health, configured
+from nat.runs.records import Phase
+
+
+class FinetunePlan(BaseModel):
+    """What a run would do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    trainer: str
+    """Type of the component, as in the YAML; likewise the next two."""
+    trajectory_builder: str
+    trainer_adapter: str
+    reward: str | None
+    """Key of the evaluator that scores a rollout."""
+    target_functions: list[str]
+    target_model: str | None
+    llms: dict[str, str]
+    """Each LLM's key and where it is served."""
+    num_epochs: int
+    num_examples: int
+    num_generations: int | None
+    """Rollouts of each example in an epoch; None if the builder does not say."""
+    max_concurrency: int
+    num_held_out: int | None
+    """Examples of the validation dataset; None without one."""
+    validation_interval: int | None
+    output_dir: Path
+    warnings: list[str]
+    config_text: str
+    """The resolved configuration as YAML, secrets left out."""
+
+    @property
+    def rollouts_per_epoch(self) -> int | None:
+        return None if self.num_generations is None else self.num_examples * self.num_generations
+
+
+async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
+    """Resolve the configuration, read the datasets, build every component and ask the backend for its health.
+
+    Raises what `run_finetuning` would raise before its first rollout; leaves no files.
+    """
+    config = configured(given)
+    examples = await count_examples(config, given)
+    async with AsyncExitStack() as stack:
+        builder = await stack.enter_async_context(WorkflowBuilder.from_config(config))
+        parts = await build_parts(config, builder)
+        await parts.adapter.initialize(config.finetuning)
+        await check_health(parts.adapter)
+        llms = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
+        across = parts.adapter.compares_across_groups
+    return _plan(config, given, examples, llms, across)
+
+
+def _plan(
+    config: Config, given: FinetuneRunConfig, examples: dict[Phase, int], llms: dict[str, str], across: bool
+) -> FinetunePlan:
+    finetuning = config.finetuning
+    return FinetunePlan(
+        trainer=config.trainers[str(finetuning.trainer)].type,
+        trajectory_builder=config.trajectory_builders[str(finetuning.trajectory_builder)].type,
+        trainer_adapter=config.trainer_adapters[str(finetuning.trainer_adapter)].type,
+        reward=finetuning.reward_function.name if finetuning.reward_function else None,
+        target_functions=finetuning.target_functions,
+        target_model=finetuning.target_model,
+        llms=llms,
+        num_epochs=finetuning.num_epochs,
+        num_examples=examples[Phase.TRAIN],
+        num_generations=num_generations(config),
+        max_concurrency=config.eval.general.max_concurrency,
+        num_held_out=examples.get(Phase.VALIDATION),
+        validation_interval=given.validation_interval if given.validation_dataset else None,
+        output_dir=finetuning.output_dir,
+        warnings=warnings(config, given, compares_across_groups=across),
+        config_text=dump_resolved(config),
+    )

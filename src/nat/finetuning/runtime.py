@@ -1,0 +1,225 @@
+"""One finetuning run from the command line's wishes to its summary."""
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from nat.builder.builder import Builder
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.load import load_config
+from nat.config.redaction import dump_resolved
+from nat.data_models.config import Config
+from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobStatus, TrainingStatusEnum
+from nat.errors import BackendUnreachable, ConfigError, RunFailed
+from nat.finetuning import guards
+from nat.finetuning.checks import check, warnings
+from nat.finetuning.datasets import count_examples, planned_rollouts
+from nat.finetuning.interfaces.finetuning_runner import Trainer
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.progress import Progress
+from nat.finetuning.scope import RunScope, opened_scope, utc_now
+from nat.finetuning.summary import compared, relative_to_run, summarise
+from nat.finetuning.validation import validate
+from nat.finetuning.verdict import Comparison
+from nat.finetuning.workflow_sessions import open_sessions
+from nat.runs.plot import PLOT_NAME
+from nat.runs.records import RunState, RunSummary
+
+logger = logging.getLogger(__name__)
+
+MODEL_NAME = "model"
+"""Under this name the trained model is exported into the run's folder."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that ended well."""
+
+    run_id: str
+    run_dir: Path
+    statuses: list[TrainingJobStatus]
+    summary: RunSummary
+    comparison: Comparison | None
+    """Held-out scores before and after; None without a validation dataset."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What was built for the run."""
+
+    builder: Builder
+    trainer: Trainer
+    adapter: TrainerAdapter
+
+
+async def run_finetuning(
+    given: FinetuneRunConfig, *, progress: Progress | None = None, now: Callable[[], datetime] = utc_now
+) -> RunResult:
+    """Train the model inside a workflow, and say whether it got better.
+
+    A run that fails or is cancelled leaves a whole journal with its state and its reason.
+
+    Raises:
+        ConfigError: the configuration is wrong, or does not say what a run needs.
+        DatasetError: a dataset cannot be read.
+        BackendError: the backend is unreachable, or a training job failed.
+        RunFailed: the run cannot learn.
+
+    """
+    config = configured(given)
+    planned = planned_rollouts(config, await count_examples(config, given))
+    with opened_scope(config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now) as scope:
+        try:
+            result = await _run(config, given, scope)
+        except BaseException as error:
+            _close(scope, _state_after(error), _reason(error))
+            await scope.draw()
+            raise
+        _close(scope, RunState.COMPLETED)
+        return result
+
+
+def configured(given: FinetuneRunConfig) -> Config:
+    """The whole configuration, with the command line's wishes in it and every cross reference checked."""
+    if isinstance(given.config_file, Config):
+        config = given.config_file
+    elif isinstance(given.config_file, Path):
+        config = load_config(given.config_file, given.override)
+    else:
+        raise ConfigError([f"config_file: {given.config_file!r} is neither a path nor a loaded configuration"])
+    finetuning = config.finetuning.model_copy(update={"run_configuration": given})
+    config = config.model_copy(update={"finetuning": finetuning})
+    check(config, given)
+    return config
+
+
+async def build_parts(config: Config, builder: Builder) -> Parts:
+    """The three components that the `finetuning` section names, bound to each other."""
+    finetuning = config.finetuning
+    assert finetuning.trainer is not None, "checked when the configuration was validated"
+    assert finetuning.trajectory_builder is not None, "likewise"
+    assert finetuning.trainer_adapter is not None, "likewise"
+    trajectories = await builder.get_trajectory_builder(finetuning.trajectory_builder)
+    adapter = await builder.get_trainer_adapter(finetuning.trainer_adapter)
+    trainer = await builder.get_trainer(finetuning.trainer, trajectories, adapter)
+    return Parts(builder=builder, trainer=trainer, adapter=adapter)
+
+
+async def check_health(adapter: TrainerAdapter) -> None:
+    """Raise BackendUnreachable unless the backend can take jobs."""
+    if not await adapter.is_healthy():
+        raise BackendUnreachable(
+            f"{type(adapter).__name__} says that its training backend is not healthy",
+            hint="start the backend, and check address and key in the adapter's configuration",
+        )
+
+
+async def _run(config: Config, given: FinetuneRunConfig, scope: RunScope) -> RunResult:
+    """Build once, train, export; then sum up, when everything is closed again."""
+    started = scope.now()
+    async with AsyncExitStack() as stack:
+        builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, scope.journal.run_dir))
+        await open_sessions(stack, config, given, builder, scope)
+        parts = await build_parts(config, builder)
+        try:
+            statuses = await _trained(parts, config, given, scope)
+            model = await parts.adapter.export_model(MODEL_NAME)
+        except BaseException as error:
+            await _clean_up_after(error, parts)
+            await _blame_a_dead_server(error, config, builder)
+            raise
+        await parts.trainer.cleanup()
+    seconds = (scope.now() - started).total_seconds()
+    return await _result(config, scope, statuses, model, seconds)
+
+
+async def _trained(parts: Parts, config: Config, given: FinetuneRunConfig, scope: RunScope) -> list[TrainingJobStatus]:
+    """All epochs, validated before and after, whatever trainer runs them."""
+    trainer, finetuning = parts.trainer, config.finetuning
+    await trainer.initialize(finetuning)
+    await check_health(parts.adapter)
+    scope.progress.run_started(scope.run_id, scope.journal.run_dir, finetuning.num_epochs)
+    for text in warnings(config, given, compares_across_groups=parts.adapter.compares_across_groups):
+        logger.warning("%s", text)
+        scope.progress.message(text)
+    if given.validation_dataset is not None:
+        await validate(trainer, 0, scope)
+    statuses = await trainer.run(finetuning.num_epochs)
+    _check_statuses(statuses)
+    if given.validation_dataset is not None:
+        await validate(trainer, len(statuses), scope)
+    logger.debug("Final metrics: %s", await trainer.get_metrics(scope.run_id))
+    return statuses
+
+
+def _check_statuses(statuses: list[TrainingJobStatus]) -> None:
+    if not statuses:
+        raise RunFailed(
+            "the trainer ended without a single training job",
+            hint="look above for what the trainer logged; its `run` must return one status per job",
+        )
+    for status in statuses:
+        guards.check_job(status)
+    if unfinished := [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]:
+        raise RunFailed(
+            f"the trainer ended while {len(unfinished)} of {len(statuses)} jobs go on ({unfinished[0].status})",
+            hint="let the trainer wait for its jobs; the model cannot be judged before they are done",
+        )
+
+
+async def _clean_up_after(error: BaseException, parts: Parts) -> None:
+    """Let the trainer clean up, but never let that hide why the run ended."""
+    try:
+        await parts.trainer.cleanup()
+    except Exception as second:
+        logger.exception("cleanup failed, too")
+        error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
+
+
+async def _blame_a_dead_server(error: BaseException, config: Config, builder: Builder) -> None:
+    """Where a server of ours has died, failed rollouts are a symptom: raise the cause, with its log."""
+    if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
+        return
+    for name in config.llms:
+        try:
+            (await builder.get_llm_provider(name)).check()
+        except BackendUnreachable as cause:
+            raise cause from error
+
+
+async def _result(
+    config: Config, scope: RunScope, statuses: list[TrainingJobStatus], model: Path | None, seconds: float
+) -> RunResult:
+    journal = scope.journal
+    comparison = compared(journal.validations(), len(statuses), seed=config.finetuning.seed)
+    summary = summarise(
+        scope.run_id,
+        comparison,
+        journal.jobs(),
+        epochs=len(statuses),
+        seconds=seconds,
+        model=relative_to_run(model, journal.run_dir),
+        plot=PLOT_NAME,
+    )
+    journal.record_summary(summary)
+    if not await scope.draw():
+        summary = summary.model_copy(update={"plot": None})
+        journal.record_summary(summary)
+    logger.info("Finetuning completed successfully!")
+    return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison)
+
+
+def _close(scope: RunScope, state: RunState, message: str | None = None) -> None:
+    scope.journal.set_state(state, at=scope.now(), message=message)
+    scope.write_files()
+
+
+def _state_after(error: BaseException) -> RunState:
+    return RunState.FAILED if isinstance(error, Exception) else RunState.CANCELED
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,58 @@
+"""The run in one record. Pure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nat.finetuning.verdict import Comparison, compare
+from nat.runs.records import JobRecord, RunSummary, ValidationRecord
+
+
+def compared(validations: Sequence[ValidationRecord], epochs: int, *, seed: int) -> Comparison | None:
+    """The held-out examples before the first and after the last epoch; None if one of the two was not played."""
+    by_epoch = {record.epoch: record for record in validations}
+    if epochs == 0 or 0 not in by_epoch or epochs not in by_epoch:
+        return None
+    return compare(by_epoch[0].scores, by_epoch[epochs].scores, seed=seed)
+
+
+def summarise(
+    run_id: str,
+    comparison: Comparison | None,
+    jobs: Sequence[JobRecord],
+    *,
+    epochs: int,
+    seconds: float,
+    model: str | None,
+    plot: str | None,
+) -> RunSummary:
+    """`summary.json`; the fields about held-out examples stay None without a comparison."""
+    record = RunSummary(
+        run_id=run_id,
+        epochs=epochs,
+        seconds=seconds,
+        tokens_trained=sum(job.tokens_trained for job in jobs),
+        model=model,
+        plot=plot,
+    )
+    if comparison is None:
+        return record
+    return record.model_copy(
+        update={
+            "before": comparison.before,
+            "after": comparison.after,
+            "difference": comparison.difference,
+            "interval": comparison.interval,
+            "confidence": comparison.confidence,
+            "verdict": comparison.verdict,
+            "num_examples": comparison.num_examples,
+            "num_left_out": comparison.num_left_out,
+        }
+    )
+
+
+def relative_to_run(path: Path | None, run_dir: Path) -> str | None:
+    """The path as the summary has it: relative if it lies in the run's folder."""
+    if path is None:
+        return None
+    whole, folder = path.absolute(), run_dir.absolute()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)

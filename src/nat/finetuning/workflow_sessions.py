@@ -1,0 +1,61 @@
+"""The workflows that a run plays, each opened once: that of the training and, if it differs, of the validation."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from nat.builder.builder import Builder, EvalBuilder
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.load import load_config
+from nat.data_models.config import Config
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.finetuning.scope import RunScope
+from nat.rollout.record import Rollout
+from nat.rollout.session import WorkflowSession, using_session
+
+
+async def open_sessions(
+    stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, scope: RunScope
+) -> None:
+    """Let every evaluation of this run use workflows that are open already; closed with the stack."""
+    # A config that was given loaded is recognised by being equal, so the session gets it as it was given.
+    source = given.config_file if isinstance(given.config_file, Config) else config
+    path = given.config_file if isinstance(given.config_file, Path) else None
+    session = WorkflowSession.open(source, builder, config_file=path, override=given.override, training=True)
+    _use(stack, session, scope)
+    if given.validation_config_file is not None:
+        _use(stack, await _validation_session(stack, Path(given.validation_config_file), config, builder), scope)
+
+
+async def _validation_session(stack: AsyncExitStack, path: Path, training: Config, builder: Builder) -> WorkflowSession:
+    """The validation's own workflow, on the model that is being trained."""
+    config = load_config(path)
+    llms = {name: await _served(name, llm, training, builder) for name, llm in config.llms.items()}
+    seeded = config.finetuning.model_copy(update={"seed": training.finetuning.seed})
+    config = config.model_copy(update={"llms": llms, "finetuning": seeded})
+    opened = await stack.enter_async_context(WorkflowBuilder.from_config(config, builder.run_dir))
+    return WorkflowSession.open(config, opened, config_file=path, training=True)
+
+
+async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Builder) -> LLMBaseConfig:
+    """Where the training's LLM of that name is served, with the sampling that the validation's YAML sets.
+
+    A server that the harness started for the training serves the validation, too: a second one would hold
+    a model that nobody trains.
+    """
+    known = training.llms.get(name)
+    if known is None or type(known) is not type(llm):
+        return llm
+    served = (await builder.get_llm_provider(name)).config
+    if type(served) is type(llm):
+        return llm
+    shared = llm.model_fields_set & type(served).model_fields.keys() - {"type", "model", "model_name"}
+    return served.model_copy(update={field: getattr(llm, field) for field in shared})
+
+
+def _use(stack: AsyncExitStack, session: WorkflowSession, scope: RunScope) -> None:
+    def tell(rollout: Rollout) -> None:
+        scope.progress.rollout_done(failed=rollout.failed)
+
+    stack.enter_context(using_session(session))
+    stack.enter_context(session.on_rollout(tell))
