@@ -1,8 +1,11 @@
 import pytest
 from pydantic import ValidationError
 
+from fakes.openai_server import OpenAIServer, Say
+from fakes.scripted_workflow import ScriptedWorkflow
 from nat.data_models.evaluator import EvalInput, EvalInputItem
 from nat.errors import EvaluationError
+from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig, LLMJudgeEvaluator, filled, parse_judgement
 
 
@@ -82,3 +85,25 @@ def test_the_error_quotes_the_reply():
     """Who tunes the prompt must see what the judge said instead."""
     with pytest.raises(EvaluationError, match="I like it"):
         parse_judgement("I like it")
+
+
+async def test_the_judge_is_an_llm_of_the_yaml(tmp_path):
+    """`llm_name` names it; it is asked through the plain client, without what training asks for."""
+
+    async def echo(question: str):
+        return question
+
+    scripted = ScriptedWorkflow(tmp_path, echo, [{"question": "2+2", "answer": "4"}])
+    async with OpenAIServer([Say('{"score": 0.75}')]) as server:
+        llm = {"_type": "openai", "model_name": "m", "base_url": server.base_url, "api_key": "k"}
+        scripted.config["llms"] = {"judge": llm}
+        scripted.config["eval"]["evaluators"] = {"judged": {"_type": "llm_judge", "llm_name": "judge"}}
+        with scripted.registered():
+            run = EvaluationRunConfig(config_file=scripted.config_file, write_output=False)
+            output = await EvaluationRun(run).run_and_evaluate()
+        [body] = server.bodies
+    assert output.results_of("judged").average_score == 0.75
+    assert body["model"] == "m"
+    assert "logprobs" not in body
+    [item] = output.eval_input.eval_input_items
+    assert not [step for step in item.trajectory if step.event_type == "LLM_END"]

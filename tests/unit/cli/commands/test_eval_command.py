@@ -1,0 +1,131 @@
+"""`nat eval`, with a workflow that asks an OpenAI-compatible server."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fakes.openai_server import OpenAIServer, Refuse, Say
+from fakes.scripted_workflow import ScriptedWorkflow
+from nat.builder.builder import Builder
+from nat.cli.commands.eval import eval_command
+from nat.data_models.evaluator import EvalOutput
+from nat.errors import EvaluationError, NatError
+
+ROWS = [{"id": "a", "question": "one", "answer": "one!"}, {"id": "b", "question": "two", "answer": "2"}]
+
+
+async def asks_the_model(question: str):
+    client = await Builder.current().get_llm("model", "openai")
+    reply = await client.chat.completions.create(
+        model=client.model_name, messages=[{"role": "user", "content": question}]
+    )
+    return reply.choices[0].message.content
+
+
+async def echo(question: str):
+    return question
+
+
+def scripted_with_llm(folder: Path, server: OpenAIServer) -> ScriptedWorkflow:
+    scripted = ScriptedWorkflow(folder, asks_the_model, ROWS)
+    scripted.config["llms"] = {
+        "model": {"_type": "openai", "model_name": "m", "base_url": server.base_url, "api_key": "k", "max_retries": 0}
+    }
+    return scripted
+
+
+async def invoked(scripted: ScriptedWorkflow, *arguments: str) -> Result:
+    """Run the command in a thread, as it has an event loop of its own."""
+    with scripted.registered():
+        command = ["--config_file", str(scripted.config_file), *arguments]
+        return await asyncio.to_thread(CliRunner().invoke, eval_command, command)
+
+
+async def test_it_prints_the_summary(tmp_path: Path):
+    """Status, runtime, and for each evaluator its average, how many were scored, and its file."""
+    async with OpenAIServer(lambda request: Say(request.last_text + "!")) as server:
+        result = await invoked(scripted_with_llm(tmp_path, server))
+        bodies = server.bodies
+    assert result.exit_code == 0, result.exception
+    assert "=== EVALUATION SUMMARY ===" in result.stdout
+    assert "Workflow Status: COMPLETED" in result.stdout
+    assert "match     | 0.5000    | 2/2    | " in result.stdout
+    assert str(tmp_path / "reports" / "match_output.json") in result.stdout
+    assert all("logprobs" not in body and "return_token_ids" not in body and "seed" not in body for body in bodies)
+
+
+async def test_json_is_one_object(tmp_path: Path):
+    """A machine reads the same facts from stdout, and nothing else is there."""
+    async with OpenAIServer(lambda request: Say(request.last_text + "!")) as server:
+        result = await invoked(scripted_with_llm(tmp_path, server), "--json")
+    record = json.loads(result.stdout)
+    assert (record["rollouts"], record["failed"], record["commonest_error"]) == (2, 0, None)
+    [evaluator] = record["evaluators"]
+    assert (evaluator["name"], evaluator["average_score"], evaluator["scored"]) == ("match", 0.5, 2)
+    assert evaluator["output_file"] == str(tmp_path / "reports" / "match_output.json")
+
+
+async def test_all_rollouts_failed_is_a_failure_of_the_command(tmp_path: Path):
+    """Exit code 1, with the numbers and the commonest error; the summary is printed all the same."""
+    async with OpenAIServer(lambda _request: Refuse(503, "no GPU")) as server:
+        result = await invoked(scripted_with_llm(tmp_path, server))
+    assert result.exit_code == 1
+    assert isinstance(result.exception, EvaluationError)
+    assert "all 2 rollouts failed; the commonest error (2 of 2): InternalServerError" in str(result.exception)
+    assert "no GPU" in str(result.exception)
+    assert "2 OF 2 ROLLOUTS FAILED" in result.stdout
+
+
+async def test_some_failures_are_shown_and_pass(tmp_path: Path):
+    """The scores of the others count; the failures are in the summary, apart from the average."""
+    replies = {"one": Say("one!"), "two": Refuse(400, "bad")}
+    async with OpenAIServer(lambda request: replies[request.last_text]) as server:
+        result = await invoked(scripted_with_llm(tmp_path, server))
+    assert result.exit_code == 0
+    assert "1 OF 2 ROLLOUTS FAILED" in result.stdout
+    assert "Commonest Error: BadRequestError" in result.stdout
+    assert "match     | 1.0000    | 1/2    | " in result.stdout
+
+
+async def test_an_evaluator_that_scored_nothing_is_a_failure_of_the_command(tmp_path: Path):
+    """Its error is shown; a missing average is not taken for a result."""
+
+    async def evaluate(eval_input) -> EvalOutput:
+        raise LookupError("no such metric")
+
+    result = await invoked(ScriptedWorkflow(tmp_path, echo, ROWS, evaluate))
+    assert result.exit_code == 1
+    assert isinstance(result.exception, NatError)
+    assert "'scripted' scored none of 2 answers" in str(result.exception)
+    assert "LookupError: no such metric" in result.stdout
+
+
+async def test_options_reach_the_evaluation(tmp_path: Path):
+    """`--dataset`, `--result_json_path`, `--reps` and `-o` change what is played."""
+
+    async def wrapped(question):
+        return {"answer": question}
+
+    scripted = ScriptedWorkflow(tmp_path, wrapped, ROWS)
+    rows = scripted.write_rows("other.json", [{"id": "x", "question": "0042", "answer": "0042"}])
+    result = await invoked(
+        scripted,
+        *("--dataset", str(rows)),
+        *("--result_json_path", "$.answer"),
+        *("--reps", "3"),
+        *("-o", "workflow.tone", "loud"),
+        "--json",
+    )
+    record = json.loads(result.stdout)
+    assert record["rollouts"] == 3
+    assert record["evaluators"][0]["average_score"] == 1.0
+    assert scripted.tones == ["loud"]
+
+
+@pytest.mark.parametrize("arguments", [["--reps", "0"], ["--endpoint", "http://x"], []])
+def test_what_it_does_not_do_it_does_not_accept(arguments):
+    """An option without an effect would be a lie; a missing configuration is a usage error."""
+    assert CliRunner().invoke(eval_command, arguments).exit_code == 2
