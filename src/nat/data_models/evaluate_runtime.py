@@ -9,7 +9,14 @@ from nat.data_models.evaluator import EvalInput, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.usage_stats import UsageStats, UsageStatsItem, UsageStatsLLM
 
-__all__ = ["EvaluationRunConfig", "EvaluationRunOutput", "UsageStats", "UsageStatsItem", "UsageStatsLLM"]
+__all__ = [
+    "EvaluationRunConfig",
+    "EvaluationRunOutput",
+    "RolloutFacts",
+    "UsageStats",
+    "UsageStatsItem",
+    "UsageStatsLLM",
+]
 
 
 class EvaluationRunConfig(BaseModel):
@@ -31,6 +38,19 @@ class EvaluationRunConfig(BaseModel):
     """Write the report files."""
 
 
+class RolloutFacts(BaseModel):
+    """How one rollout was played; what it answered stands in its item."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    item_id: str
+    generation: int
+    """Which pass over the data, from 0."""
+    seed: int | None
+    """From which it, and each of its calls, can be played again."""
+    seconds: float
+
+
 class EvaluationRunOutput(BaseModel):
     """Everything that an evaluation produced; what failed is listed apart from what was scored."""
 
@@ -44,6 +64,8 @@ class EvaluationRunOutput(BaseModel):
     """Each evaluator's name and scores; failed rollouts are not among them."""
     failures: list[RolloutFailure] = []
     """Why the rollouts without an output have none."""
+    rollouts: list[RolloutFacts] = []
+    """One per item, in their order, the failed ones too."""
     usage_stats: UsageStats | None = None
     profiler_results: Any | None = None
     """Nothing is profiled here; other tools of the toolkit put their results in."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
-from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
+from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
@@ -69,6 +69,10 @@ class EvaluationRun:
             eval_input=EvalInput(eval_input_items=all_items),
             evaluation_results=await _score_all(evaluators, answered),
             failures=failures,
+            rollouts=[
+                RolloutFacts(item_id=r.item_id, generation=r.generation, seed=r.seed, seconds=r.seconds)
+                for r in rollouts
+            ],
             usage_stats=usage_of(all_items),
         )
         return (

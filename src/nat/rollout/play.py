@@ -52,6 +52,7 @@ async def play(
         output=output,
         steps=steps,
         error=error,
+        seed=seed,
         started_at=started_at,
         seconds=time.monotonic() - began,
     )

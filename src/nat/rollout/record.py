@@ -20,6 +20,8 @@ class Rollout:
     steps: list[IntermediateStep]
     """All steps in the order in which they happened, up to the failure if there was one."""
     error: RolloutFailure | None
+    seed: int | None
+    """What the rollout's randomness came from; None if it was left to chance."""
     started_at: datetime
     seconds: float
     """Time from the start of the workflow to its end, without waiting for a free slot."""

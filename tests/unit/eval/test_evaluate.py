@@ -9,11 +9,14 @@ import yaml
 
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.context import Context
+from nat.builder.dataset_loader import DatasetLoaderInfo
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import load_config
+from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem
 from nat.errors import DatasetError, EvaluationError, NatError
 from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig
+from nat.registry.decorators import register_dataset_loader
 from nat.rollout.session import WorkflowSession, held_out_phase, using_session
 
 ROWS = [{"id": "a", "question": "0042", "answer": "0042"}, {"id": "b", "question": "7", "answer": "8"}]
@@ -270,7 +273,8 @@ async def test_seeds_differ_between_training_passes_and_repeat_in_validation(tmp
     path = scripted.config_file
 
     async def pass_seed():
-        await EvaluationRun(EvaluationRunConfig(config_file=path, write_output=False)).run_and_evaluate()
+        output = await EvaluationRun(EvaluationRunConfig(config_file=path, write_output=False)).run_and_evaluate()
+        assert [facts.seed for facts in output.rollouts] == seeds[-1:]
         return seeds[-1]
 
     with scripted.registered():
@@ -324,3 +328,46 @@ async def test_questions_that_are_no_text_reach_a_workflow_that_takes_text(tmp_p
     """An integer in the dataset is an ordinary question."""
     output = await evaluated(ScriptedWorkflow(tmp_path, echo, [{"question": 5, "answer": 5}]))
     assert scores(output) == {"1": 1.0}
+
+
+async def test_a_dataset_format_of_a_plug_in(tmp_path: Path):
+    """A loader that someone else registers is found by `_type` and by the suffix that is its name."""
+
+    class LinesConfig(DatasetBaseConfig, name="lines"):
+        """One question per line."""
+
+    async def lines(config, builder):
+        yield DatasetLoaderInfo(
+            config=config,
+            load_fn=lambda path: [{"question": q, "answer": q} for q in path.read_text().split()],
+        )
+
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    (tmp_path / "a.lines").write_text("one two")
+    with scripted.registered():
+        register_dataset_loader(config_type=LinesConfig)(lines)
+        run = EvaluationRunConfig(config_file=scripted.config_file, dataset=str(tmp_path / "a.lines"))
+        assert scores(await EvaluationRun(run).run_and_evaluate()) == {"1": 1.0, "2": 1.0}
+        scripted.general["dataset"] = {"_type": "lines", "file_path": str(tmp_path / "a.lines")}
+        run = EvaluationRunConfig(config_file=scripted.config_file)
+        assert scores(await EvaluationRun(run).run_and_evaluate()) == {"1": 1.0, "2": 1.0}
+        scripted.general["dataset"] = {"_type": "lines"}
+        with pytest.raises(DatasetError, match="has no file_path"):
+            await EvaluationRun(EvaluationRunConfig(config_file=scripted.config_file)).run_and_evaluate()
+
+
+async def test_a_loader_that_yields_something_else_is_named(tmp_path: Path):
+    """The plug-in's author learns what was wanted."""
+
+    class WrongConfig(DatasetBaseConfig, name="wrong"):
+        """Yields its rows instead of a loader."""
+
+    async def wrong(config, builder):
+        yield [{"question": "q"}]
+
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    scripted.general["dataset"] = {"_type": "wrong", "file_path": "x"}
+    with scripted.registered():
+        register_dataset_loader(config_type=WrongConfig)(wrong)
+        with pytest.raises(DatasetError, match="yielded list, where a DatasetLoaderInfo was expected"):
+            await EvaluationRun(EvaluationRunConfig(config_file=scripted.config_file)).run_and_evaluate()

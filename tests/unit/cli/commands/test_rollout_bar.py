@@ -25,7 +25,14 @@ class Session:
 
 def rollout(error=None) -> Rollout:
     return Rollout(
-        item_id="a", generation=0, output=None, steps=[], error=error, started_at=datetime.now(UTC), seconds=0
+        item_id="a",
+        generation=0,
+        output=None,
+        steps=[],
+        error=error,
+        seed=None,
+        started_at=datetime.now(UTC),
+        seconds=0,
     )
 
 

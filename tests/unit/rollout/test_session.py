@@ -1,0 +1,97 @@
+"""A session runs items through one open workflow and tells who listens."""
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fakes.scripted_workflow import ScriptedWorkflow
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.capture.policy import CapturePolicy, current_capture
+from nat.config.load import load_config
+from nat.data_models.evaluator import EvalInputItem
+from nat.rollout.session import WorkflowSession, current_session, opened_session, using_session
+
+
+def item(item_id: str, question: str = "q") -> EvalInputItem:
+    return EvalInputItem(id=item_id, input_obj=question, expected_output_obj=None)
+
+
+async def fails_on_b(question: str):
+    if question == "b":
+        raise ValueError(question)
+    return question
+
+
+@asynccontextmanager
+async def session_of(scripted: ScriptedWorkflow, **options):
+    with scripted.registered():
+        path = scripted.config_file
+        config = load_config(path)
+        async with WorkflowBuilder.from_config(config) as builder:
+            yield WorkflowSession.open(config, builder, config_file=path, **options)
+
+
+async def test_listeners_hear_of_passes_and_of_every_rollout(tmp_path: Path):
+    """Progress is shown from here: how many are to come, which ended, which failed; and no more after the block."""
+    heard = []
+    async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, [])) as session:
+        with session.on_rollout(lambda r: heard.append((r.item_id, r.failed)), heard.append):
+            session.announce(2)
+            await session.run(item("1", "a"), seed=1)
+            await session.run(item("2", "b"), seed=1)
+        session.announce(9)
+        await session.run(item("3"), seed=1)
+    assert heard == [2, ("1", False), ("2", True)]
+
+
+async def test_a_training_session_asks_for_exact_tokens_and_seeds_its_calls(tmp_path: Path):
+    """Any other session asks for nothing beyond what the agent asks for."""
+    policies = []
+
+    async def look(question: str):
+        policies.append(current_capture().policy)
+        return question
+
+    async with session_of(ScriptedWorkflow(tmp_path, look, []), training=True) as session:
+        assert (await session.run(item("1"), seed=5)).seed == 5
+    async with session_of(ScriptedWorkflow(tmp_path, look, [])) as session:
+        await session.run(item("1"), seed=5)
+    assert policies == [CapturePolicy(logprobs=True, token_ids=True, seed=5), CapturePolicy()]
+
+
+async def test_the_innermost_session_that_serves_a_config_is_current(tmp_path: Path):
+    """Sessions are told apart by file and overrides, and forgotten when their block ends."""
+    scripted = ScriptedWorkflow(tmp_path, fails_on_b, [])
+    async with session_of(scripted, override=(("workflow.tone", "loud"),)) as session:
+        path = scripted.config_file
+        assert current_session(path) is None
+        with using_session(session):
+            assert current_session(path) is session
+            assert current_session(path.parent / "." / path.name) is session
+            assert current_session(session.config) is session
+            assert current_session(path, (("workflow.tone", "loud"),)) is session
+            assert current_session(path, (("workflow.tone", "low"),)) is None
+            assert current_session(tmp_path / "other.yml") is None
+            with using_session(inner := WorkflowSession.open(session.config, session.builder, config_file=path)):
+                assert current_session(path) is inner
+        assert current_session(path) is None
+
+
+async def test_training_passes_are_numbered_from_0(tmp_path: Path):
+    """Other passes are all number 0, so that they repeat."""
+    async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, []), training=True) as session:
+        assert [session.begin_pass() for _ in range(3)] == [0, 1, 2]
+    async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, [])) as session:
+        assert [session.begin_pass() for _ in range(3)] == [0, 0, 0]
+
+
+async def test_a_session_of_its_own_takes_a_file_or_a_loaded_config(tmp_path: Path):
+    """Either way the workflow is built once and closed at the end."""
+    scripted = ScriptedWorkflow(tmp_path, fails_on_b, [])
+    with scripted.registered():
+        path = scripted.config_file
+        async with opened_session(path, (("workflow.tone", "loud"),)):
+            pass
+        async with opened_session(load_config(path)) as session:
+            assert (await session.run(item("1", "x"), seed=None)).output == "x"
+    assert scripted.tones == ["loud", "plain"]
+    assert scripted.closed == 2
