@@ -70,7 +70,7 @@ async def measure(port: int, api_key: str, concurrency: int, rounds: int, *, tra
 def start_backend(model: Path, api_key: str) -> tuple[subprocess.Popen[str], int]:
     """The backend as a user starts it; it ends when our side of its stdin closes."""
     command = [sys.executable, "-m", "nat.backend", f"--model={model}", "--served_model_name=bench", "--port=0"]
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [*command, "--exit_with_parent", f"--output_dir={os.devnull}"],
         env=os.environ | {"NAT_BACKEND_API_KEY": api_key},
         stdin=subprocess.PIPE,

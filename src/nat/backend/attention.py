@@ -31,9 +31,9 @@ class PackedBatch(Protocol):
     """The tokens of one forward pass, and how they attend to each other (and to a cache)."""
 
     @property
-    def token_ids_T(self) -> Tensor: ...  # noqa: N802 - shape suffix
+    def token_ids_T(self) -> Tensor: ...
     @property
-    def position_ids_T(self) -> Tensor: ...  # noqa: N802 - shape suffix
+    def position_ids_T(self) -> Tensor: ...
 
     def attend(
         self,
@@ -158,13 +158,18 @@ class PackedRows:
             out = out.index_copy(0, _index(bucket.tokens_N), part)
         return out
 
-    def _attend_bucket(
+    def _attend_bucket(  # noqa: PLR0917 - attention's own arguments
         self, bucket: _Bucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None
     ) -> Tensor:
-        padded = (_pad(x, bucket) for x in (query, key, value))
         mask = self._window_mask(bucket.length, window, query.device)
         out_RHLD = F.scaled_dot_product_attention(
-            *padded, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+            _pad(query, bucket),
+            _pad(key, bucket),
+            _pad(value, bucket),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
         )
         out = out_RHLD.transpose(1, 2).reshape(bucket.num_rows * bucket.length, query.shape[1], value.shape[2])
         return out if bucket.cells_N is None else out.index_select(0, bucket.cells_N)
@@ -184,7 +189,7 @@ def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.devi
     keys = (sizes.clamp(min=_SMALLEST_BUCKET) - 1).log2().floor()
     row_of_T = torch.repeat_interleave(torch.arange(len(lengths)), sizes)
     buckets = []
-    for key in keys.unique():
+    for key in sorted(set(keys.tolist())):
         chosen = keys == key
         num_rows, length = int(chosen.sum()), int(sizes[chosen].max())
         rank = chosen.cumsum(0) - 1

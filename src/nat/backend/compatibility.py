@@ -45,7 +45,7 @@ def check_config(config: PreTrainedConfig, max_seq_length: int) -> None:
 def check_forward(model: PreTrainedModel) -> None:
     """Raise unless packed logits equal those of transformers' eager attention on each row alone."""
     generator = torch.Generator().manual_seed(0)
-    vocabulary = int(model.get_input_embeddings().num_embeddings)
+    vocabulary = model.config.get_text_config().vocab_size
     rows = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
     name = type(model).__name__
     model.set_attn_implementation("eager")

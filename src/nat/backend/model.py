@@ -28,7 +28,7 @@ class LoraSettings:
     """A low-rank adapter on every linear layer of the decoder."""
 
     rank: int
-    alpha: float = 32.0
+    alpha: int = 32
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class LoadedModel:
     @property
     def vocab_size(self) -> int:
         """Width of the logits, which may exceed the tokenizer's vocabulary."""
-        return int(self.model.get_input_embeddings().num_embeddings)
+        return int(self.model.config.get_text_config().vocab_size)
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
         """What an optimizer may change: all weights, or only the adapter's."""
@@ -74,7 +74,7 @@ def load_model(
     `auto` means CUDA and bfloat16 where there is CUDA, else the CPU and float32. `seed` decides the adapter's start.
     """
     path = Path(path)
-    transformers.logging.disable_progress_bar()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if not (path / "config.json").is_file():
         raise ModelNotSupported(
             f"{path} is not a Hugging Face checkpoint: it has no config.json",
@@ -83,7 +83,7 @@ def load_model(
     where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
     wanted = (torch.bfloat16 if where.type == "cuda" else torch.float32) if dtype == "auto" else _DTYPES[dtype]
     model = AutoModelForCausalLM.from_pretrained(path, dtype=wanted, attn_implementation="eager", local_files_only=True)
-    model.eval().to(where)
+    model.train(mode=False).to(where)
     tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(path, local_files_only=True))
     limit = _context_limit(model, max_seq_length)
     check_config(model.config, limit)
@@ -98,10 +98,10 @@ def load_model(
     )
 
 
-def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor) -> Tensor:  # noqa: N803 - shape suffixes
+def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor) -> Tensor:
     """Log probability [K] of each token under its logits, in float32 whatever the model's dtype."""
-    logits_KV = logits_KV.float()  # noqa: N806
-    chosen_K = logits_KV.gather(-1, token_ids_K.unsqueeze(-1)).squeeze(-1)  # noqa: N806
+    logits_KV = logits_KV.float()
+    chosen_K = logits_KV.gather(-1, token_ids_K.unsqueeze(-1)).squeeze(-1)
     return chosen_K - logits_KV.logsumexp(-1)
 
 
@@ -131,5 +131,6 @@ def _add_lora(model: PreTrainedModel, lora: LoraSettings, seed: int) -> PeftMode
         warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers by an older name
         torch.manual_seed(seed)
         wrapped: PeftModel = get_peft_model(model, config)
-    assert model.config.get_text_config()._attn_implementation == PACKED_ATTENTION  # noqa: SLF001
-    return wrapped.eval()
+    assert model.config.get_text_config()._attn_implementation == PACKED_ATTENTION  # noqa: SLF001 - no public name for it
+    wrapped.train(mode=False)
+    return wrapped

@@ -53,7 +53,7 @@ class ChatTokenizer:
                 hint="use /v1/completions, or put a chat_template.jinja beside the tokenizer",
             )
         try:
-            text = self.hf.apply_chat_template(
+            text: Any = self.hf.apply_chat_template(
                 list(messages),
                 tools=None if tools is None else list(tools),
                 add_generation_prompt=True,
@@ -86,13 +86,11 @@ class ChatTokenizer:
         assert isinstance(text, str), "one sequence gives one text"
         if REPLACEMENT not in text:
             return TokenText(text, tuple(text.encode()))
-        return TokenText(text, _vocabulary_bytes(self.hf.convert_ids_to_tokens(token_id)))
+        return TokenText(text, _vocabulary_bytes(str(self.hf.convert_ids_to_tokens(token_id))))
 
 
-def _vocabulary_bytes(entry: str | None) -> tuple[int, ...] | None:
+def _vocabulary_bytes(entry: str) -> tuple[int, ...] | None:
     """Bytes of a token that is only a part of a character, from how byte-level and byte-fallback BPE spell it."""
-    if entry is None:
-        return None
     if len(entry) == len("<0x00>") and entry.startswith("<0x"):
         return (int(entry[3:5], 16),)
     table = _byte_level_alphabet()

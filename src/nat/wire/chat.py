@@ -4,7 +4,7 @@ An option that the server cannot honour is an error, unless it is set to the val
 option without effect would make an experiment lie. Bookkeeping fields of the SDKs are accepted and ignored.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -196,5 +196,5 @@ class CompletionRequest(SamplingRequest):
         if isinstance(self.prompt, str):
             return [self.prompt]
         if self.prompt and isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item]  # the first element tells the type of all
-        return self.prompt  # type: ignore[return-value]  # likewise
+            return [self.prompt]  # the first element tells the type of all
+        return cast("list[str] | list[list[int]]", self.prompt)

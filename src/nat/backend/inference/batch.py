@@ -53,7 +53,14 @@ class StepBatch:
         self._masks: dict[int | None, Tensor | None] = {}
 
     def attend(
-        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: int | None
+        self,
+        layer: int,
+        query_HTD: Tensor,
+        key_GTD: Tensor,
+        value_GTD: Tensor,
+        *,
+        scale: float | None,
+        window: int | None,
     ) -> Tensor:
         """Store the new keys and values, then attend; [T, H, D]."""
         keys, values = self._cache.layer(layer, key_GTD, value_GTD)
@@ -72,7 +79,9 @@ class StepBatch:
             parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _decode(self, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None) -> Tensor:
+    def _decode(
+        self, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
+    ) -> Tensor:
         """The query heads of one key/value head become its queries: they share a mask, and nothing is repeated."""
         heads, batch, size = query_HBD.shape
         groups = keys.shape[1]
@@ -98,7 +107,7 @@ class StepBatch:
         return self._masks[window]
 
     @staticmethod
-    def _continue(
+    def _continue(  # noqa: PLR0917 - attention's own arguments
         chunk: Chunk, query_HND: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
     ) -> Tensor:
         out_1HND = F.scaled_dot_product_attention(

@@ -56,7 +56,10 @@ class SlotCache:
 
 def _doubled(start: int, needed: int) -> int:
     """Smallest start * 2^k that is at least `needed`."""
-    return start * 2 ** max(0, (-(-needed // start) - 1).bit_length())
+    size = start
+    while size < needed:
+        size *= 2
+    return size
 
 
 def lower_right_causal(new: int, total: int, window: int | None, device: torch.device) -> Tensor:

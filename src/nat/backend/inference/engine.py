@@ -44,7 +44,9 @@ class Engine:
         for sequence in request.sequences:
             prompt, more = len(sequence.prompt_ids), sequence.params.max_tokens
             if prompt < 1 or more < 1 or prompt + more > limit:
-                raise ValueError(f"{prompt} prompt tokens and {more} new ones; wanted at least 1 each, {limit} together")
+                raise ValueError(
+                    f"{prompt} prompt tokens and {more} new ones; wanted at least 1 each, {limit} together"
+                )
 
     def add(self, request: Request) -> None:
         """Queue a request that passed `check`."""
@@ -86,16 +88,16 @@ class Engine:
         return self._note(sampling, sampled)
 
     def _note(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
-        eos, touched = self.loaded.eos_token_ids, {}
+        eos = self.loaded.eos_token_ids
+        touched: dict[int, tuple[Request, list[Delta]]] = {}
         for i, sequence in enumerate(sampling):
             token_id = sampled.token_ids[i]
             sequence.token_ids.append(token_id)
             sequence.logprobs.append(sampled.logprobs[i])
             if sequence.params.top_logprobs:
                 sequence.top_logprobs.append(sampled.top_logprobs[i])
-            if token_id in eos and not sequence.params.ignore_eos:
-                sequence.finish_reason = "stop"
-            elif sequence.text is not None and sequence.text.push(token_id):
+            ended = token_id in eos and not sequence.params.ignore_eos
+            if ended or (sequence.text is not None and sequence.text.push(token_id)):
                 sequence.finish_reason = "stop"
             elif len(sequence.token_ids) >= sequence.params.max_tokens:
                 sequence.finish_reason = "length"
@@ -104,9 +106,9 @@ class Engine:
                 touched.setdefault(id(request), (request, []))[1].append(_delta(sequence))
         for request, deltas in touched.values():
             request.listener.on_deltas(deltas)
-        ended = [s for s in sampling if s.finish_reason is not None]
-        requests = dict.fromkeys(self._requests[id(s)] for s in ended)
-        self._leave({id(s) for s in ended})
+        left = [s for s in sampling if s.finish_reason is not None]
+        requests = dict.fromkeys(self._requests[id(s)] for s in left)
+        self._leave({id(s) for s in left})
         return [request for request in requests if request.finished]
 
     def _leave(self, leaving: set[int]) -> None:

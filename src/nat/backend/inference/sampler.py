@@ -64,7 +64,7 @@ def _draw(logprobs_BV: Tensor, sequences: list[Sequence]) -> Tensor:
 
 def _nucleus(probs_BV: Tensor, top_p_B: Tensor) -> Tensor:
     """Zero all but the smallest set of most likely tokens whose probabilities sum to top_p (at least one)."""
-    sorted_BV, order_BV = probs_BV.sort(-1, descending=True, stable=True)
+    sorted_BV, order_BV = probs_BV.sort(stable=True, dim=-1, descending=True)
     before_BV = sorted_BV.cumsum(-1) - sorted_BV
     kept_BV = sorted_BV.masked_fill(before_BV >= top_p_B.unsqueeze(-1), 0.0)
     kept_BV[:, 0] = sorted_BV[:, 0]

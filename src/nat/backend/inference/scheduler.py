@@ -59,7 +59,8 @@ class Scheduler:
 
     def plan(self) -> Plan | None:
         """The next step's chunks, None if nothing runs."""
-        decoding, prefill = [], []
+        decoding: list[Chunk] = []
+        prefill: list[Chunk] = []
         room = self.max_step_tokens
         for slot, sequence in enumerate(self.running):
             if sequence.prefilled:

@@ -109,7 +109,7 @@ class Worker:
     def _step(self) -> None:
         try:
             finished = self.engine.step()
-        except Exception as error:  # noqa: BLE001 - out of memory or a broken model; the requests learn of it
+        except Exception as error:
             logger.exception("a sampling step failed; its requests are answered with an error")
             self._fail_all(error)
             return

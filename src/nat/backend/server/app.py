@@ -43,7 +43,11 @@ def inference_router(service: Service) -> APIRouter:
     async def models() -> Response:
         cards = [
             ModelCard(
-                id=name, object="model", created=service.now(), owned_by="nat", max_model_len=service.loaded.max_seq_length
+                id=name,
+                object="model",
+                created=service.now(),
+                owned_by="nat",
+                max_model_len=service.loaded.max_seq_length,
             )
             for name in service.names
         ]

@@ -20,9 +20,7 @@ _TYPES = {
 class ApiError(Exception):
     """A request that cannot be served; `param` names the field that is to blame."""
 
-    def __init__(
-        self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
@@ -48,6 +46,7 @@ def from_validation(error: ValidationError) -> ApiError:
 
 
 async def on_api_error(_: Request, error: Exception) -> Response:
+    """A request that cannot be served as asked."""
     assert isinstance(error, ApiError), "registered for ApiError"
     return error.response()
 

@@ -22,7 +22,7 @@ class _Pending:
         self.done: asyncio.Future[None] = self._loop.create_future()
 
     def on_deltas(self, deltas: list[Delta]) -> None:
-        raise AssertionError("only streaming requests get deltas")
+        raise AssertionError(f"{len(deltas)} deltas for a request that does not stream")
 
     def on_finished(self) -> None:
         self._loop.call_soon_threadsafe(self.settle, None)

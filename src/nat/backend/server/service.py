@@ -56,7 +56,7 @@ class Service:
             raise ApiError(f"{asked.n * len(prompts)} choices in one request; at most {MAX_CHOICES}", param="n")
         seed = secrets.randbits(64) if asked.seed is None else asked.seed
         stop = tuple(asked.stop)
-        sequences = []
+        sequences: list[Sequence] = []
         for prompt in prompts:
             room = self._room(prompt, new_tokens)
             for _ in range(asked.n):

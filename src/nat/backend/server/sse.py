@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def event(chunk: BaseModel) -> bytes:
+    """One chunk on the wire; fields that were not set are left out."""
     return b"data: " + chunk.__pydantic_serializer__.to_json(chunk, exclude_unset=True) + b"\n\n"
 
 

@@ -30,7 +30,8 @@ class HermesParser:
     def push(self, text: str) -> tuple[str, list[ParsedCall]]:
         """Content that is certain, and the calls that `text` completed."""
         self._held += text
-        content, calls = "", []
+        content = ""
+        calls: list[ParsedCall] = []
         while (start := self._held.find(_OPEN)) >= 0:
             content += self._held[:start]
             self._held = self._held[start:]
@@ -67,7 +68,9 @@ def _parse(block: str) -> ParsedCall | None:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return None
     arguments = call.get("arguments", {})
-    return ParsedCall(call["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
+    return ParsedCall(
+        call["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    )
 
 
 def _partial_tag(text: str) -> int:
