@@ -1,0 +1,105 @@
+"""Sums over sampled tokens that become the metrics of an update.
+
+Sums stay on the device until the end, so that measuring never makes the device wait.
+
+Shapes: K sampled tokens of a micro-batch.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nat.backend.training.batch import Batch
+from nat.backend.training.checks import Difference
+from nat.backend.training.loss import MAX_LOG_RATIO, k3
+from nat.wire.training import TrainingGroup
+
+
+class TokenValues(NamedTuple):
+    """What the loss computed at K tokens, without gradients."""
+
+    logprobs_K: Tensor
+    old_logprobs_K: Tensor
+    sampler_logprobs_K: Tensor
+    reference_K: Tensor | None
+    entropy_K: Tensor
+    clipped_low_K: Tensor
+    clipped_high_K: Tensor
+
+
+class TokenSums:
+    """Running sums of one job's tokens, over all of its optimizer steps."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in _SUMS}
+        self._largest = torch.zeros((), dtype=torch.float64, device=device)
+        self._count = 0
+
+    def add(self, values: TokenValues) -> None:
+        weights_K = (values.logprobs_K - values.sampler_logprobs_K).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+        gap_K = (values.old_logprobs_K - values.sampler_logprobs_K).abs()
+        terms = {
+            "entropy": values.entropy_K,
+            "clip_fraction_low": values.clipped_low_K,
+            "clip_fraction_high": values.clipped_high_K,
+            "logprob_diff_mean": gap_K,
+            "sampler_kl": k3(values.sampler_logprobs_K - values.old_logprobs_K),
+            "weight": weights_K,
+            "weight_squared": weights_K.square(),
+        }
+        if values.reference_K is not None:
+            terms["reference_kl"] = k3(values.logprobs_K - values.reference_K)
+        for name, term_K in terms.items():
+            self._sums[name] += term_K.sum(dtype=torch.float64)
+        self._largest = torch.maximum(self._largest, gap_K.max().to(torch.float64))
+        self._count += len(gap_K)
+
+    @property
+    def sampler_difference(self) -> Difference:
+        """How far the learner (at the start of the update) is from what the sampler reported."""
+        mean = float(self._sums["logprob_diff_mean"]) / max(1, self._count)
+        return Difference(mean=mean, largest=float(self._largest), tokens=self._count)
+
+    def means(self) -> dict[str, float]:
+        """Means over tokens, and the effective sample size as a share of the tokens."""
+        sums = {name: float(value) for name, value in self._sums.items()}
+        weight, weight_squared = sums.pop("weight"), sums.pop("weight_squared")
+        return {
+            **{name: value / self._count for name, value in sums.items()},
+            "logprob_diff_max": float(self._largest),
+            "effective_sample_size": weight**2 / (self._count * weight_squared),
+        }
+
+
+_SUMS = (
+    "entropy",
+    "reference_kl",
+    "clip_fraction_low",
+    "clip_fraction_high",
+    "logprob_diff_mean",
+    "sampler_kl",
+    "weight",
+    "weight_squared",
+)
+
+
+def batch_metrics(groups: list[TrainingGroup], batch: Batch) -> dict[str, float]:
+    """What a batch holds, and how much of it can teach something; fractions are shares of the groups."""
+    zero_variance = [group for group, equal in zip(groups, batch.advantages.zero_variance, strict=True) if equal]
+    rewards = [rollout.reward for group in groups for rollout in group.rollouts]
+    rollouts = len({row.rollout for row in batch.rows})
+    return {
+        "reward_mean": sum(rewards) / len(rewards),
+        "zero_variance_fraction": len(zero_variance) / len(groups),
+        "zero_variance_all_0_fraction": sum(g.rollouts[0].reward <= 0 for g in zero_variance) / len(groups),
+        "zero_variance_all_1_fraction": sum(g.rollouts[0].reward >= 1 for g in zero_variance) / len(groups),
+        "truncated_fraction": batch.truncated_share,
+        "trained_groups": len(batch.group_ids),
+        "trained_rollouts": rollouts,
+        "trained_rows": len(batch.rows),
+        "rows_per_rollout": len(batch.rows) / rollouts if rollouts else 0.0,
+        "trained_tokens": sum(len(row.targets) for row in batch.rows),
+        "packed_tokens": sum(len(row.input_ids) for row in batch.rows),
+        "raw_tokens": batch.raw_tokens,
+    }

@@ -1,0 +1,53 @@
+"""Rows as tensors: one forward pass of the learner.
+
+Shapes: T packed input tokens, K sampled tokens, N rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nat.backend.attention import PackedRows
+from nat.backend.training.batch import Row
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Packed rows, and what the loss needs at each sampled token."""
+
+    rows: Sequence[Row]
+    packed: PackedRows
+    keep_K: Tensor
+    """Packed index of the output that predicts each sampled token."""
+    targets_K: Tensor
+    row_K: Tensor
+    """Which of the N rows a sampled token belongs to."""
+    sampler_logprobs_K: Tensor
+    advantages_K: Tensor
+    weights_K: Tensor
+    """Share of each token in the loss of the whole optimizer step."""
+
+
+def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: torch.device) -> MicroBatch:
+    """Lay rows out one after another; `weights` holds the weight of a token by its rollout."""
+    packed = PackedRows.of([row.input_ids for row in rows], device)
+    keep = [start + position for start, row in zip(packed.starts, rows, strict=True) for position in row.positions]
+    counts = torch.tensor([len(row.targets) for row in rows])
+
+    def spread(per_row: list[float]) -> Tensor:
+        return torch.tensor(per_row, dtype=torch.float64).repeat_interleave(counts).to(device)
+
+    return MicroBatch(
+        rows=rows,
+        packed=packed,
+        keep_K=torch.tensor(keep, device=device),
+        targets_K=torch.tensor([token for row in rows for token in row.targets], device=device),
+        row_K=torch.arange(len(rows)).repeat_interleave(counts).to(device),
+        sampler_logprobs_K=torch.tensor(
+            [logprob for row in rows for logprob in row.sampler_logprobs], dtype=torch.float64, device=device
+        ),
+        advantages_K=spread([row.advantage for row in rows]),
+        weights_K=spread([weights.get(row.rollout, 0.0) for row in rows]),
+    )

@@ -1,0 +1,118 @@
+"""AdamW on fp32 weights, whatever precision the model runs in.
+
+A parameter in bf16 gets an fp32 master copy that is stepped and copied back; its gradients are summed in fp32
+as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was split.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nat.wire.training import TrainingConfig
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Weights and optimizer state at one moment, in host memory."""
+
+    weights: dict[str, Tensor]
+    state: dict[str, Tensor]
+
+
+class MasterAdamW:
+    """torch's AdamW over named parameters, with a state that is a flat dict of tensors."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._parameters = dict(parameters)
+        self._masters = {name: _master(parameter) for name, parameter in self._parameters.items()}
+        device = next(iter(self._masters.values())).device
+        self._adamw = torch.optim.AdamW(self._masters.values(), fused=device.type in {"cpu", "cuda"})
+
+    def configure(self, config: TrainingConfig) -> None:
+        """Take over the coefficients of a job; moments are kept."""
+        for group in self._adamw.param_groups:
+            group["betas"] = (config.adam_beta1, config.adam_beta2)
+            group["eps"] = config.adam_epsilon
+            group["weight_decay"] = config.weight_decay
+
+    def zero_grad(self) -> None:
+        self._adamw.zero_grad(set_to_none=True)
+
+    def clip(self, max_norm: float) -> float:
+        """Scale the gradient down to `max_norm`; gives its norm before that (0 if there is no gradient)."""
+        return float(nn.utils.clip_grad_norm_(self._masters.values(), max_norm))
+
+    def step(self, learning_rate: float) -> tuple[float, float]:
+        """Update the weights; gives the norm of the change and of the weights, both as the model sees them."""
+        for group in self._adamw.param_groups:
+            group["lr"] = learning_rate
+        before = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        self._adamw.step()
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                if self._masters[name] is not parameter:
+                    parameter.copy_(self._masters[name])
+            change = _norm([parameter.float() - before[name].float() for name, parameter in self._parameters.items()])
+            return change, _norm(list(before.values()))
+
+    def weights(self) -> dict[str, Tensor]:
+        """The trained weights as the model sees them, by name."""
+        return {name: parameter.detach() for name, parameter in self._parameters.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Moments and fp32 masters, by `<kind>.<parameter name>`."""
+        state = {}
+        for name, master in self._masters.items():
+            moments = self._adamw.state.get(master, {})
+            state.update({f"{kind}.{name}": moments[kind] for kind in _MOMENTS if kind in moments})
+            if master is not self._parameters[name]:
+                state[f"master.{name}"] = master.detach()
+        return state
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state()` gave, together with the weights of the same moment."""
+        with torch.no_grad():
+            for name, master in self._masters.items():
+                if master is not self._parameters[name]:
+                    master.copy_(state.get(f"master.{name}", self._parameters[name]))
+                moments = {kind: state[f"{kind}.{name}"] for kind in _MOMENTS if f"{kind}.{name}" in state}
+                self._adamw.state.pop(master, None)
+                if moments:
+                    self._adamw.state[master] = {kind: t.to(master.device, copy=True) for kind, t in moments.items()}
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(_to_host(self.weights()), _to_host(self.state()))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        with torch.no_grad():
+            for name, weight in snapshot.weights.items():
+                self._parameters[name].copy_(weight)
+        self.load(snapshot.state)
+        self.zero_grad()
+
+
+def _master(parameter: nn.Parameter) -> Tensor:
+    if torch.finfo(parameter.dtype).bits >= torch.finfo(torch.float32).bits:
+        return parameter
+    master = parameter.detach().float().requires_grad_()
+
+    def collect(delivered: Tensor) -> None:
+        assert delivered.grad is not None
+        gradient = delivered.grad.float()
+        master.grad = gradient if master.grad is None else master.grad + gradient
+        delivered.grad = None
+
+    parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]  # torch has no type for it
+    return master
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    return float(nn.utils.get_total_norm(tensors))
+
+
+def _to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -1,0 +1,48 @@
+"""Batches for the learner, sampled for real: token ids with the log probabilities that the model gives them."""
+
+from random import Random
+
+import torch
+
+from nat.backend.model import LoadedModel
+from nat.backend.training.batch import Row
+from nat.backend.training.served import served_logprobs
+from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
+
+
+def training_row(loaded: LoadedModel, token_ids: list[int], sampled: list[int]) -> TrainingRow:
+    """A row whose tokens at the indices `sampled` carry the model's own log probabilities."""
+    row = Row(0, 0, 0, token_ids[:-1], [at - 1 for at in sampled], [token_ids[at] for at in sampled], [], 0.0)
+    values = served_logprobs(loaded, [row])[0].tolist()
+    logprobs: list[float | None] = [None] * len(token_ids)
+    for at, value in zip(sampled, values, strict=True):
+        logprobs[at] = value
+    return TrainingRow(token_ids=token_ids, logprobs=logprobs)
+
+
+def random_row(loaded: LoadedModel, random: Random, length: int) -> TrainingRow:
+    """Random tokens; about half of those after the third were "sampled", and the last one certainly."""
+    token_ids = [random.randrange(250) for _ in range(length)]
+    sampled = [at for at in range(3, length - 1) if random.random() < 0.5]
+    return training_row(loaded, token_ids, [*sampled, length - 1])
+
+
+def random_groups(
+    loaded: LoadedModel, *, groups: int = 3, rollouts: int = 4, seed: int = 0, rows: int = 1
+) -> list[TrainingGroup]:
+    """Groups of rollouts with one or more rows of 6 to 20 tokens and random rewards."""
+    random = Random(seed)
+    with torch.no_grad():
+        return [
+            TrainingGroup(
+                id=f"example-{number}",
+                rollouts=[
+                    TrainingRollout(
+                        reward=random.choice([0.0, 0.25, 1.0]) + 0.01 * index,
+                        rows=[random_row(loaded, random, random.randint(6, 20)) for _ in range(rows)],
+                    )
+                    for index in range(rollouts)
+                ],
+            )
+            for number in range(groups)
+        ]
