@@ -1,0 +1,160 @@
+"""The guide's own samples drive whole runs: plug-in, YAML and entry point as a plug-in author has them."""
+
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from fakes.openai_server import OpenAIServer, Refuse, Say, SeenRequest
+from fakes.training_backend import FakeTrainingBackend
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.errors import BackendUnreachable, TrainingFailed
+from nat.finetuning.runtime import RunResult, run_finetuning
+from nat.registry.catalog import pushed_catalog
+from nat.runs.journal import Journal
+from nat.runs.records import RunState, Verdict
+
+YAML = Path(__file__).parents[1] / "fakes" / "guide_plugin" / "config.yml"
+KEY = "sk-training-key"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A project folder with the guide's data files, and the plug-in installed beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINING_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", "unused")
+    (tmp_path / "data").mkdir()
+    rows = [{"id": f"{i:03}", "question": f"question {i}", "answer": "42"} for i in range(8)]
+    (tmp_path / "data" / "train.json").write_text(json.dumps(rows[:3]))
+    (tmp_path / "data" / "val.json").write_text(json.dumps(rows))
+    installed = tmp_path / "site" / "my_plugin-1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugin\nVersion: 1.0\n")
+    point = f"[nat.components]\nmy_plugin_{uuid4().hex} = fakes.guide_plugin.register\n"
+    (installed / "entry_points.txt").write_text(point)
+    return tmp_path
+
+
+@contextmanager
+def installed_plugin() -> Iterator[None]:
+    """The plug-in registers itself when its entry point is found, and is forgotten at the end."""
+    for name in [name for name in sys.modules if name.startswith("fakes.guide_plugin")]:
+        del sys.modules[name]
+    with pushed_catalog(), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path("site").absolute()))
+        yield
+
+
+class Student:
+    """A model that answers at random until it was trained twice, and right from then on."""
+
+    def __init__(self, backend: FakeTrainingBackend) -> None:
+        self.backend = backend
+        self.answers = 0
+
+    def __call__(self, request: SeenRequest) -> Say:
+        if request.last_text != "Now answer.":
+            return Say("Hm.")
+        self.answers += 1
+        return Say("42" if self.backend.completed >= 2 or self.answers % 3 == 0 else "41")
+
+
+@asynccontextmanager
+async def served(**options) -> AsyncIterator[tuple[FakeTrainingBackend, OpenAIServer]]:
+    async with FakeTrainingBackend(api_key=KEY, **options) as backend, OpenAIServer(Student(backend)) as llm:
+        with installed_plugin():
+            yield backend, llm
+
+
+async def finetune(backend: FakeTrainingBackend, llm: OpenAIServer, **fields) -> RunResult:
+    override = (
+        ("finetuning.num_epochs", "3"),
+        ("llms.my_model.base_url", llm.base_url),
+        ("trainer_adapters.my_adapter.backend.endpoint", backend.endpoint),
+    )
+    return await run_finetuning(FinetuneRunConfig(config_file=YAML, override=override, **fields))
+
+
+async def test_the_guides_plugin_trains_from_the_guides_yaml(project):
+    """Entry point, `_type`s, `${ENV}`, overrides and the three interfaces work as the guide prints them."""
+    async with served() as (backend, llm):
+        result = await finetune(backend, llm)
+    assert [status.status for status in result.statuses] == ["completed"] * 3
+    assert len(backend.jobs) == 3
+    job = backend.jobs[0]
+    assert (job["learning_rate"], job["batch_size"]) == (1e-5, 8)
+    assert [len(group) for group in job["groups"]] == [4, 4, 4]
+    roles = [item["role"] for item in job["groups"][0][0]["episode"]]
+    assert roles == ["user", "assistant", "user", "assistant"]
+    assert job["groups"][0][0]["episode"][1]["logprobs"]["content"]
+
+
+async def test_the_workflow_is_built_once_for_all_epochs_and_generations(project):
+    """`run_eval` plays the workflow that is open; twelve passes over the data build nothing."""
+    async with served() as (backend, llm):
+        await finetune(backend, llm, validation_dataset="data/val.json")
+        assert importlib.import_module("fakes.guide_plugin.my_agent").BUILT == ["built"]
+
+
+async def test_any_trainer_is_validated_before_and_after(project):
+    """The plug-in's trainer never validates; the run does, on the same examples, and gives a verdict."""
+    async with served() as (backend, llm):
+        result = await finetune(backend, llm, validation_dataset="data/val.json")
+    written = json.loads((result.run_dir / "summary.json").read_text())
+    assert result.summary.verdict is Verdict.IMPROVED
+    assert (written["after"], written["verdict"], written["epochs"]) == (1.0, "improved", 3)
+    assert written["before"] < 0.5
+    assert written["interval"][0] > 0
+    assert (result.run_dir / written["plot"]).is_file()
+    history = json.loads(Path(".tmp/finetuning/output/validation_history.json").read_text())
+    assert [entry["epoch"] for entry in history] == [0, 3]
+
+
+async def test_the_key_from_the_environment_is_used_and_never_written(project):
+    """`${TRAINING_API_KEY}` reaches the backend, and no file of the run."""
+    async with served() as (backend, llm):
+        result = await finetune(backend, llm)
+    written = [path for path in result.run_dir.rglob("*") if path.is_file()]
+    assert any(path.name == "config.resolved.yaml" for path in written)
+    assert not [path for path in written if KEY.encode() in path.read_bytes()]
+
+
+async def test_a_failed_job_fails_the_run(project):
+    """The backend's own words reach the user, the journal says why, and the trainer cleans up."""
+    async with served(failing_job=1) as (backend, llm):
+        with pytest.raises(TrainingFailed, match="out of memory on rank 3"):
+            await finetune(backend, llm)
+        assert importlib.import_module("fakes.guide_plugin.my_trainer").MyTrainer.cleaned_up == 1
+    with Journal.open(Path(".tmp/finetuning/output/latest"), read_only=True) as journal:
+        info = journal.info()
+    assert info.state is RunState.FAILED
+    assert "out of memory" in (info.message or "")
+
+
+async def test_an_unhealthy_backend_fails_before_the_first_rollout(project):
+    """`is_healthy` is asked before anything is played."""
+    async with served(healthy=False) as (backend, llm):
+        with pytest.raises(BackendUnreachable, match="MyTrainerAdapter says"):
+            await finetune(backend, llm)
+    assert llm.requests == []
+
+
+async def test_rollouts_that_fail_are_no_rewards(project):
+    """A server that refuses every third example leaves its rollouts out; nothing is scored 0 for it."""
+    async with FakeTrainingBackend(api_key=KEY) as backend:
+        student = Student(backend)
+
+        def refusing(request: SeenRequest) -> Say | Refuse:
+            broken = "question 1" in request.messages[0]["content"]
+            return Refuse(400, "no such thing") if broken else student(request)
+
+        async with OpenAIServer(refusing) as llm:
+            with installed_plugin():
+                await finetune(backend, llm)
+    assert [len(job["groups"]) for job in backend.jobs] == [2, 2, 2]

@@ -1,0 +1,1 @@
+"""A plug-in package as its author would write it from the guide, knowing nothing of our internals."""
