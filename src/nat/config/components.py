@@ -54,7 +54,7 @@ class ComponentParser:
         if not isinstance(raw, dict):
             self.findings.add(path, f"a mapping from names to components is wanted, but it is {raw!r:.60}")
             return None
-        parsed = {name: self._component(component, (*path, name), group) for name, component in raw.items()}
+        parsed = {str(name): self._component(component, (*path, name), group) for name, component in raw.items()}
         return {name: config for name, config in parsed.items() if config is not None}
 
     def _component(self, raw: Any, path: Path, group: ComponentGroup) -> TypedBaseModel | None:

@@ -14,7 +14,7 @@ from nat.registry.suggest import did_you_mean, one_of
 
 def check_references(raw: Tree, parsed: Tree, findings: Findings) -> None:
     """Find references to names that no section holds; `raw` still has the components that did not parse."""
-    names = {group: set(value_at(raw, path) or {}) for path, group in NAMED_SECTIONS.items()}
+    names = {group: _names(value_at(raw, path)) for path, group in NAMED_SECTIONS.items()}
     for path, ref in _references(parsed, ()):
         if ref not in names[ref.component_group]:
             known = names[ref.component_group]
@@ -23,6 +23,10 @@ def check_references(raw: Tree, parsed: Tree, findings: Findings) -> None:
                 f"'{ref}' is not under {ref.component_group}.{did_you_mean(ref, known)} There: {one_of(known)}.",
             )
     _check_cycles(parsed, findings)
+
+
+def _names(section: Any) -> set[str]:
+    return {str(name) for name in section} if isinstance(section, dict) else set()
 
 
 def references_of(config: BaseModel) -> list[ComponentRef]:

@@ -68,8 +68,6 @@ def type_text(annotation: Any) -> str:
         return " | ".join(repr(member.value) for member in annotation)
     if origin is Literal:
         return " | ".join(repr(a) for a in arguments)
-    if origin is not None and hasattr(annotation, "__metadata__"):
-        return type_text(arguments[0])
     if origin is not None:
         return f"{getattr(origin, '__name__', origin)}[{', '.join(type_text(a) for a in arguments)}]"
     return getattr(annotation, "__name__", str(annotation))

@@ -1,0 +1,91 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.config.files import deep_merge, read_tree
+from nat.config.yaml_text import format_yaml, parse_yaml
+from nat.errors import ConfigError
+
+TREES = st.recursive(
+    st.integers() | st.none(), lambda s: st.dictionaries(st.sampled_from("abc"), s, max_size=3), max_leaves=8
+).filter(lambda v: isinstance(v, dict))
+
+
+def test_base_files_are_merged_recursively(tmp_path):
+    """A file inherits from its base, and that from its own; the nearest value wins, paths start at the file."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "root.yml").write_text("llms: {m: {a: 1, b: 1}}\nx: [1, 2]\n")
+    (tmp_path / "sub" / "mid.yml").write_text("base: ../root.yml\nllms: {m: {b: 2}}\n")
+    (tmp_path / "top.yml").write_text("base: sub/mid.yml\nx: [3]\n")
+    assert read_tree(tmp_path / "top.yml") == {"llms": {"m": {"a": 1, "b": 2}}, "x": [3]}
+
+
+def test_a_circle_of_bases_is_an_error(tmp_path):
+    """Files that inherit from each other are named in order."""
+    (tmp_path / "a.yml").write_text("base: b.yml\n")
+    (tmp_path / "b.yml").write_text("base: a.yml\n")
+    with pytest.raises(ConfigError, match=r"a.yml → .*b.yml → .*a.yml"):
+        read_tree(tmp_path / "a.yml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base: 3", "a path is wanted, but it is 3"),
+        ("base: nowhere.yml", r"nowhere.yml \(the `base:` of .*top.yml\) does not exist"),
+        ("a: [1", "no YAML"),
+        ("- a", "a mapping is wanted, but it is list"),
+        ("a: 1\na: 2", "the key 'a' stands twice"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path, text, message):
+    """Each way in which a file is wrong is told with the file's name."""
+    (tmp_path / "top.yml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_tree(tmp_path / "top.yml")
+
+
+def test_a_missing_file_says_where_paths_start(tmp_path):
+    """A wrong working directory is the usual cause."""
+    with pytest.raises(ConfigError, match=r"(?s)does not exist.*paths start at"):
+        read_tree(tmp_path / "none.yml")
+
+
+def test_json_is_yaml(tmp_path):
+    """A JSON file works."""
+    (tmp_path / "c.json").write_text('{"a": {"b": [1, 2.5, null]}}')
+    assert read_tree(tmp_path / "c.json") == {"a": {"b": [1, 2.5, None]}}
+
+
+@pytest.mark.parametrize("text", ["1e-6", "-1E+3", "2.5e-4", ".5e1", "1_0e2"])
+def test_exponents_are_numbers(text):
+    """`learning_rate: 1e-6` is a number, also where no schema says so."""
+    assert isinstance(parse_yaml(text), float)
+
+
+def test_merge_keys_may_override():
+    """`<<` with a key that stands beside it is no duplicate."""
+    assert parse_yaml("d: &d {a: 1}\nx: {<<: *d, a: 2}\n")["x"] == {"a": 2}
+
+
+def test_format_and_parse_agree():
+    """What is written can be read again, with the keys in their order."""
+    tree = {"z": 1, "a": {"text": "ä: b", "list": [1, None, 1e-06]}}
+    assert list(parse_yaml(format_yaml(tree))) == ["z", "a"]
+    assert parse_yaml(format_yaml(tree)) == tree
+
+
+@given(TREES, TREES)
+def test_merge_keeps_every_key(base, override):
+    """The merged mapping has the keys of both; an override's scalar always wins."""
+    merged = deep_merge(base, override)
+    assert set(merged) == set(base) | set(override)
+    for key, value in override.items():
+        if not isinstance(value, dict):
+            assert merged[key] == value
+
+
+@given(TREES)
+def test_merge_with_nothing_changes_nothing(tree):
+    """The empty mapping is neutral on both sides."""
+    assert deep_merge(tree, {}) == deep_merge({}, tree) == tree

@@ -1,0 +1,178 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from fakes.guide_components import GUIDE_YAML, MyTrainerAdapterConfig, register_guide_components
+from nat.config import dump_resolved, load_config, parse_config
+from nat.config.yaml_text import parse_yaml
+from nat.data_models.component_ref import EvaluatorRef, TrainerRef
+from nat.data_models.function import FunctionBaseConfig
+from nat.errors import ConfigError
+from nat.registry.catalog import pushed_catalog
+
+ENVIRON = {"TRAINING_API_KEY": "sk-very-secret"}
+
+
+@pytest.fixture(autouse=True)
+def guide():
+    with pushed_catalog():
+        register_guide_components()
+        yield
+
+
+def findings_of(text: str, *overrides, environ=ENVIRON) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(parse_yaml(text), overrides, environ=environ)
+    return caught.value.findings
+
+
+def changed(**sections) -> str:
+    tree = parse_yaml(GUIDE_YAML)
+    tree.update(sections)
+    return str(tree)
+
+
+def test_the_guides_yaml_loads(tmp_path):
+    """The complete YAML of the guide, with the guide's own classes registered, is valid."""
+    file = tmp_path / "config.yml"
+    file.write_text(GUIDE_YAML)
+    config = load_config(file, environ=ENVIRON)
+    adapter = config.trainer_adapters["my_adapter"]
+    assert isinstance(adapter, MyTrainerAdapterConfig)
+    assert adapter.backend.api_key == "sk-very-secret"
+    assert adapter.backend.learning_rate == 1e-5
+    assert config.trajectory_builders["my_builder"].num_generations == 4
+    assert config.finetuning.trainer == "my_trainer"
+    assert isinstance(config.finetuning.trainer, TrainerRef)
+    assert isinstance(config.finetuning.reward_function.name, EvaluatorRef)
+    assert config.eval.general.output_dir == Path(".tmp/finetuning/eval")
+    assert config.eval.general.dataset.static_type() == "json"
+    assert config.workflow.llm == "my_model"
+
+
+def test_every_error_at_once():
+    """Wrong keys, types, values, names and variables of one file are all in one exception, each with its path."""
+    found = findings_of(
+        """
+llms:
+  my_model: {_type: openai, model_name: gpt-4, base_ulr: x}
+  other: {_type: openia}
+workflow: {_type: my_agent_workflow, llm: my_modle}
+trajectory_builders:
+  my_builder: {_type: my_traj_builder, num_generations: 0}
+trainer_adapters:
+  my_adapter: {_type: my_trainer_adapter, backend: {endpoint: http://x, api_key: "${NOT_SET}", batchsize: x}}
+trainers:
+  my_trainer: {}
+evall: {}
+finetuning: {enabled: true, trainer: my_trainr, trajectory_builder: my_builder, trainer_adapter: my_adapter}
+""",
+    )
+    by_path = dict(finding.split(": ", 1) for finding in found)
+    assert "Did you mean 'base_url'?" in by_path["llms.my_model.base_ulr"]
+    assert "Did you mean 'openai'?" in by_path["llms.other._type"]
+    assert "Did you mean 'my_model'?" in by_path["workflow.llm"]
+    assert "greater than or equal to 1, but it is 0" in by_path["trajectory_builders.my_builder.num_generations"]
+    assert "NOT_SET is not set" in by_path["trainer_adapters.my_adapter.backend.api_key"]
+    assert "Registered:" in by_path["trainers.my_trainer._type"]
+    assert "Did you mean 'eval'?" in by_path["evall"]
+    assert "Did you mean 'my_trainer'?" in by_path["finetuning.trainer"]
+
+
+def test_overrides_reach_everything():
+    """`-o` changes components, sections and lists; a variable in an override is filled in."""
+    overrides = [
+        ("trainer_adapters.my_adapter.backend.learning_rate", "3e-4"),
+        ("finetuning.target_functions", "[a, b]"),
+        ("finetuning.target_functions.1", "c"),
+        ("llms.my_model.api_key", "${TRAINING_API_KEY}"),
+    ]
+    config = parse_config(parse_yaml(GUIDE_YAML), overrides, environ=ENVIRON)
+    assert config.trainer_adapters["my_adapter"].backend.learning_rate == 3e-4
+    assert config.finetuning.target_functions == ["a", "c"]
+    assert config.llms["my_model"].api_key.get_secret_value() == "sk-very-secret"
+
+
+def test_a_number_in_the_environment_can_be_text():
+    """A key that happens to be a number reaches a text field as the text that it was."""
+    config = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "12345"})
+    assert config.trainer_adapters["my_adapter"].backend.api_key == "12345"
+    config = parse_config(parse_yaml(GUIDE_YAML), [("finetuning.target_model", "${X}")], environ={**ENVIRON, "X": "7"})
+    assert config.finetuning.target_model == "7"
+
+
+def test_wrong_secrets_are_not_shown():
+    """An error about a key does not print the key."""
+    found = findings_of(changed(llms={"my_model": {"_type": "openai", "model_name": "x", "api_key": 123456}}))
+    assert found[0].startswith("llms.my_model.api_key: ")
+    assert "123456" not in found[0]
+
+
+@pytest.mark.parametrize("section", ["embedders", "memory", "retrievers", "object_stores", "function_groups"])
+def test_sections_of_the_wider_toolkit_get_a_clear_error(section):
+    """A YAML that relies on what is not here does not load as if it were."""
+    assert "not part of this project" in findings_of(changed(**{section: {"x": {"_type": "y"}}}))[0]
+    assert parse_config(parse_yaml(changed(**{section: {}})), environ=ENVIRON)
+
+
+def test_keys_without_effect_are_said_to_have_none(caplog):
+    """What changes nothing about a finetuning run is let pass, and not silently."""
+    tree = parse_yaml(changed(general={"use_uvloop": True, "telemetry": {"logging": {}}}))
+    with caplog.at_level(logging.WARNING, logger="nat.config"):
+        parse_config(tree, environ=ENVIRON)
+    assert caplog.messages == ["general.use_uvloop has no effect here", "general.telemetry has no effect here"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"llms": [1]}, "llms: a mapping from names to components is wanted"),
+        ({"llms": {"my_model": 3}}, "llms.my_model: a mapping with the key _type is wanted, but it is 3"),
+        ({"finetuning": 3}, "finetuning: a mapping is wanted, but it is 3"),
+        ({"workflow": "x"}, "workflow: a mapping with the key _type is wanted"),
+    ],
+)
+def test_wrong_shapes(sections, message):
+    """A section that is no mapping is told with what it is."""
+    assert any(finding.startswith(message) for finding in findings_of(changed(**sections)))
+
+
+def test_names_may_look_like_numbers():
+    """A name that YAML takes for a number is a name."""
+    config = parse_config(
+        parse_yaml("llms: {7: {_type: openai, model_name: x}}\nworkflow: {_type: my_agent_workflow, llm: '7'}")
+    )
+    assert list(config.llms) == ["7"]
+
+
+def test_reward_function_must_be_an_evaluator():
+    """A wrong reward name is found when loading and not after the first epoch."""
+    found = findings_of(GUIDE_YAML, ("finetuning.reward_function.name", "my_rewrad"))
+    [finding] = found
+    assert finding.startswith("finetuning.reward_function.name: 'my_rewrad' is not under eval.evaluators.")
+    assert "Did you mean 'my_reward'?" in finding
+
+
+def test_the_resolved_config_has_no_secrets_and_loads_again():
+    """What is saved with a run shows every value except the secret ones, and is a valid YAML of its own."""
+    config = parse_config(
+        parse_yaml(GUIDE_YAML),
+        [("llms.my_model.api_key", "sk-other"), ("llms.my_model.base_url", "http://user:pass@host/v1")],
+        environ=ENVIRON,
+    )
+    text = dump_resolved(config)
+    for secret in ("sk-very-secret", "sk-other", "user:pass"):
+        assert secret not in text
+    again = parse_config(parse_yaml(text), environ={})
+    assert again.finetuning == config.finetuning
+    assert again.trajectory_builders == config.trajectory_builders
+
+
+def test_an_empty_file_is_an_empty_config(tmp_path):
+    """Nothing is required of a file; commands say what they miss."""
+    (tmp_path / "empty.yml").write_text("")
+    config = load_config(tmp_path / "empty.yml")
+    assert config.llms == {}
+    assert isinstance(config.workflow, FunctionBaseConfig)
+    assert parse_yaml(dump_resolved(config))["finetuning"]["enabled"] is False

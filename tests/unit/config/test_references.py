@@ -1,0 +1,59 @@
+import pytest
+from pydantic import Field
+
+from nat.config import parse_config
+from nat.data_models.component_ref import FunctionRef, LLMRef
+from nat.data_models.function import FunctionBaseConfig
+from nat.errors import ConfigError
+from nat.registry.catalog import pushed_catalog
+from nat.registry.decorators import register_function
+
+
+class NodeConfig(FunctionBaseConfig, name="node"):
+    calls: list[FunctionRef] = Field(default_factory=list)
+    models: dict[str, LLMRef] = Field(default_factory=dict)
+
+
+@pytest.fixture(autouse=True)
+def node():
+    with pushed_catalog():
+
+        @register_function(config_type=NodeConfig)
+        async def build(config, builder):
+            yield config
+
+        yield
+
+
+def functions(**calls):
+    return {"functions": {name: {"_type": "node", "calls": targets} for name, targets in calls.items()}}
+
+
+def test_references_in_lists_and_mappings_are_checked():
+    """A reference is found wherever in a config it stands, with its full path."""
+    tree = functions(a=["b", "nowhere"], b=[])
+    tree["functions"]["b"]["models"] = {"judge": "missing"}
+    with pytest.raises(ConfigError) as caught:
+        parse_config(tree)
+    assert [f.split(":")[0] for f in caught.value.findings] == ["functions.a.calls.1", "functions.b.models.judge"]
+
+
+def test_a_component_that_is_wrong_itself_can_still_be_referred_to():
+    """One mistake gives one error: the reference to a broken component is not wrong too."""
+    tree = functions(a=["b"])
+    tree["functions"]["b"] = {"_type": "node", "cals": []}
+    with pytest.raises(ConfigError) as caught:
+        parse_config(tree)
+    assert len(caught.value.findings) == 1
+
+
+@pytest.mark.parametrize("calls", [{"a": ["a"]}, {"a": ["b"], "b": ["c"], "c": ["a"]}])
+def test_functions_in_a_circle(calls):
+    """Functions that need each other to be built are found before anything is built."""
+    with pytest.raises(ConfigError, match=r"in a circle: .*a → "):
+        parse_config(functions(**calls))
+
+
+def test_a_diamond_is_no_circle():
+    """Two functions may share a third."""
+    assert parse_config(functions(a=["b", "c"], b=["d"], c=["d"], d=[])).functions["d"].calls == []

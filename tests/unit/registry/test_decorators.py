@@ -1,0 +1,151 @@
+import pytest
+
+from nat.cli.register_workflow import (
+    register_function,
+    register_llm_client,
+    register_llm_provider,
+    register_tool_wrapper,
+    register_trainer,
+)
+from nat.data_models.component_ref import ComponentGroup
+from nat.data_models.finetuning import TrainerConfig
+from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.errors import RegistryError
+from nat.registry.catalog import current_catalog, pushed_catalog
+
+
+class ThingConfig(FunctionBaseConfig, name="thing"):
+    pass
+
+
+class ModelConfig(LLMBaseConfig, name="a_model"):
+    pass
+
+
+class FineModelConfig(ModelConfig, name="a_finer_model"):
+    pass
+
+
+class NamelessConfig(FunctionBaseConfig):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def catalog():
+    with pushed_catalog() as pushed:
+        yield pushed
+
+
+async def test_the_decorated_function_is_a_context_manager():
+    """The code after `yield` is the teardown, for the registry and for whoever calls the function directly."""
+    closed = []
+
+    @register_function(config_type=ThingConfig)
+    async def thing(config, builder):
+        yield config
+        closed.append(True)
+
+    async with thing(ThingConfig(), None) as built:
+        assert built == ThingConfig()
+        assert closed == []
+    assert closed == [True]
+    assert current_catalog().component(ComponentGroup.FUNCTIONS, "thing").build_fn is thing
+
+
+def test_framework_wrappers_are_kept():
+    """A function may say which frameworks it uses."""
+
+    @register_function(config_type=ThingConfig, framework_wrappers=["langchain"])
+    async def thing(config, builder):
+        yield config
+
+    assert current_catalog().component(ComponentGroup.FUNCTIONS, "thing").framework_wrappers == ("langchain",)
+
+
+def test_the_same_config_twice_raises():
+    """One config class has one build function."""
+
+    async def build(config, builder):
+        yield config
+
+    register_function(config_type=ThingConfig)(build)
+    with pytest.raises(RegistryError, match="already registered"):
+        register_function(config_type=ThingConfig)(build)
+
+
+def test_a_config_of_another_kind_is_refused():
+    """A trainer cannot be registered with a function's config."""
+
+    async def build(config, builder):
+        yield config
+
+    with pytest.raises(RegistryError, match=f"is no {TrainerConfig.__name__}"):
+        register_trainer(config_type=ThingConfig)(build)
+
+
+def test_a_config_without_name_is_refused():
+    """Nobody could name it in a YAML."""
+
+    async def build(config, builder):
+        yield config
+
+    with pytest.raises(RegistryError, match="has no type name"):
+        register_function(config_type=NamelessConfig)(build)
+
+
+def test_a_plain_coroutine_is_refused():
+    """Forgetting the `yield` is told at import and not at the first run."""
+
+    async def build(config, builder):
+        return config
+
+    with pytest.raises(RegistryError, match="no async generator"):
+        register_function(config_type=ThingConfig)(build)
+
+
+def test_a_client_serves_subclasses_of_its_config():
+    """A provider that refines another's config is served by the same client."""
+
+    @register_llm_client(config_type=ModelConfig, wrapper_type="openai")
+    async def client(config, builder):
+        yield "client"
+
+    assert current_catalog().llm_client(FineModelConfig, "openai") is client
+
+
+def test_a_missing_client_lists_the_wrapper_types():
+    """The error says what there is and how to get the missing one."""
+
+    @register_llm_provider(config_type=ModelConfig)
+    async def provider(config, builder):
+        yield config
+
+    @register_llm_client(config_type=ModelConfig, wrapper_type="openai")
+    async def client(config, builder):
+        yield "client"
+
+    with pytest.raises(RegistryError, match=r"(?s)'a_model'. Wrapper types for it: openai.*\[crewai\]"):
+        current_catalog().llm_client(ModelConfig, "crewai")
+
+
+def test_tool_wrappers_are_plain_functions():
+    """A tool wrapper is called with name, function and builder, and needs no teardown."""
+
+    @register_tool_wrapper(wrapper_type="mine")
+    def wrap(name, fn, builder):
+        return name
+
+    assert current_catalog().tool_wrappers.get("mine") is wrap
+
+
+def test_a_pushed_catalog_is_forgotten():
+    """What a test registers does not reach the next one."""
+    with pushed_catalog():
+
+        @register_function(config_type=ThingConfig)
+        async def thing(config, builder):
+            yield config
+
+    with pytest.raises(RegistryError):
+        current_catalog().component(ComponentGroup.FUNCTIONS, "thing")

@@ -1,0 +1,117 @@
+import sys
+import uuid
+from importlib.metadata import EntryPoint, PackageNotFoundError
+
+import pytest
+
+from nat.config import parse_config
+from nat.data_models.component_ref import ComponentGroup
+from nat.errors import ConfigError, NatError
+from nat.registry import plugin_failures
+from nat.registry.catalog import pushed_catalog
+from nat.registry.discovery import check_environment, discover_components, installed_entry_points
+
+PLUGIN = """
+from nat.builder.builder import Builder
+from nat.cli.register_workflow import register_function
+from nat.data_models.function import FunctionBaseConfig
+
+class PluginConfig(FunctionBaseConfig, name="from_a_plugin"):
+    greeting: str = "hello"
+
+@register_function(config_type=PluginConfig)
+async def plugin(config: PluginConfig, builder: Builder):
+    async def greet(name: str) -> str:
+        return f"{config.greeting} {name}"
+    yield greet
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder on sys.path, with a catalog and a list of failures that are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = list(plugin_failures.failures)
+    with pushed_catalog() as catalog:
+        yield tmp_path, catalog
+    plugin_failures.failures[:] = before
+
+
+def install(site, source: str, *, group: str = "nat.components") -> str:
+    """Write a package with its dist-info, as pip would leave it."""
+    name = f"plugin_{uuid.uuid4().hex[:8]}"
+    (site / f"{name}.py").write_text(source)
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}\n")
+    return name
+
+
+@pytest.mark.parametrize("group", ["nat.components", "nat.plugins"])
+def test_an_installed_package_is_found(site, group):
+    """A package of someone else works through its entry point alone, and its type can be named in a YAML."""
+    folder, catalog = site
+    name = install(folder, PLUGIN, group=group)
+    discover_components()
+    assert name in sys.modules
+    assert catalog.component(ComponentGroup.FUNCTIONS, "from_a_plugin").module_name == name
+    assert parse_config({"workflow": {"_type": f"{name}/from_a_plugin", "greeting": "hi"}}).workflow.greeting == "hi"
+
+
+def test_a_broken_plugin_takes_no_other_down_and_is_named(site):
+    """Its error is shown where it hurts: at the `_type` that is not found."""
+    folder, catalog = site
+    broken = install(folder, "import a_module_that_is_not_there")
+    install(folder, PLUGIN)
+    discover_components()
+    assert catalog.component(ComponentGroup.FUNCTIONS, "from_a_plugin")
+    with pytest.raises(ConfigError, match=f"'{broken}' failed to import.*a_module_that_is_not_there"):
+        parse_config({"workflow": {"_type": "unknown"}})
+
+
+def test_each_entry_point_is_imported_once(site):
+    """Discovery may be asked for as often as one likes."""
+    folder, catalog = site
+    install(folder, PLUGIN)
+    discover_components()
+    count = len(catalog.components[ComponentGroup.FUNCTIONS])
+    discover_components()
+    assert len(catalog.components[ComponentGroup.FUNCTIONS]) == count
+
+
+def test_our_components_come_by_the_same_way():
+    """The built-in components are an entry point like any other, and the first."""
+    assert installed_entry_points()[0].value == "nat.plugins.register"
+
+
+def test_entry_points_can_be_given(site):
+    """A caller may bring its own list."""
+    folder, catalog = site
+    (folder / "given_plugin.py").write_text(PLUGIN)
+    discover_components(lambda: [EntryPoint(name="g", value="given_plugin", group="nat.components")])
+    assert catalog.component(ComponentGroup.FUNCTIONS, "given_plugin/from_a_plugin")
+
+
+def test_a_clean_environment_passes():
+    """Plug-in distributions of the wider toolkit may be there; only its core may not."""
+
+    def version(name: str) -> str:
+        if name == "nvidia-nat-openpipe-art":
+            return "1.4.3"
+        raise PackageNotFoundError(name)
+
+    check_environment(version)
+
+
+@pytest.mark.parametrize("core", ["nvidia-nat", "nvidia-nat-core"])
+def test_the_core_of_the_wider_toolkit_is_refused(core):
+    """Two distributions with the same package would mix on disk; the error says what to uninstall."""
+
+    def version(name: str) -> str:
+        if name == core:
+            return "1.4.3"
+        raise PackageNotFoundError(name)
+
+    with pytest.raises(NatError, match=f"(?s){core} 1.4.3 is installed.*pip uninstall {core}"):
+        check_environment(version)
