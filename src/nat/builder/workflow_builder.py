@@ -72,8 +72,18 @@ class WorkflowBuilder(TrainingParts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close everything in reverse order.
+
+        The error is not thrown into the build functions: what they have after their `yield` is teardown, and it
+        has to run then most of all. A teardown that fails too must not hide what went wrong first.
+        """
         current_builder.set(self._outer)
-        await self._stack.__aexit__(kind, error, trace)
+        try:
+            await self._stack.aclose()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and closing the components failed after that: {type(failure).__name__}: {failure}")
 
     @property
     def run_dir(self) -> Path | None:

@@ -1,0 +1,134 @@
+import asyncio
+
+import pytest
+
+from nat.builder.context import Context, ContextState, RuntimeTypeEnum
+from nat.builder.threads import run_in_thread
+from nat.data_models.intermediate_step import IntermediateStepPayload
+
+
+def custom(kind: str, **fields) -> IntermediateStepPayload:
+    return IntermediateStepPayload(event_type=kind, name="custom", **fields)
+
+
+def test_start_and_end_through_different_contexts_match():
+    """`Context.get()` anywhere in a rollout reaches the same stream."""
+    with ContextState().active() as context:
+        manager = context.intermediate_step_manager
+        Context.get().intermediate_step_manager.push_intermediate_step(custom("CUSTOM_START", UUID="u"))
+        assert manager.get_outstanding_step_count() == 1
+        Context.get().intermediate_step_manager.push_intermediate_step(custom("CUSTOM_END", UUID="u"))
+        assert manager.get_outstanding_step_count() == 0
+
+
+def test_custom_steps_carry_values():
+    """A workflow may push what it knows, with a `value` in the metadata."""
+    steps = []
+    with ContextState().active() as context:
+        context.intermediate_step_manager.subscribe(steps.append)
+        context.intermediate_step_manager.push_intermediate_step(custom("CUSTOM_START", metadata={"value": 0.5}))
+    assert steps[0].metadata == {"value": 0.5}
+
+
+def test_an_end_without_start_is_kept():
+    """A lone TTC_END is an event like any other; dropping it would lose the candidate that it scores."""
+    steps = []
+    with ContextState().active() as context, context.push_active_function("f", input_data=None):
+        context.intermediate_step_manager.subscribe(steps.append)
+        context.intermediate_step_manager.push_intermediate_step(custom("TTC_END"))
+    assert steps[0].function_ancestry.function_name == "f"
+
+
+async def test_an_end_keeps_the_place_of_its_start():
+    """A stream that ends in another function belongs to the one that began it."""
+    steps = []
+    with ContextState().active() as context:
+        manager = context.intermediate_step_manager
+        manager.subscribe(steps.append)
+        with context.push_active_function("a", input_data=None):
+            manager.push_intermediate_step(custom("LLM_START", UUID="u"))
+        with context.push_active_function("b", input_data=None):
+            manager.push_intermediate_step(custom("LLM_END", UUID="u"))
+    ends = [s for s in steps if s.event_type == "LLM_END"]
+    assert ends[0].function_ancestry.function_name == "a"
+
+
+async def test_parallel_rollouts_do_not_mix():
+    """Each rollout has its own stream, also when many run in one loop."""
+
+    async def rollout(number: int) -> list[str]:
+        names = []
+        with ContextState(rollout_seed=number).active() as context:
+            context.intermediate_step_manager.subscribe(lambda step: names.append(step.name))
+            for _ in range(3):
+                await asyncio.sleep(0)
+                push = Context.get().intermediate_step_manager.push_intermediate_step
+                push(IntermediateStepPayload(event_type="CUSTOM_START", name=str(Context.get().rollout_seed)))
+        return names
+
+    assert await asyncio.gather(*(rollout(i) for i in range(5))) == [[str(i)] * 3 for i in range(5)]
+
+
+async def test_parallel_branches_are_siblings():
+    """Two tasks of one function have the same parent span, whatever the other one opened."""
+    steps = []
+    with ContextState().active() as context:
+        context.intermediate_step_manager.subscribe(steps.append)
+
+        async def branch(name: str) -> None:
+            with Context.get().push_active_function(name, input_data=None):
+                await asyncio.sleep(0)
+
+        with context.push_active_function("parent", input_data=None):
+            await asyncio.gather(branch("a"), branch("b"))
+    parent, *rest = steps
+    starts = [s for s in rest if s.event_type == "FUNCTION_START"]
+    assert [s.parent_id for s in starts] == [parent.UUID, parent.UUID]
+    assert {s.function_ancestry.parent_name for s in starts} == {"parent"}
+
+
+async def test_threads_see_the_rollout():
+    """A blocking function pushes into the stream of its own rollout."""
+    steps = []
+    with ContextState().active() as context:
+        context.intermediate_step_manager.subscribe(steps.append)
+        push = lambda: Context.get().intermediate_step_manager.push_intermediate_step(custom("CUSTOM_START"))  # noqa: E731
+        await run_in_thread(push)
+    assert len(steps) == 1
+
+
+def test_only_payloads_can_be_pushed():
+    """A dict that looks like a step is a mistake of the caller."""
+    with ContextState().active() as context, pytest.raises(TypeError, match="not dict"):
+        context.intermediate_step_manager.push_intermediate_step({"event_type": "LLM_START"})
+
+
+def test_subscriptions_end():
+    """After unsubscribing or completion nothing arrives, and the end is told once."""
+    steps, told = [], []
+    with ContextState().active() as context:
+        manager = context.intermediate_step_manager
+        first = manager.subscribe(steps.append)
+        first.unsubscribe()
+        first.unsubscribe()
+        manager.subscribe(lambda _: None, on_error=told.append, on_complete=lambda: told.append("done"))
+        manager.push_intermediate_step(custom("CUSTOM_START"))
+        manager.complete()
+        manager.complete()
+        failure = ValueError("x")
+        manager.subscribe(steps.append, on_error=told.append)
+        manager.complete(failure)
+    assert steps == []
+    assert told == ["done", failure]
+
+
+def test_facts_of_the_rollout():
+    """What whoever started the rollout said can be read inside, and is gone outside."""
+    state = ContextState(input_message="q", metadata={"a": 1}, runtime_type=RuntimeTypeEnum.EVALUATE, rollout_seed=7)
+    with state.active() as context:
+        assert Context.get().input_message == "q"
+        assert Context.get().metadata == {"a": 1}
+        assert context.is_evaluating
+        assert Context.get().rollout_seed == 7
+        assert Context.get().active_span_id == "root"
+    assert Context.get().rollout_seed is None

@@ -1,0 +1,192 @@
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextvars import ContextVar
+from functools import partial
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel, Field
+
+from nat.builder.function_info import FunctionInfo
+from nat.errors import WorkflowError
+
+variable: ContextVar[str] = ContextVar("variable", default="outside")
+
+
+class Question(BaseModel):
+    text: str
+    limit: int = 3
+
+
+async def double(value: int) -> int:
+    """Twice the value."""
+    return 2 * value
+
+
+async def join(left: str, right: str = "!") -> str:
+    return left + right
+
+
+async def letters(text: str) -> AsyncGenerator[str, None]:
+    for letter in text:
+        yield letter
+
+
+def blocking(value: int) -> str:
+    return f"{threading.current_thread().name} {variable.get()} {value}"
+
+
+class Callable:
+    async def __call__(self, value: int) -> int:
+        return value + 1
+
+    async def method(self, value: int) -> int:
+        return value + 2
+
+
+async def test_a_coroutine_function():
+    """Types, schema and description come from the function itself."""
+    info = FunctionInfo.from_fn(double)
+    assert (info.input_type, info.single_output_type, info.description) == (int, int, "Twice the value.")
+    assert list(info.input_schema.model_fields) == ["value"]
+    assert await info.single_fn(4) == 8
+    assert [chunk async for chunk in info.stream_fn(4)] == [8]
+
+
+async def test_several_arguments_are_packed():
+    """Two arguments become one generated schema, with their defaults."""
+    info = FunctionInfo.from_fn(join)
+    assert info.input_type is info.input_schema
+    assert await info.single_fn(info.input_schema(left="a")) == "a!"
+
+
+async def test_a_model_is_its_own_schema():
+    """A function that takes a model has that model as its schema."""
+
+    async def ask(question: Question) -> str:
+        return question.text
+
+    assert FunctionInfo.from_fn(ask).input_schema is Question
+
+
+async def test_an_async_generator_only_streams():
+    """There is no single answer unless somebody says how to join the chunks."""
+    info = FunctionInfo.from_fn(letters)
+    assert info.single_fn is None
+    assert info.stream_output_type is str
+    assert [chunk async for chunk in info.stream_fn("ab")] == ["a", "b"]
+
+
+async def test_chunks_can_be_joined():
+    """`stream_to_single_fn` makes one answer of the chunks."""
+
+    async def joined(chunks: AsyncGenerator[str, None]) -> str:
+        return "".join([chunk async for chunk in chunks])
+
+    info = FunctionInfo.create(stream_fn=letters, stream_to_single_fn=joined)
+    assert await info.single_fn("abc") == "abc"
+    assert info.single_output_type is str
+
+
+async def test_an_answer_can_be_split():
+    """`single_to_stream_fn` makes chunks of one answer."""
+    info = FunctionInfo.create(single_fn=join, single_to_stream_fn=letters)
+    assert [chunk async for chunk in info.stream_fn(info.input_schema(left="a"))] == ["a", "!"]
+
+
+async def test_a_plain_function_runs_in_a_thread_with_the_context():
+    """Blocking code does not hold up other rollouts, and sees the context variables of its own."""
+    variable.set("inside")
+    name, seen, value = (await FunctionInfo.from_fn(blocking).single_fn(3)).split()
+    assert name != threading.current_thread().name
+    assert (seen, value) == ("inside", "3")
+
+
+async def test_plain_functions_run_beside_each_other():
+    """As many blocking calls run at once as there are rollouts, however few cores the machine has."""
+    barrier = threading.Barrier(40, timeout=20)
+
+    def meet(value: int) -> int:
+        barrier.wait()
+        return value
+
+    single = FunctionInfo.from_fn(meet).single_fn
+    assert await asyncio.gather(*(single(i) for i in range(40))) == list(range(40))
+
+
+async def test_an_exception_in_a_thread_is_raised_where_it_is_awaited():
+    """Also StopIteration, which a future cannot carry."""
+
+    def fails(value: int) -> int:
+        raise (KeyError if value else StopIteration)(value)
+
+    single = FunctionInfo.from_fn(fails).single_fn
+    with pytest.raises(KeyError):
+        await single(1)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await single(0)
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"), [(Callable(), 5), (Callable().method, 6), (partial(double), 8), (lambda: None, None)]
+)
+async def test_all_kinds_of_callables(fn, expected):
+    """Objects, methods and partials are read like functions; a lambda has no annotations and is refused."""
+    if expected is None:
+        with pytest.raises(WorkflowError, match="no annotation on return"):
+            FunctionInfo.from_fn(fn)
+    else:
+        assert await FunctionInfo.from_fn(fn).single_fn(4) == expected
+
+
+def test_missing_annotations_are_named():
+    """The error says which arguments lack one."""
+
+    async def bare(a, b: int):
+        return a + b
+
+    with pytest.raises(WorkflowError, match=r"bare\(\): no annotation on a, return"):
+        FunctionInfo.from_fn(bare)
+
+
+def test_open_argument_lists_are_refused():
+    """`*args` has no schema that a model could fill in."""
+
+    async def many(*args: int) -> int:
+        return sum(args)
+
+    with pytest.raises(WorkflowError, match="have no schema"):
+        FunctionInfo.from_fn(many)
+
+
+def test_field_metadata_reaches_the_schema():
+    """Descriptions of arguments are what a model sees of a tool."""
+
+    async def tool(city: Annotated[str, Field(description="Where")], days: int = 1) -> str:
+        return city
+
+    schema = FunctionInfo.from_fn(tool, description="Weather").input_schema
+    assert schema.model_fields["city"].description == "Where"
+    assert schema.model_fields["days"].default == 1
+
+
+async def test_a_schema_can_be_given():
+    """The given schema must have a field for each argument."""
+
+    class Sides(BaseModel):
+        left: str
+        right: str
+
+    info = FunctionInfo.from_fn(join, input_schema=Sides)
+    assert await info.single_fn(Sides(left="a", right="b")) == "ab"
+    with pytest.raises(WorkflowError, match="differ in"):
+        FunctionInfo.from_fn(join, input_schema=Question)
+
+
+def test_nothing_is_no_function():
+    """An info without any callable is refused, and so are two that take different inputs."""
+    with pytest.raises(WorkflowError, match="needs single_fn or stream_fn"):
+        FunctionInfo.create()
+    with pytest.raises(WorkflowError, match="must agree"):
+        FunctionInfo.create(single_fn=double, stream_fn=letters)

@@ -1,0 +1,272 @@
+import asyncio
+
+import pytest
+from pydantic import Field
+
+from fakes.guide_components import GUIDE_YAML, register_guide_components
+from nat.builder.builder import Builder
+from nat.builder.component_utils import WORKFLOW_COMPONENT_NAME
+from nat.builder.context import ContextState
+from nat.builder.llm import LLMProviderInfo
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config import parse_config
+from nat.config.yaml_text import parse_yaml
+from nat.data_models.component_ref import FunctionRef, LLMRef
+from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.errors import RegistryError, WorkflowError
+from nat.registry.catalog import pushed_catalog
+from nat.registry.decorators import (
+    register_function,
+    register_llm_client,
+    register_llm_provider,
+    register_tool_wrapper,
+)
+
+
+class NodeConfig(FunctionBaseConfig, name="node"):
+    calls: list[FunctionRef] = Field(default_factory=list)
+    llm: LLMRef | None = None
+
+
+class ServedConfig(LLMBaseConfig, name="served"):
+    size: int = 1
+
+
+class ReachedConfig(LLMBaseConfig, name="reached"):
+    port: int
+
+
+@pytest.fixture(autouse=True)
+def log():
+    """Components that write down when they are opened and closed."""
+    events: list[str] = []
+    with pushed_catalog():
+        register_guide_components(events)
+
+        @register_function(config_type=NodeConfig)
+        async def node(config: NodeConfig, builder: Builder):
+            callees = [await builder.get_function(name) for name in config.calls]
+            client = await builder.get_llm(config.llm, wrapper_type="openai") if config.llm else None
+            events.append(f"open {sorted(config.calls)} {client}")
+
+            async def run(value: int) -> int:
+                return value + sum([await callee.ainvoke(value) for callee in callees])
+
+            yield run
+            events.append(f"close {sorted(config.calls)}")
+
+        @register_llm_provider(config_type=ServedConfig)
+        async def served(config: ServedConfig, builder: Builder):
+            events.append(f"start {builder.llm_name}")
+            yield LLMProviderInfo(config=ReachedConfig(port=8000 + config.size), description="a child process")
+            events.append("stop")
+
+        @register_llm_client(config_type=ReachedConfig, wrapper_type="openai")
+        async def client(config: ReachedConfig, builder: Builder):
+            yield f"{builder.llm_name}@{config.port}"
+            events.append("client closed")
+
+        @register_tool_wrapper(wrapper_type="mine")
+        def tool(name, fn, builder):
+            return (name, fn.instance_name)
+
+        yield events
+
+
+def config(**sections):
+    return parse_config(sections)
+
+
+async def test_opened_in_order_of_need_and_closed_in_reverse(log):
+    """What a component asks for is open before it and outlives it; an LLM's server outlives its clients."""
+    tree = config(
+        functions={"a": {"_type": "node", "calls": ["b"]}, "b": {"_type": "node", "llm": "m"}},
+        llms={"m": {"_type": "served"}},
+        workflow={"_type": "node", "calls": ["a"]},
+    )
+    async with WorkflowBuilder.from_config(tree):
+        log.append("running")
+    assert log == [
+        "start m",
+        "open [] m@8001",
+        "open ['b'] None",
+        "open ['a'] None",
+        "running",
+        "close ['a']",
+        "close ['b']",
+        "close []",
+        "client closed",
+        "stop",
+    ]
+
+
+async def test_each_function_is_built_once(log):
+    """Two callers share one instance."""
+    tree = config(
+        functions={n: {"_type": "node", "calls": ["d"]} for n in "abc"} | {"d": {"_type": "node"}},
+        workflow={"_type": "node", "calls": ["a", "b", "c", "d"]},
+    )
+    async with WorkflowBuilder.from_config(tree) as builder:
+        first, second = await asyncio.gather(builder.get_function("d"), builder.get_function("d"))
+        assert first is second
+    assert log.count("open [] None") == 1
+
+
+async def test_nested_functions_run_and_leave_their_ancestry():
+    """The workflow is the function `<workflow>`, and WORKFLOW steps stand outside of it."""
+    tree = config(functions={"a": {"_type": "node"}}, workflow={"_type": "node", "calls": ["a"]})
+    steps = []
+    async with WorkflowBuilder.from_config(tree) as builder:
+        workflow = await builder.build()
+        with ContextState().active() as context:
+            context.intermediate_step_manager.subscribe(steps.append)
+            assert await workflow.ainvoke("2", to_type=str) == "4"
+    assert [(s.event_type, s.function_ancestry.function_name) for s in steps] == [
+        ("WORKFLOW_START", "root"),
+        ("FUNCTION_START", WORKFLOW_COMPONENT_NAME),
+        ("FUNCTION_START", "a"),
+        ("FUNCTION_END", "a"),
+        ("FUNCTION_END", WORKFLOW_COMPONENT_NAME),
+        ("WORKFLOW_END", "root"),
+    ]
+
+
+async def test_the_guides_components_are_built(log):
+    """Builder, adapter and trainer are made when they are asked for, once, and the trainer is bound to the two."""
+    tree = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "k"})
+    async with WorkflowBuilder.from_config(tree) as builder:
+        parts = [await builder.get_trajectory_builder("my_builder"), await builder.get_trainer_adapter("my_adapter")]
+        trainer = await builder.get_trainer("my_trainer", *parts)
+        assert list(trainer.bound) == parts
+        assert await builder.get_trainer_adapter("my_adapter") is parts[1]
+        assert (await builder.get_trainer_config("my_trainer")).static_type() == "my_trainer"
+        assert builder.get_evaluator("my_reward").description == "Always 1"
+        assert builder.get_max_concurrency() == 8
+        assert str(builder.get_output_dir()) == ".tmp/finetuning/eval"
+    assert log == ["trainer", "trainer_adapter", "trajectory_builder", "workflow", "evaluator"]
+
+
+async def test_unasked_trainers_are_not_built(log):
+    """Running a workflow starts no training backend."""
+    tree = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "k"})
+    async with WorkflowBuilder.from_config(tree):
+        pass
+    assert "trainer_adapter" not in log
+
+
+async def test_a_failure_closes_what_was_open(log):
+    """A build function that raises names the component; everything before it is closed."""
+
+    class BrokenConfig(FunctionBaseConfig, name="broken"):
+        pass
+
+    @register_function(config_type=BrokenConfig)
+    async def broken(config, builder):
+        await builder.get_llm_provider("m")
+        raise OSError("no such thing")
+        yield
+
+    tree = config(llms={"m": {"_type": "served"}}, functions={"f": {"_type": "broken"}})
+    with pytest.raises(
+        WorkflowError, match=r"functions.f \(_type: broken\) could not be built: OSError: no such thing"
+    ):
+        async with WorkflowBuilder.from_config(tree):
+            pytest.fail("it must not open")
+    assert log == ["start m", "stop"]
+
+
+async def test_closing_does_not_hide_what_went_wrong():
+    """The first error is the one that is raised; that of the teardown is a note on it."""
+
+    class LeakyConfig(FunctionBaseConfig, name="leaky"):
+        pass
+
+    @register_function(config_type=LeakyConfig)
+    async def leaky(config, builder):
+        async def run(value: int) -> int:
+            return value
+
+        yield run
+        raise OSError("cannot close")
+
+    with pytest.raises(KeyError) as caught:
+        async with WorkflowBuilder.from_config(config(workflow={"_type": "leaky"})):
+            raise KeyError("first")
+    assert caught.value.__notes__ == ["and closing the components failed after that: OSError: cannot close"]
+    with pytest.raises(OSError, match="cannot close"):
+        async with WorkflowBuilder.from_config(config(workflow={"_type": "leaky"})):
+            pass
+
+
+async def test_a_wrong_yield_is_told():
+    """A build function that yields something else is named with what it yielded."""
+
+    class WrongConfig(FunctionBaseConfig, name="wrong"):
+        pass
+
+    @register_function(config_type=WrongConfig)
+    async def wrong(config, builder):
+        yield 3
+
+    with pytest.raises(WorkflowError, match="workflow: its build function yielded int; wanted: FunctionInfo"):
+        async with WorkflowBuilder.from_config(config(workflow={"_type": "wrong"})):
+            pytest.fail("it must not open")
+
+
+async def test_components_that_need_each_other():
+    """A circle that no reference showed is an error and not a deadlock."""
+    async with WorkflowBuilder() as builder:
+        builder._components.add("functions", "b", NodeConfig(calls=["a"]))
+        with pytest.raises(WorkflowError, match=r"circle: functions.a → functions.b → functions.a"):
+            await builder.add_function("a", NodeConfig(calls=["b"]))
+
+
+async def test_unknown_names_are_suggested():
+    """A wrong name lists the right ones."""
+    async with WorkflowBuilder.from_config(config(llms={"judge": {"_type": "served"}})) as builder:
+        with pytest.raises(WorkflowError, match=r"'jugde' not found under llms. Did you mean 'judge'"):
+            await builder.get_llm("jugde", wrapper_type="openai")
+        with pytest.raises(RegistryError, match=r"no client of wrapper_type 'crewai'.*Wrapper types for it: openai"):
+            await builder.get_llm("judge", wrapper_type="crewai")
+        with pytest.raises(WorkflowError, match="there is no workflow"):
+            builder.get_workflow()
+
+
+async def test_llm_clients_are_new_and_know_their_name():
+    """Each call gives a new client; outside of a build function there is no LLM's name."""
+    async with WorkflowBuilder.from_config(config(llms={"m": {"_type": "served", "size": 5}})) as builder:
+        assert await builder.get_llms(["m", "m"], wrapper_type="openai") == ["m@8005", "m@8005"]
+        assert builder.llm_name is None
+        assert (await builder.get_llm_provider("m")).description == "a child process"
+        assert builder.get_llm_config("m") == ServedConfig(size=5)
+
+
+async def test_tools():
+    """Functions become a framework's tools; the workflow is none."""
+    async with WorkflowBuilder.from_config(
+        config(functions={"a": {"_type": "node"}, "b": {"_type": "node"}}, workflow={"_type": "node"})
+    ) as builder:
+        assert await builder.get_tool("a", "mine") == ("a", "a")
+        assert await builder.get_all_tools("mine") == [("a", "a"), ("b", "b")]
+        with pytest.raises(RegistryError, match="'langchain' is not registered as tool wrapper"):
+            await builder.get_tool("a", "langchain")
+
+
+async def test_the_builder_in_use_can_be_found(tmp_path):
+    """Deep inside a workflow the builder is at hand, and the run's folder with it."""
+    with pytest.raises(WorkflowError, match="Builder not set in context"):
+        Builder.current()
+    async with WorkflowBuilder.from_config(config(), run_dir=tmp_path) as builder:
+        assert Builder.current() is builder
+        assert builder.run_dir == tmp_path
+    with pytest.raises(WorkflowError):
+        Builder.current()
+
+
+async def test_names_are_given_once():
+    """A second component under the same name would replace the first."""
+    async with WorkflowBuilder() as builder:
+        await builder.add_function("a", NodeConfig())
+        with pytest.raises(WorkflowError, match="'a' is already under functions"):
+            await builder.add_function("a", NodeConfig())
