@@ -1,6 +1,6 @@
 """What an evaluator is given and what it gives back."""
 
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel
 
@@ -55,3 +55,18 @@ class EvalOutput(BaseModel):
 
     average_score: Any
     eval_output_items: list[EvalOutputItem]
+
+
+class EvalOutputItemLike(Protocol):
+    """What reports read of a scored item, whichever class it is."""
+
+    id: Any
+    score: Any
+    reasoning: Any
+
+
+class EvalOutputLike(Protocol):
+    """What reports read of an evaluator's output, whichever class it is."""
+
+    average_score: Any
+    eval_output_items: list[Any]

@@ -1,0 +1,64 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from fakes.guide_components import register_guide_components
+from nat.cli.commands.info import info_command
+from nat.registry import plugin_failures
+from nat.registry.catalog import pushed_catalog
+from nat.registry.plugin_failures import PluginFailure
+
+
+@pytest.fixture
+def run():
+    """`nat info components` with the guide's components registered."""
+    with pushed_catalog():
+        register_guide_components()
+        yield lambda *options: CliRunner().invoke(info_command, ["components", *options])
+
+
+def test_components_with_their_fields(run):
+    """Type, package, fields, defaults and descriptions of everything registered."""
+    output = run().stdout
+    assert "trajectory_builders: my_traj_builder" in output
+    assert "num_generations: int, default 2 - Number of trajectory generations per example" in output
+    assert "llms: openai  (nat/openai, nat.plugins.llms.openai)" in output
+
+
+def test_types_choose_sections(run):
+    """`-t` shows only the sections that it names."""
+    output = run("-t", "trainers", "-t", "trainer_adapters").stdout
+    assert "my_trainer_adapter" in output
+    assert "llms:" not in output
+
+
+def test_query_finds_text(run):
+    """`-q` searches types, fields and descriptions, in any case of letters."""
+    output = run("-q", "TRAINING API endpoint").stdout
+    assert "my_trainer_adapter" in output
+    assert "my_traj_builder" not in output
+    assert run("-q", "no such words anywhere").stdout == "No component matches.\n"
+
+
+def test_json_for_machines(run):
+    """A list of records."""
+    [component] = json.loads(run("--json", "-t", "trajectory_builders", "-q", "my_traj").stdout)
+    assert component["type"] == "my_traj_builder"
+    field = next(f for f in component["fields"] if f["name"] == "num_generations")
+    assert field == {
+        "name": "num_generations",
+        "type": "int",
+        "required": False,
+        "default": 2,
+        "description": "Number of trajectory generations per example",
+    }
+
+
+def test_plugins_that_failed_are_told(run):
+    """A missing component is explained where one looks for it."""
+    plugin_failures.failures.append(PluginFailure("p", "p.register", "ImportError: no q"))
+    try:
+        assert "The plug-in 'p' failed to import (p.register): ImportError: no q" in run().stderr
+    finally:
+        plugin_failures.failures.pop()

@@ -1,0 +1,48 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from fakes.guide_components import GUIDE_YAML, register_guide_components
+from nat.cli.commands.validate import validate_command
+from nat.registry.catalog import pushed_catalog
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The command on the guide's YAML, with its components registered and its variable set."""
+    monkeypatch.setenv("TRAINING_API_KEY", "sk-secret")
+    file = tmp_path / "config.yml"
+    file.write_text(GUIDE_YAML)
+    with pushed_catalog():
+        register_guide_components()
+        yield lambda *options: CliRunner().invoke(validate_command, ["--config_file", str(file), *options])
+
+
+def test_a_valid_file(run):
+    """Says so, lists the components with their types, and shows no secret."""
+    result = run()
+    assert result.exit_code == 0
+    assert "✓ Configuration file is valid!" in result.output
+    assert "trainer_adapters" in result.output
+    assert "my_trainer_adapter" in result.output
+    assert "sk-secret" not in result.output
+
+
+def test_a_wrong_file(run):
+    """Every error is shown, and the exit code is 1; `-o` takes part in the check."""
+    result = run("-o", "finetuning.trainer", "x", "-o", "llms.my_model.model_nam", "y")
+    assert result.exit_code == 1
+    assert "✗ Validation failed!" in result.output
+    assert "finetuning.trainer: 'x' is not under trainers" in result.stderr
+    assert "llms.my_model.model_nam: unknown key. Did you mean 'model_name'?" in result.stderr
+
+
+def test_json_for_machines(run):
+    """One JSON object, whether the file is valid or not."""
+    valid = json.loads(run("--json").stdout)
+    assert valid["valid"]
+    assert {"section": "trainers", "name": "my_trainer", "type": "my_trainer"} in valid["components"]
+    wrong = run("--json", "-o", "finetuning.num_epochs", "0")
+    assert wrong.exit_code == 1
+    assert json.loads(wrong.stdout)["errors"][0].startswith("finetuning.num_epochs: ")
