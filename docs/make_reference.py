@@ -1,0 +1,269 @@
+# ruff: noqa: INP001 - a script beside the pages that it writes, no package
+"""Write the reference pages from the code: `docs/reference/configuration.md` and `docs/reference/cli.md`.
+
+Run it with `make docs`. A test compares the committed pages with what this script makes, so a field or an option
+that changes without its page fails the build. Everything that is said of a field stands in its attribute docstring,
+everything that is said of an option in its `help`; only what frames them stands here.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import click
+from pydantic_core import to_jsonable_python
+
+from nat.cli.main import cli
+from nat.data_models.component_ref import ComponentGroup
+from nat.data_models.config import Config
+from nat.data_models.evaluate import EvalGeneralConfig
+from nat.data_models.finetuning import FinetuneConfig
+from nat.registry.catalog import current_catalog
+from nat.registry.component import BASE_CONFIGS, NOUNS
+from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
+from nat.registry.discovery import discover_components
+
+REFERENCE = Path(__file__).parent / "reference"
+OWN_PACKAGE = "nat/"
+"""Components of other packages (the examples', a user's) are not part of this reference."""
+
+CONFIGURATION_HEAD = """\
+# Configuration reference
+
+This page is made from the code by `make docs`. `nat info components` prints the same for every component that is
+installed, those of plug-ins included.
+
+## How a file is read
+
+1. The file is parsed as YAML (JSON is YAML, too). `base: other.yml` inherits from another file, whose path starts at
+   the inheriting file: mappings are merged key by key, everything else is replaced.
+2. `-o KEY VALUE` on the command line replaces any value. `KEY` is a dotted path, in which a number is the index of a
+   list; `VALUE` is read as YAML.
+3. `${NAME}` and `$NAME` are filled in from the environment, value by value. `${NAME:-default}` gives the default when
+   the variable is unset or empty. A variable that is unset and has no default is an error. `\\$` is a dollar sign.
+4. Each component is validated by the class that its `_type` names. Unknown keys are errors.
+5. Every name that points to another component is looked up.
+
+All errors are collected and shown at once, each with its path. Paths of files start at the current folder.
+
+## Sections
+
+"""
+
+CLI_HEAD = """\
+# Command line reference
+
+This page is made from the code by `make docs`; `nat COMMAND --help` prints the same.
+
+Options may come from the environment, too: `NAT_<COMMAND>_<OPTION>`, for example `NAT_FINETUNE_CONFIG_FILE`.
+
+| exit code | means |
+|---|---|
+| 0 | the command did what it was asked |
+| 1 | an error with a remedy: it is printed on stderr as `Error: …`, followed by `→` and what to do |
+| 2 | the command line is wrong |
+| 130 | interrupted by Ctrl-C |
+
+Results go to stdout; log lines and errors go to stderr. With `--json` a command prints one JSON object per result.
+"""
+
+_WORDS = {
+    "str": "text",
+    "int": "integer",
+    "float": "number",
+    "bool": "true or false",
+    "Any": "anything",
+    "Path": "path",
+    "SecretStr": "secret",
+}
+_REFERENCES = {
+    "LLMRef": "key of `llms`",
+    "EvaluatorRef": "key of `eval.evaluators`",
+    "TrainerRef": "key of `trainers`",
+    "TrainerAdapterRef": "key of `trainer_adapters`",
+    "TrajectoryBuilderRef": "key of `trajectory_builders`",
+    "FunctionRef": "key of `functions`",
+}
+_COMPONENT_SECTIONS = ("dataset", "evaluators")
+"""Keys of `eval` that hold components, and so have a chapter of their own."""
+
+
+def main() -> None:
+    """Write both pages."""
+    REFERENCE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """File name → what the page must say."""
+    return {"configuration.md": configuration_page(), "cli.md": cli_page()}
+
+
+def configuration_page() -> str:
+    """Sections, then the fixed ones with their keys, then every component type."""
+    discover_components()
+    components = [c for c in describe(current_catalog()) if c.full_type.startswith(OWN_PACKAGE)]
+    sections = [f"| [`{name}`](#{name}) | {field.description} |" for name, field in Config.model_fields.items()]
+    parts = [CONFIGURATION_HEAD, "| section | holds |\n|---|---|\n", "\n".join(sections), "\n"]
+    parts += ["\n" + "\n".join(_section(name, components)).rstrip() + "\n" for name in Config.model_fields]
+    return "".join(parts)
+
+
+def cli_page() -> str:
+    """Every command with its options."""
+    context = click.Context(cli, info_name="nat")
+    return CLI_HEAD + "".join(f"\n{text}\n" for text in _commands(cli, context))
+
+
+def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]:
+    yield f"## {name}\n"
+    match name:
+        case "general":
+            yield "It has no settings yet. `general.telemetry` and `general.front_end` are let pass with a warning."
+        case "eval":
+            yield "### eval.general\n"
+            yield from _table(_without_components(fields_of(EvalGeneralConfig)))
+            yield ""
+            yield from _chapter(ComponentGroup.DATASETS, components)
+            yield from _chapter(ComponentGroup.EVALUATORS, components)
+        case "finetuning":
+            yield from _table(fields_of(FinetuneConfig))
+        case "workflow":
+            yield "One function, whose `_type` is registered by your package. It takes the keys of its own class."
+        case "functions":
+            yield "Functions by name. Each takes a `_type` and the keys of its own class; none is built in."
+        case _:
+            yield from _types(ComponentGroup(name), components, level=3)
+
+
+def _chapter(group: ComponentGroup, components: list[ComponentDescription]) -> Iterator[str]:
+    yield f"### {group}\n"
+    yield from _types(group, components, level=4)
+
+
+def _types(group: ComponentGroup, components: list[ComponentDescription], *, level: int) -> Iterator[str]:
+    """The keys that all types of the group share, then each type with its own."""
+    types = [c for c in components if c.section == group]
+    if not types:
+        yield f"No {NOUNS[group]} is built in; plug-ins bring them."
+        return
+    shared = list(fields_of(BASE_CONFIGS[group]))
+    if shared:
+        yield f"Every {NOUNS[group]} takes these keys:\n"
+        yield from _table(shared)
+        yield ""
+    known = {field.name for field in shared}
+    for component in types:
+        yield f"{'#' * level} {component.type}\n"
+        yield component.description + "\n"
+        own = [field for field in component.fields if field.name not in known]
+        if own:
+            yield from _table(own)
+            yield ""
+
+
+def _without_components(fields: Iterable[FieldDescription]) -> Iterator[FieldDescription]:
+    return (field for field in fields if field.name.partition(".")[0] not in _COMPONENT_SECTIONS)
+
+
+def _table(fields: Iterable[FieldDescription]) -> Iterator[str]:
+    """One row per key; a default of several lines follows in a block of its own."""
+    rows = list(fields)
+    yield "| key | type | default | what it does |"
+    yield "|---|---|---|---|"
+    for field in rows:
+        yield f"| `{field.name}` | {_type(field.type)} | {_default(field)} | {_cell(field.description)} |"
+    for field in rows:
+        if _is_long(field.default):
+            yield f"\nThe default of `{field.name}`:\n\n```text\n{field.default}\n```"
+
+
+def _type(text: str) -> str:
+    """A type as a person says it."""
+    text = re.sub(r"'([^']*)'", r"`\1`", text)
+    text = re.sub(r"dict\[(\w+), (.+?)\](?=$| )", r"mapping from \1 to \2", text)
+    text = re.sub(r"(?:list|tuple)\[(\w+|list\[\w+\])(?:, \.\.\.)?\]", r"list of \1", text)
+    text = re.sub(r"tuple\[tuple\[str, str\], (?:\.\.\.|Ellipsis)\]", "list of pairs of text", text)
+    text = re.sub(r"list\[(\w+)\]", r"lists of \1", text)
+    text = re.sub(r"\b\w*(?:Config|Options|BaseModel)\b", "mapping", text)
+    text = re.sub(r"\b\w+Ref\b", lambda found: _REFERENCES[found[0]], text)
+    return re.sub(r"\w+", lambda found: _WORDS.get(found[0], found[0]), text).replace(" | ", " or ")
+
+
+def _default(field: FieldDescription) -> str:
+    if field.required:
+        return "**required**"
+    if _is_long(field.default):
+        return "see below"
+    if field.default is None and "null" not in field.type:
+        return ""
+    return f"`{json.dumps(to_jsonable_python(field.default, fallback=str), ensure_ascii=False)}`"
+
+
+def _is_long(default: Any) -> bool:
+    return isinstance(default, str) and "\n" in default
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _commands(group: click.Group, context: click.Context, prefix: str = "nat") -> Iterator[str]:
+    yield _command(group, prefix)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, f"{prefix} {name} is listed"
+        if isinstance(command, click.Group):
+            yield from _commands(command, click.Context(command, context, name), f"{prefix} {name}")
+        else:
+            yield _command(command, f"{prefix} {name}")
+
+
+def _command(command: click.Command, name: str) -> str:
+    usage = f"{name} [OPTIONS] COMMAND …" if isinstance(command, click.Group) else f"{name} [OPTIONS]"
+    lines = [f"## {name}\n", dedent(command.help or "").strip() + "\n", f"```text\n{usage}\n```"]
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    if options:
+        lines += ["", "| option | value | default | what it does |", "|---|---|---|---|"]
+        lines += [_option(option) for option in options]
+    return "\n".join(lines)
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in sorted([*option.opts, *option.secondary_opts], key=len))
+    flag = option.is_flag or option.count
+    return f"| {names} | {'' if flag else _value(option)} | {_option_default(option)} | {_cell(option.help or '')} |"
+
+
+def _value(option: click.Option) -> str:
+    if option.metavar:
+        return f"`{option.metavar}`"
+    kind = option.type
+    if isinstance(kind, click.Choice):
+        return " or ".join(f"`{choice}`" for choice in kind.choices)
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        word = "integer" if isinstance(kind, click.IntRange) else "number"
+        low, high = kind.min, kind.max
+        if low is not None and high is not None:
+            return f"{word}, {low} to {high}"
+        return word + ("" if low is None else f", at least {low}") + ("" if high is None else f", at most {high}")
+    return {"integer": "integer", "float": "number", "text": "text", "boolean": "true or false"}.get(
+        kind.name, kind.name
+    )
+
+
+def _option_default(option: click.Option) -> str:
+    if option.required:
+        return "**required**"
+    default = option.to_info_dict()["default"]
+    if option.is_flag or default in (None, (), "") or not isinstance(default, str | int | float):
+        return ""
+    return f"`{default}`"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Commands and options of `nat`, as a list: users have them in scripts."""
+
+import click
+import pytest
+
+from nat.cli.main import cli
+
+COMMON = "--config_file -o/--override --json"
+
+COMMANDS = {
+    "nat": "--version --log-level",
+    "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
+    "--result_json_path --dry_run",
+    "nat eval": f"{COMMON} --dataset --result_json_path --reps",
+    "nat run": f"{COMMON} --input --input_file",
+    "nat validate": COMMON,
+    "nat info": "",
+    "nat info components": "-t/--types -q/--query --json",
+    "nat backend": "",
+    "nat backend serve": "--model --host --port --api_key --output_dir --served_model_name --lora_rank --lora_alpha "
+    "--device --dtype --max_seq_length --max_num_seqs --threads --seed --save_every --keep_last --exit_with_parent",
+}
+
+
+def commands(group: click.Group, context: click.Context, name: str) -> dict[str, click.Command]:
+    """The group and everything below it, by the words that call it."""
+    found: dict[str, click.Command] = {name: group}
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        below = click.Context(command, context, word)
+        if isinstance(command, click.Group):
+            found |= commands(command, below, f"{name} {word}")
+        else:
+            found[f"{name} {word}"] = command
+    return found
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, click.Command]:
+    return commands(cli, click.Context(cli), "nat")
+
+
+def test_commands(found):
+    """These commands exist, and no others."""
+    assert sorted(found) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options(found, name):
+    """Each command has these options, and no others."""
+    options = {"/".join(sorted(p.opts, key=len)) for p in found[name].params}
+    assert options == set(COMMANDS[name].split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_everything_is_explained(found, name):
+    """Each command says what it does, and each option what it is for."""
+    command = found[name]
+    assert command.help
+    assert [p.name for p in command.params if isinstance(p, click.Option) and not p.help] == []

@@ -1,0 +1,65 @@
+"""What an import brings in with it, each proved in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("pydantic", "openai", "httpx", "httpx2", "rich", "matplotlib", "torch", "transformers")
+OF_THE_BACKEND = ("torch", "transformers", "fastapi", "uvicorn", "peft", "nat.backend")
+UNUSED_BY_A_CONFIG = (*OF_THE_BACKEND, "matplotlib", "pandas", "pyarrow", "openai")
+
+CONFIG = """
+llms:
+  agent: {_type: openai, model_name: some-model, base_url: 'http://localhost:8000/v1'}
+"""
+
+
+def loaded_by(code: str, modules: tuple[str, ...]) -> list[str]:
+    """Which of the modules are loaded after the code ran in a new interpreter."""
+    check = f"import sys; print([m for m in {modules!r} if m in sys.modules], file=sys.stderr)"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and text
+        [sys.executable, "-c", f"{code}\n{check}"],
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return eval(done.stderr.splitlines()[-1])  # noqa: S307 - the line printed above
+
+
+def test_the_command_line_is_light():
+    """Importing the command line brings in click and nothing heavy, so that `nat` answers at once."""
+    assert loaded_by("import nat.cli.main", HEAVY) == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_help_is_light(arguments):
+    """`nat --help` and `nat --version` load no library that does work."""
+    assert loaded_by(f"from nat.cli.main import exit_code; assert exit_code({arguments!r}) == 0", HEAVY) == []
+
+
+def test_a_configuration_is_light(tmp_path):
+    """Loading a YAML with a remote LLM needs neither the backend's libraries nor those of plots and tables."""
+    path = tmp_path / "config.yml"
+    path.write_text(CONFIG)
+    code = f"from nat.config import load_config; load_config({str(path)!r})"
+    assert loaded_by(code, UNUSED_BY_A_CONFIG) == []
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "nat.builder.workflow_builder",
+        "nat.cli.register_workflow",
+        "nat.eval.evaluate",
+        "nat.finetuning.runtime",
+        "nat.plugins.register",
+        "nat.rollout.session",
+        "nat.runs.journal",
+    ],
+)
+def test_the_harness_needs_no_torch(module):
+    """No package of the harness brings in the backend's libraries; those who train remotely need not install them."""
+    assert loaded_by(f"import {module}", OF_THE_BACKEND) == []

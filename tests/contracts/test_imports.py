@@ -1,0 +1,95 @@
+"""The import paths that plug-ins of others are written against, as one list."""
+
+from importlib import import_module
+
+import pytest
+
+GUIDE = {
+    "nat.builder.builder": "Builder EvalBuilder",
+    "nat.cli.register_workflow": "register_trajectory_builder register_trainer_adapter register_trainer",
+    "nat.data_models.finetuning": "FinetuneConfig FinetuneRunConfig TrainerConfig TrainerAdapterConfig "
+    "TrajectoryBuilderConfig TrainingJobRef TrainingJobStatus TrajectoryCollection",
+    "nat.eval.config": "EvaluationRunConfig EvaluationRunOutput",
+    "nat.eval.evaluate": "EvaluationRun EvaluationRunConfig",
+    "nat.eval.evaluator.evaluator_model": "EvalInput EvalInputItem EvalOutput EvalOutputItem",
+    "nat.finetuning.interfaces.trainer_adapter": "TrainerAdapter",
+    "nat.finetuning.interfaces.trajectory_builder": "TrajectoryBuilder",
+    "nat.finetuning.interfaces.finetuning_runner": "Trainer",
+    "nat.finetuning": "TrajectoryBuilder TrainerAdapter Trainer",
+}
+
+TOOLKIT = {
+    "nat.runtime.loader": "PluginTypes discover_and_register_plugins discover_entrypoints load_config load_workflow",
+    "nat.utils": "run_workflow",
+    "nat.utils.io.yaml_tools": "yaml_load yaml_loads yaml_dump yaml_dumps deep_merge",
+    "nat.utils.type_converter": "TypeConverter GlobalTypeConverter",
+    "nat.data_models.common": "TypedBaseModel BaseModelRegistryTag SerializableSecretStr OptionalSecretStr "
+    "get_secret_value",
+    "nat.data_models.config": "Config GeneralConfig",
+    "nat.cli.register_workflow": "register_function register_evaluator register_dataset_loader register_llm_provider "
+    "register_llm_client register_tool_wrapper register_ttc_strategy",
+    "nat.cli.type_registry": "GlobalTypeRegistry TypeRegistry RegisteredInfo",
+    "nat.builder.workflow_builder": "WorkflowBuilder",
+    "nat.builder.component_utils": "WORKFLOW_COMPONENT_NAME",
+    "nat.builder.context": "Context ContextState RuntimeTypeEnum",
+    "nat.builder.evaluator": "EvaluatorInfo",
+    "nat.builder.framework_enum": "LLMFrameworkEnum",
+    "nat.builder.function": "Function LambdaFunction",
+    "nat.builder.function_info": "FunctionInfo",
+    "nat.builder.intermediate_step_manager": "IntermediateStepManager",
+    "nat.builder.llm": "LLMProviderInfo",
+    "nat.builder.workflow": "Workflow",
+    "nat.data_models.function": "FunctionBaseConfig EmptyFunctionConfig",
+    "nat.data_models.intermediate_step": "IntermediateStep IntermediateStepPayload IntermediateStepType "
+    "IntermediateStepCategory IntermediateStepState StreamEventData TTCEventData TraceMetadata UsageInfo "
+    "InvocationNode",
+    "nat.data_models.invocation_node": "InvocationNode",
+    "nat.data_models.component_ref": "LLMRef FunctionRef TTCStrategyRef TrainerRef TrainerAdapterRef "
+    "TrajectoryBuilderRef ComponentGroup",
+    "nat.data_models.llm": "LLMBaseConfig APITypeEnum",
+    "nat.data_models.evaluator": "EvaluatorBaseConfig EvalInput EvalInputItem",
+    "nat.data_models.evaluate": "EvalConfig EvalGeneralConfig EvalOutputConfig",
+    "nat.data_models.finetuning": "RewardFunctionConfig TrainingStatusEnum EpisodeItem EpisodeItemRole OpenAIMessage "
+    "DPOItem Trajectory CurriculumLearningConfig TrainerConfigT TrajectoryBuilderConfigT TrainerAdapterConfigT",
+    "nat.data_models.ttc_strategy": "TTCStrategyBaseConfig",
+    "nat.eval.evaluator.base_evaluator": "BaseEvaluator",
+    "nat.finetuning.finetuning_runtime": "run_finetuning finetuning_main run_finetuning_sync",
+    "nat.llm.openai_llm": "OpenAIModelConfig",
+    "nat.profiler.callbacks.token_usage_base_model": "TokenUsageBaseModel",
+    # the same under the paths that later releases of the toolkit use
+    "nat.plugins.eval.runtime.evaluate": "EvaluationRun",
+    "nat.plugins.eval.data_models.evaluator_io": "EvalOutput EvalOutputItem",
+    "nat.plugins.eval.evaluator.base_evaluator": "BaseEvaluator",
+    "nat.data_models.evaluate_config": "EvalConfig EvalGeneralConfig",
+    "nat.data_models.evaluate_runtime": "EvaluationRunConfig EvaluationRunOutput UsageStats UsageStatsItem "
+    "UsageStatsLLM",
+}
+
+NAMES = [(module, name) for part in (GUIDE, TOOLKIT) for module, names in part.items() for name in names.split()]
+
+MOVED = [
+    ("nat.eval.evaluate:EvaluationRun", "nat.plugins.eval.runtime.evaluate:EvaluationRun"),
+    ("nat.eval.config:EvaluationRunConfig", "nat.data_models.evaluate_runtime:EvaluationRunConfig"),
+    ("nat.eval.config:EvaluationRunOutput", "nat.data_models.evaluate_runtime:EvaluationRunOutput"),
+    ("nat.eval.evaluator.evaluator_model:EvalInput", "nat.data_models.evaluator:EvalInput"),
+    ("nat.eval.evaluator.evaluator_model:EvalOutput", "nat.plugins.eval.data_models.evaluator_io:EvalOutput"),
+    ("nat.eval.evaluator.base_evaluator:BaseEvaluator", "nat.plugins.eval.evaluator.base_evaluator:BaseEvaluator"),
+    ("nat.data_models.evaluate:EvalGeneralConfig", "nat.data_models.evaluate_config:EvalGeneralConfig"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES, ids=[f"{m}.{n}" for m, n in NAMES])
+def test_a_plug_in_can_import(module, name):
+    """Every import of the guide, and of the toolkit's surface that a finetuning plug-in touches, works."""
+    assert getattr(import_module(module), name) is not None
+
+
+@pytest.mark.parametrize(("earlier", "later"), MOVED)
+def test_both_paths_give_the_same_object(earlier, later):
+    """A class that moved in the toolkit is one class under both of its paths, so `isinstance` holds."""
+    assert found(earlier) is found(later)
+
+
+def found(path: str) -> object:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

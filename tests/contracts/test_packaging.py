@@ -1,0 +1,44 @@
+"""What an installed `nat` is on disk, and how it shares that name with packages of others."""
+
+import os
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "nat"
+NAMESPACES = ("nat", "nat.plugins")
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_namespace_packages_have_no_init(name):
+    """`nat` and `nat.plugins` belong to nobody: an `__init__.py` would hide the plug-in wheels of others."""
+    assert not SOURCE.parent.joinpath(*name.split("."), "__init__.py").exists()
+
+
+def test_regular_packages_have_one():
+    """Every folder below is ours alone, and says so with an `__init__.py`."""
+    folders = {file.parent for file in SOURCE.rglob("*.py")} - {SOURCE, SOURCE / "plugins"}
+    assert [
+        str(folder.relative_to(SOURCE)) for folder in sorted(folders) if not (folder / "__init__.py").is_file()
+    ] == []
+
+
+def test_types_are_shipped():
+    """`py.typed` tells type checkers that the annotations are meant to be used."""
+    assert resources.files("nat").joinpath("py.typed").is_file()
+
+
+def test_a_plug_in_package_of_others_merges(tmp_path):
+    """A folder of another distribution with `nat/plugins/theirs` in it is importable beside our own plug-ins."""
+    theirs = tmp_path / "nat" / "plugins" / "theirs"
+    theirs.mkdir(parents=True)
+    (theirs / "__init__.py").write_text("NAME = 'theirs'\n")
+    code = "import nat.plugins.theirs, nat.plugins.llms, nat.errors; print(nat.plugins.theirs.NAME)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(  # noqa: S603 - our own interpreter and text
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "theirs\n", done.stderr
