@@ -14,12 +14,13 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             if key_node.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key '{key_node.value}' stands twice", key_node.start_mark
                 )
-            if key_node.tag != "tag:yaml.org,2002:merge" and isinstance(key_node, yaml.ScalarNode):
-                seen.add(key_node.value)
+            seen.add(key_node.value)
         return super().construct_mapping(node, deep=deep)
 
 

@@ -4,7 +4,7 @@ A subclass gets its type name from the class keyword `name=`; the class itself h
 function builds it is the registry's business.
 """
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -59,10 +59,6 @@ class TypedBaseModel(BaseModel):
             found = value.get("_type", value.get("type"))
             return found if isinstance(found, str) else None
         return value.static_type() if isinstance(value, TypedBaseModel) else None
-
-    def copy_with(self, **changes: Any) -> Self:
-        """A copy in which some fields have other, already validated values."""
-        return self.model_copy(update=changes)
 
 
 class BaseModelRegistryTag:

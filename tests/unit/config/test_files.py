@@ -51,6 +51,13 @@ def test_a_missing_file_says_where_paths_start(tmp_path):
         read_tree(tmp_path / "none.yml")
 
 
+def test_a_key_that_is_no_text_is_an_error(tmp_path):
+    """YAML allows lists as keys; a configuration does not."""
+    (tmp_path / "top.yml").write_text("? [a, b]\n: 1\n")
+    with pytest.raises(ConfigError, match="no YAML"):
+        read_tree(tmp_path / "top.yml")
+
+
 def test_json_is_yaml(tmp_path):
     """A JSON file works."""
     (tmp_path / "c.json").write_text('{"a": {"b": [1, 2.5, null]}}')
