@@ -62,7 +62,7 @@ class LineProgress:
         self._line(f"held-out after epoch {record.epoch}: {_mean(record)} on {record.num_examples} examples")
 
     def message(self, text: str) -> None:
-        self._line(text)
+        """The log, which stands beside these lines, has it already."""
 
     def _line(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
