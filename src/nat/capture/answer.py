@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
+
 from nat.capture.request import CallRequest, Message
 
 
@@ -38,12 +40,22 @@ class Answer:
 def read_completion(body: bytes) -> dict[str, Any]:
     """The completion object of an unstreamed answer."""
     try:
-        completion = json.loads(body)
+        completion = from_json(body)
     except ValueError as error:
         raise UnreadableAnswer(f"the answer is not JSON: {body[:200]!r}") from error
     if not isinstance(completion, dict):
         raise UnreadableAnswer(f"the answer is not a completion: {body[:200]!r}")
     return completion
+
+
+def error_text(body: bytes) -> str:
+    """What an answer with an error status says: the message if it is in OpenAI's shape, else its text."""
+    text = body.decode(errors="replace")
+    try:
+        error = from_json(text)["error"]
+        return str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return text
 
 
 def read_answer(completion: dict[str, Any], request: CallRequest) -> Answer:

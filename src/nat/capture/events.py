@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+from pydantic_core import from_json
+
 from nat.capture.answer import UnreadableAnswer
 
 _WHOLE = frozenset({"role", "type", "id", "name", "object", "finish_reason", "stop_reason"})
@@ -38,7 +40,7 @@ def join_events(body: bytes) -> dict[str, Any]:
 
 def _read_event(data: bytes) -> dict[str, Any]:
     try:
-        event = json.loads(data)
+        event = from_json(data)
     except ValueError as error:
         raise UnreadableAnswer(f"an event of the stream is not JSON: {data[:200]!r}") from error
     if not isinstance(event, dict):

@@ -1,16 +1,15 @@
-"""The tap on an httpx client: what is sent through it is recorded, to the agent it is a client like any other.
+"""The tap on an httpx client: what is sent through it is recorded; to the agent it is a client like any other.
 
 It takes hold of `send`, which every request passes, and not of the transport: there the answer is decompressed, and
-proxies from the environment go on working. httpx and not httpx2, as the OpenAI SDK takes such a client in all of its
-versions from 1 to 3, and so do the frameworks.
+proxies from the environment go on working.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
+from datetime import timedelta
 from typing import Any
 
-import httpx
-
+from nat.capture.library import httpx
 from nat.capture.request import is_call_route
 from nat.capture.tap import Attempt, Tap
 
@@ -43,7 +42,7 @@ class CapturingAsyncClient(httpx.AsyncClient):
             attempt.failed(_describe(error))
             raise
         if response.is_error:
-            attempt.failed(response.text, status=response.status_code)
+            attempt.refused(response.status_code, response.content)
         elif stream:
             assert isinstance(response.stream, httpx.AsyncByteStream)
             response.stream = _RecordedAsyncStream(response.stream, attempt, events=_is_events(response))
@@ -77,7 +76,7 @@ class CapturingClient(httpx.Client):
             attempt.failed(_describe(error))
             raise
         if response.is_error:
-            attempt.failed(response.text, status=response.status_code)
+            attempt.refused(response.status_code, response.content)
         elif stream:
             assert isinstance(response.stream, httpx.SyncByteStream)
             response.stream = _RecordedStream(response.stream, attempt, events=_is_events(response))
@@ -95,14 +94,23 @@ class _RecordedAsyncStream(httpx.AsyncByteStream):
         self._events = events
         self._chunks: list[bytes] = []
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    @property
+    def elapsed(self) -> timedelta | None:
+        """The response reads its duration here, if its library does not set it."""
+        return getattr(self._stream, "elapsed", None)
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        chunks = aiter(self._stream)
         try:
-            async for chunk in self._stream:
+            async for chunk in chunks:
                 self._chunks.append(chunk)
                 yield chunk
         except (Exception, asyncio.CancelledError) as error:
             self._attempt.failed(_describe(error))
             raise
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
         self._attempt.answered(b"".join(self._chunks), events=self._events)
 
     async def aclose(self) -> None:
@@ -119,7 +127,12 @@ class _RecordedStream(httpx.SyncByteStream):
         self._events = events
         self._chunks: list[bytes] = []
 
-    def __iter__(self) -> Iterator[bytes]:
+    @property
+    def elapsed(self) -> timedelta | None:
+        """The response reads its duration here, if its library does not set it."""
+        return getattr(self._stream, "elapsed", None)
+
+    def __iter__(self) -> Generator[bytes, None, None]:
         try:
             for chunk in self._stream:
                 self._chunks.append(chunk)

@@ -1,8 +1,9 @@
 """Read a request as it goes over the wire. Pure: no HTTP library, no clock, no context."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic_core import from_json
 
 Message = dict[str, Any]
 
@@ -49,7 +50,7 @@ def is_call_route(path: str) -> bool:
 def read_request(path: str, body: bytes) -> CallRequest | None:
     """The call that was sent to such a path, None if it is malformed."""
     try:
-        fields = json.loads(body)
+        fields = from_json(body)
     except ValueError:  # the server will say so; there is no call to record
         return None
     if not isinstance(fields, dict):

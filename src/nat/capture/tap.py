@@ -1,9 +1,8 @@
 """The tap: where the calls of one LLM are read, completed and recorded, whatever library or process carries them.
 
-attempt = tap.open(path, body)      before sending to a call route; then send attempt.body
-attempt.body_without_refused(…)     after a refusal: what to send instead, if that helps
-attempt.answered(content, …)        or
-attempt.failed(…)                   once; what comes later is ignored
+`Tap.open` before sending gives an `Attempt`, whose `body` is what to send. After an error status,
+`body_without_refused` says what to send instead, if that helps. At the end comes `answered`, `refused` or `failed`,
+once; what comes later is ignored.
 """
 
 import contextvars
@@ -12,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nat.capture.answer import Answer, Choice, UnreadableAnswer, read_answer, read_completion
+from nat.capture.answer import Answer, Choice, UnreadableAnswer, error_text, read_answer, read_completion
 from nat.capture.asks import fields_to_add, with_fields
 from nat.capture.events import join_events
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
@@ -99,6 +98,10 @@ class Attempt:
             return
         self._settled = True
         self._context.run(self._push_call, answer, self._times())
+
+    def refused(self, status: int, content: bytes) -> None:
+        """The server answered with an error status."""
+        self.failed(error_text(content), status=status)
 
     def failed(self, error: str, *, status: int | None = None) -> None:
         """There was no answer: an error status, a lost connection, a cancellation."""

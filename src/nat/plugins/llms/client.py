@@ -28,12 +28,13 @@ class OpenAIClient(AsyncOpenAI):
 
 def open_client(config: OpenAIModelConfig, *, llm_name: str | None) -> OpenAIClient:
     """A client to be closed by whoever opens it (`async with`)."""
+    tap = open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.OPENAI)
     client = OpenAIClient(
         api_key=api_key(config, llm_name=llm_name),
         base_url=config.base_url,
         max_retries=config.max_retries,
         timeout=config.timeout,
-        http_client=CapturingAsyncClient(open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.OPENAI)),
+        http_client=CapturingAsyncClient(tap),
     )
     client.model_name = config.model_name
     return client
@@ -49,8 +50,6 @@ def api_key(config: OpenAIModelConfig, *, llm_name: str | None) -> str:
     if config.base_url or os.environ.get("OPENAI_BASE_URL"):
         return "none"
     raise ConfigError(
-        [
-            f"llms.{llm_name or config.model_name}.api_key: OpenAI wants a key, and there is none here or in the environment"
-        ],
+        [f"llms.{llm_name or config.model_name}.api_key: OpenAI wants a key; there is none here or in the environment"],
         hint="set OPENAI_API_KEY, or set base_url to the server that you mean",
     )

@@ -1,6 +1,6 @@
 """The `openai` LLM: any server that speaks OpenAI's API, and its client for agents that use the OpenAI SDK."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from pydantic import AliasChoices, Field, SecretStr
@@ -13,7 +13,7 @@ from nat.registry.decorators import register_llm_client, register_llm_provider
 
 
 class OpenAIModelConfig(LLMBaseConfig, name="openai"):
-    """A model behind an OpenAI-compatible API: OpenAI itself, vLLM, a gateway …"""
+    """A model behind an OpenAI-compatible API: OpenAI itself, vLLM, or a gateway."""
 
     api_key: SecretStr | None = None
     """Key of the server; the environment's OPENAI_API_KEY if left out."""
@@ -39,7 +39,7 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     """How often a request is sent again after a lost connection, a 408, 409, 429 or 5xx."""
     timeout: float = Field(default=600.0, gt=0)
     """Seconds until a request has failed."""
-    extra_body: dict[str, Any] = {}
+    extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields for requests that do not have them, as the server understands them."""
 
     @property
@@ -50,13 +50,13 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
 
 
 @register_llm_provider(config_type=OpenAIModelConfig)
-async def openai_llm(config: OpenAIModelConfig, builder: Builder) -> AsyncIterator[LLMProviderInfo]:
+async def openai_llm(config: OpenAIModelConfig, _builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """The server is someone else's: nothing to open."""
     yield LLMProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or 'OpenAI'}")
 
 
 @register_llm_client(config_type=OpenAIModelConfig, wrapper_type=LLMFrameworkEnum.OPENAI)
-async def openai_client(config: OpenAIModelConfig, builder: Builder) -> AsyncIterator[Any]:
+async def openai_client(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
     """An AsyncOpenAI with the model's name as `model_name`."""
     from nat.plugins.llms.client import open_client  # noqa: PLC0415 - the SDK takes a second to import
 

@@ -1,0 +1,76 @@
+"""An OpenAI-compatible server that answers at once with 32 tokens; prints its port, ends with its parent's pipe."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+TOKENS = 32
+WORDS = [f" word{i}" for i in range(TOKENS)]
+
+
+def _answer(*, detailed: bool) -> bytes:
+    """With logprobs and ids, as when they are asked for, or without."""
+    choice: dict[str, Any] = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "".join(WORDS)},
+        "finish_reason": "stop",
+        "logprobs": None,
+    }
+    body: dict[str, Any] = {
+        "id": "cmpl-0",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "stub",
+        "system_fingerprint": "stub@0",
+        "choices": [choice],
+        "usage": {"prompt_tokens": 64, "completion_tokens": TOKENS, "total_tokens": 64 + TOKENS},
+    }
+    if detailed:
+        choice["logprobs"] = {
+            "content": [
+                {"token": word, "logprob": -0.01 * i - 0.123456, "bytes": list(word.encode()), "top_logprobs": []}
+                for i, word in enumerate(WORDS)
+            ],
+            "refusal": None,
+        }
+        choice["token_ids"] = list(range(1000, 1000 + TOKENS))
+        body["prompt_token_ids"] = list(range(2000, 2064))
+    content = json.dumps(body).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
+
+
+PLAIN, DETAILED = _answer(detailed=False), _answer(detailed=True)
+
+
+class Stub(asyncio.Protocol):
+    """One connection; requests come one after the other, with a content length."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
+        if not separator:
+            return
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        if len(body) >= length:
+            self._buffer = body[length:]
+            tail = body[max(0, length - 200) : length]
+            self._transport.write(DETAILED if b'"logprobs":true' in tail else PLAIN)
+
+
+async def main() -> None:
+    """Serve until the parent closes our input."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Stub, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

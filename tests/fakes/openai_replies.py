@@ -1,0 +1,166 @@
+"""What a scripted OpenAI-compatible server may reply, and how that looks on the wire.
+
+Its tokens are characters, so that every text has exact ids: the prompt of a later turn begins with the ids of the
+earlier prompt and its completion, as with a real chat template.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+END, ROLES = 0, {"system": 1, "user": 2, "assistant": 3, "tool": 4}
+_FIRST_CHARACTER = 10
+_PIECE = 4
+"""Characters in one event of a stream."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """The assistant's answer; `others` are the further choices of a request with n > 1."""
+
+    content: str | None = "ok"
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    finish_reason: str | None = None
+    others: tuple["Say", ...] = ()
+
+    @property
+    def reason(self) -> str:
+        return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
+
+    @property
+    def message(self) -> dict[str, Any]:
+        calls = {"tool_calls": list(self.tool_calls)} if self.tool_calls else {}
+        return {"role": "assistant", "content": self.content, "refusal": None, **calls}
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """An answer with an error status, in OpenAI's shape."""
+
+    status: int = 500
+    message: str = "the server is on fire"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HangUp:
+    """The connection is lost: at once, or after so many events of a stream that would have been `say`."""
+
+    after: int = 0
+    say: Say = field(default_factory=Say)
+
+
+Reply = Say | Refuse | HangUp
+
+
+def tool_call(name: str, arguments: dict[str, Any], call_id: str = "call_1") -> dict[str, Any]:
+    """A tool call as an assistant message holds it."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def message_ids(message: dict[str, Any]) -> list[int]:
+    """The ids of what a message says, its end included."""
+    content = message.get("content")
+    text = content if isinstance(content, str) else json.dumps(content) if content is not None else ""
+    text += "".join(json.dumps(call["function"], sort_keys=True) for call in message.get("tool_calls") or ())
+    return [_FIRST_CHARACTER + ord(character) for character in text] + [END]
+
+
+def prompt_ids(messages: list[dict[str, Any]]) -> list[int]:
+    """The ids of a chat, up to where the assistant is to speak."""
+    history = [part for message in messages for part in (ROLES[message["role"]], *message_ids(message))]
+    return [*history, ROLES["assistant"]]
+
+
+def logprob(token: int) -> float:
+    """The log probability that every token with this id gets."""
+    return -(token % 50 + 1) / 100
+
+
+def completion(say: Say, request: dict[str, Any], *, chat: bool, fingerprint: str | None) -> dict[str, Any]:
+    """The whole answer to a request."""
+    prompt = _prompt(request, chat=chat)
+    says = [say, *say.others] if say.others else [say] * (request.get("n") or 1)
+    tokens = sum(len(message_ids(s.message)) for s in says)
+    return {
+        **_head(request, chat=chat, fingerprint=fingerprint),
+        **({"prompt_token_ids": prompt} if request.get("return_token_ids") else {}),
+        "choices": [_choice(s, index, request, chat=chat) for index, s in enumerate(says)],
+        "usage": {"prompt_tokens": len(prompt), "completion_tokens": tokens, "total_tokens": len(prompt) + tokens},
+    }
+
+
+def events(say: Say, request: dict[str, Any], *, fingerprint: str | None) -> Iterator[dict[str, Any]]:
+    """The same chat answer, piece by piece."""
+    head = _head(request, chat=True, fingerprint=fingerprint, streamed=True)
+    with_ids = request.get("return_token_ids")
+    first = {"prompt_token_ids": _prompt(request, chat=True)} if with_ids else {}
+    says = [say, *say.others] if say.others else [say] * (request.get("n") or 1)
+    for index, one in enumerate(says):
+        opening = {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+        yield {**head, **first, "choices": [opening]}
+        for delta, ids, reason in _pieces(one):
+            choice = {"index": index, "delta": delta, "finish_reason": reason}
+            yield {**head, "choices": [{**choice, **_tokens(ids, request, chat=True)}]}
+    if (request.get("stream_options") or {}).get("include_usage"):
+        yield {**head, "choices": [], "usage": completion(say, request, chat=True, fingerprint=None)["usage"]}
+
+
+def _pieces(say: Say) -> Iterator[tuple[dict[str, Any], list[int], str | None]]:
+    """Deltas with the tokens that they are made of; the last one says why it ended."""
+    ids, content = message_ids(say.message), say.content or ""
+    for start in range(0, len(content), _PIECE):
+        yield {"content": content[start : start + _PIECE]}, ids[start : min(start + _PIECE, len(content))], None
+    rest = ids[len(content) : -1]
+    for index, call in enumerate(say.tool_calls):
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        opening = {"index": index, "id": call["id"], "type": "function", "function": {"name": name, "arguments": ""}}
+        yield {"tool_calls": [opening]}, rest, None
+        rest = []
+        for start in range(0, len(arguments), _PIECE):
+            piece = {"index": index, "function": {"arguments": arguments[start : start + _PIECE]}}
+            yield {"tool_calls": [piece]}, [], None
+    yield {}, ids[-1:], say.reason
+
+
+def _prompt(request: dict[str, Any], *, chat: bool) -> list[int]:
+    if chat:
+        return prompt_ids(request["messages"])
+    prompt = request["prompt"]
+    return prompt if isinstance(prompt, list) else message_ids({"content": prompt})[:-1]
+
+
+def _head(request: dict[str, Any], *, chat: bool, fingerprint: str | None, streamed: bool = False) -> dict[str, Any]:
+    kind = "chat.completion.chunk" if streamed else "chat.completion" if chat else "text_completion"
+    model = request.get("model")
+    return {"id": "cmpl-1", "object": kind, "created": 1, "model": model, "system_fingerprint": fingerprint}
+
+
+def _choice(say: Say, index: int, request: dict[str, Any], *, chat: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {"message": say.message} if chat else {"text": say.content}
+    return {
+        "index": index,
+        **said,
+        "finish_reason": say.reason,
+        **_tokens(message_ids(say.message), request, chat=chat),
+    }
+
+
+def _tokens(ids: list[int], request: dict[str, Any], *, chat: bool) -> dict[str, Any]:
+    """Logprobs and ids, as far as the request asks for them."""
+    shown: dict[str, Any] = {"logprobs": None}
+    if request.get("logprobs") and chat:
+        shown["logprobs"] = {
+            "content": [{"token": _text(t), "logprob": logprob(t), "bytes": [], "top_logprobs": []} for t in ids],
+            "refusal": None,
+        }
+    elif request.get("logprobs") is not None and not chat:
+        shown["logprobs"] = {"tokens": [_text(t) for t in ids], "token_logprobs": [logprob(t) for t in ids]}
+    if request.get("return_token_ids"):
+        shown["token_ids"] = ids
+    return shown
+
+
+def _text(token: int) -> str:
+    return chr(token - _FIRST_CHARACTER) if token >= _FIRST_CHARACTER else ""

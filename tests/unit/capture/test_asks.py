@@ -1,0 +1,78 @@
+"""Completing a request with what its author left out."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.capture.asks import fields_to_add, with_fields
+from nat.capture.policy import CapturePolicy
+
+NOTHING = CapturePolicy()
+EXACT = CapturePolicy(logprobs=True, token_ids=True)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+json_objects = st.dictionaries(st.sampled_from(["model", "seed", "stop", "logprobs", "}"]), json_values)
+
+
+def add(fields: dict[str, Any], *, chat: bool = True, policy: CapturePolicy = NOTHING, seed=None, **defaults: Any):
+    return fields_to_add(fields, chat=chat, defaults=defaults, policy=policy, seed=seed)
+
+
+def test_defaults_fill_only_what_is_unset():
+    """The request's author has the last word; null is no word."""
+    assert add({"temperature": 0, "top_p": None}, temperature=1.0, top_p=0.5, stop=["x"]) == {
+        "top_p": 0.5,
+        "stop": ["x"],
+    }
+
+
+def test_the_two_names_of_the_token_limit_are_one_setting():
+    """A server refuses a request with both."""
+    assert add({"max_completion_tokens": 5}, max_tokens=9) == {}
+    assert add({}, max_tokens=9) == {"max_tokens": 9}
+
+
+def test_nothing_is_asked_without_a_policy():
+    """Outside of a training run a request goes as its author wrote it."""
+    assert add({"messages": []}) == {}
+
+
+def test_training_asks_for_logprobs_and_ids():
+    """Even of an author who declined them: without them nothing can be learned."""
+    asked = {"logprobs": True, "return_token_ids": True}
+    assert add({}, policy=EXACT) == asked
+    assert add({"logprobs": False, "return_token_ids": False}, policy=EXACT) == asked
+    assert add(asked, policy=EXACT) == {}
+
+
+def test_a_completion_asks_for_logprobs_by_number():
+    """Its `logprobs` counts alternatives; what its author asked for stands."""
+    assert add({}, chat=False, policy=CapturePolicy(logprobs=True)) == {"logprobs": 1}
+    assert add({"logprobs": 0}, chat=False, policy=CapturePolicy(logprobs=True)) == {}
+    assert add({}, chat=False, logprobs=True, top_logprobs=3) == {"logprobs": 3}
+
+
+def test_the_rollouts_seed_replaces_the_configs_but_not_the_authors():
+    """The config's seed alone would make all generations of an example the same."""
+    assert add({}, seed=7, temperature=1) == {"temperature": 1, "seed": 7}
+    assert add({"seed": 1}, seed=7) == {}
+
+
+@given(json_objects, json_objects, st.sampled_from([None, 2]))
+def test_the_body_holds_both_whatever_it_held(fields, added, indent):
+    """Splicing gives the JSON that merging the objects gives, and each key stands once."""
+    body = with_fields(json.dumps(fields, indent=indent).encode() + b"\n", fields, added)
+    pairs = json.loads(body, object_pairs_hook=list)
+    assert json.loads(body) == {**fields, **added}
+    assert len(pairs) == len({key for key, _ in pairs})
+
+
+def test_a_long_history_is_not_written_anew():
+    """The bytes of the author's body stay as they are, odd spacing included."""
+    assert with_fields(b'{"messages":  [ ] }', {"messages": []}, {"seed": 1}) == b'{"messages":  [ ] ,"seed":1}'

@@ -1,0 +1,107 @@
+"""Joining a streamed answer."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.openai_replies import Say, completion, events, tool_call
+from nat.capture.answer import UnreadableAnswer, read_answer
+from nat.capture.events import join_events
+from nat.capture.request import read_request
+
+arguments = st.dictionaries(st.text(max_size=4), st.text(max_size=9) | st.integers(), max_size=3)
+calls = st.lists(
+    st.builds(tool_call, st.sampled_from(["look", "go"]), arguments, st.sampled_from(["a", "b"])), max_size=3
+)
+says = st.builds(
+    lambda content, calls: Say(content or (None if calls else ""), tuple(calls)), st.text(max_size=20), calls
+)
+
+
+def as_stream(pieces: list[dict[str, Any]], end: str = "data: [DONE]\n\n", newline: str = "\n") -> bytes:
+    return ("".join(f"data: {json.dumps(piece)}\n\n" for piece in pieces) + end).replace("\n", newline).encode()
+
+
+@given(says, st.lists(says, max_size=2), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+def test_a_stream_is_read_as_the_answer_unstreamed(say, others, exact, newline):
+    """Text, tool calls, reasons, logprobs and ids: whoever streams gets the same record."""
+    say = Say(say.content, say.tool_calls, others=tuple(others))
+    fields = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    fields |= {"logprobs": True, "return_token_ids": True} if exact else {}
+    request = read_request("/v1/chat/completions", json.dumps(fields).encode())
+    assert request is not None
+    whole = read_answer(completion(say, fields, chat=True, fingerprint="p@1"), request)
+    streamed = read_answer(
+        join_events(as_stream(list(events(say, fields, fingerprint="p@1")), newline=newline)), request
+    )
+
+    def record(answer):
+        return [
+            (c.message, c.finish_reason, c.logprobs, c.prompt_token_ids, c.token_ids) for c in answer.choices
+        ], answer.policy_version
+
+    assert record(streamed) == record(whole)
+
+
+def test_usage_comes_in_an_event_without_choices():
+    """It is the last event, if the author asked for it."""
+    choice = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
+    pieces = [{"choices": [choice], "usage": None}, {"choices": [], "usage": {"prompt_tokens": 3}}]
+    assert join_events(as_stream(pieces))["usage"] == {"prompt_tokens": 3}
+
+
+def test_a_completions_stream_is_joined_too():
+    """Its pieces are texts, its logprobs lists side by side."""
+    pieces = [
+        {"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-1.0]}, "token_ids": [1]}]},
+        {"choices": [{"text": "b", "logprobs": {"tokens": ["b"], "token_logprobs": [-2.0]}, "token_ids": [2]}]},
+        {"choices": [{"text": "", "finish_reason": "length"}]},
+    ]
+    [choice] = join_events(as_stream(pieces))["choices"]
+    assert choice["text"] == "ab"
+    assert choice["logprobs"]["token_logprobs"] == [-1.0, -2.0]
+    assert (choice["token_ids"], choice["finish_reason"]) == ([1, 2], "length")
+
+
+def test_a_server_that_repeats_names_and_ids_does_not_double_them():
+    """Only texts that come in pieces are joined."""
+
+    def part(arguments: str) -> dict[str, Any]:
+        call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        return {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
+
+    [choice] = join_events(as_stream([part("{"), part("}")]))["choices"]
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    assert choice["message"] == {"role": "assistant", "tool_calls": [call]}
+
+
+def test_comments_and_other_fields_are_not_data():
+    """Keep-alive comments and event names stand between the data."""
+    piece = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
+    body = b": keep-alive\n\nevent: x\nid: 1\n" + as_stream([piece])
+    assert join_events(body)["choices"][0]["message"] == {"content": "a"}
+
+
+def test_all_reasons_seen_is_an_end_as_well():
+    """An agent may stop reading at the reason, before [DONE]."""
+    piece = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
+    assert join_events(as_stream([piece], end=""))["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (as_stream([{"choices": [{"index": 0, "delta": {"content": "a"}}]}], end=""), "ended before"),
+        (b"", "ended before"),
+        (as_stream([{"error": {"message": "out of memory"}}]), "out of memory"),
+        (b"data: {oops\n\n", "not JSON"),
+        (b"data: 1\n\n", "not an object"),
+    ],
+)
+def test_what_is_not_whole_is_no_answer(body, said):
+    """Half an answer is never recorded as one."""
+    with pytest.raises(UnreadableAnswer, match=said):
+        join_events(body)

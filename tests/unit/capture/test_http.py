@@ -1,0 +1,179 @@
+"""The tap on a real connection, asynchronous and blocking."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fakes.openai_replies import HangUp, Refuse, Say
+from fakes.openai_server import OpenAIServer
+from nat.capture.http import CapturingAsyncClient, CapturingClient
+from nat.capture.library import httpx
+from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.tap import Tap
+from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
+
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+EXACT = CapturePolicy(logprobs=True, token_ids=True)
+
+
+class Sink(list[IntermediateStepPayload]):
+    """The steps pushed so far."""
+
+    @property
+    def calls(self):
+        return [s.metadata.llm_call for s in self if s.event_type is IntermediateStepType.LLM_END]
+
+    @property
+    def errors(self) -> list[str]:
+        return [s.data.payload["error"] for s in self if s.event_type is IntermediateStepType.SPAN_END]
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+@pytest.fixture
+def tap(sink: Sink) -> Tap:
+    return Tap(sink.append)
+
+
+async def test_plain_http_code_is_recorded(sink, tap):
+    """An agent needs no SDK: whatever posts to a completions route is a call."""
+    async with OpenAIServer([Say("chat"), Say("text")]) as server, CapturingAsyncClient(tap) as client:
+        with capturing(EXACT):
+            response = await client.post(f"{server.base_url}/chat/completions", json=BODY)
+            await client.post(f"{server.base_url}/completions", json={"model": "m", "prompt": "hi"})
+            await client.get(f"{server.base_url}/models")
+    assert response.json()["choices"][0]["message"]["content"] == "chat"
+    assert [call.message["content"] for call in sink.calls] == ["chat", "text"]
+    assert all(call.has_exact_tokens for call in sink.calls)
+
+
+async def test_blocking_code_is_recorded(sink, tap):
+    """A thread that the rollout started records into the rollout; streamed or not."""
+
+    def ask(base_url: str) -> str:
+        with CapturingClient(tap) as client:
+            client.post(f"{base_url}/chat/completions", json=BODY)
+            with client.stream("POST", f"{base_url}/chat/completions", json={**BODY, "stream": True}) as response:
+                return "".join(response.iter_text())
+
+    async with OpenAIServer([Say("one"), Say("two")]) as server:
+        with capturing(EXACT):
+            text = await asyncio.to_thread(ask, server.base_url)
+    assert "[DONE]" in text
+    assert [call.message["content"] for call in sink.calls] == ["one", "two"]
+    assert all(call.has_exact_tokens for call in sink.calls)
+
+
+async def test_blocking_failures_are_seen(sink, tap):
+    """An error status, a lost connection and a lost stream."""
+
+    def ask(base_url: str) -> None:
+        with CapturingClient(tap) as client:
+            assert client.post(f"{base_url}/chat/completions", json=BODY).status_code == 500
+            with pytest.raises(httpx.RemoteProtocolError):
+                client.post(f"{base_url}/chat/completions", json=BODY)
+            with (
+                pytest.raises(httpx.RemoteProtocolError),
+                client.stream("POST", f"{base_url}/chat/completions", json={**BODY, "stream": True}) as response,
+            ):
+                response.read()
+
+    async with OpenAIServer([Refuse(500, "on fire"), HangUp(), HangUp(after=2)]) as server:
+        await asyncio.to_thread(ask, server.base_url)
+    assert sink.calls == []
+    assert [error.partition(":")[0] for error in sink.errors] == ["on fire", *["RemoteProtocolError"] * 2]
+
+
+async def test_a_stream_passes_piece_by_piece(sink, tap):
+    """The agent has the first piece while the server has not yet made the second."""
+    read = asyncio.Event()
+
+    async def hold_back(number: int) -> None:
+        if number == 2:
+            await read.wait()
+
+    async with OpenAIServer([Say("abcdefgh")], before_event=hold_back) as server, CapturingAsyncClient(tap) as client:
+        url = f"{server.base_url}/chat/completions"
+        async with asyncio.timeout(10), client.stream("POST", url, json={**BODY, "stream": True}) as response:
+            async for text in response.aiter_text():
+                if "abcd" in text:
+                    assert sink == []
+                    read.set()
+    assert [call.message["content"] for call in sink.calls] == ["abcdefgh"]
+
+
+async def test_a_lost_stream_is_no_call(sink, tap):
+    """What came before the connection broke is not an answer, whether it was read at once or as it came."""
+    async with OpenAIServer([HangUp(after=2), HangUp(after=2)]) as server, CapturingAsyncClient(tap) as client:
+        url = f"{server.base_url}/chat/completions"
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.post(url, json={**BODY, "stream": True})
+        with pytest.raises(httpx.RemoteProtocolError):
+            async with client.stream("POST", url, json={**BODY, "stream": True}) as response:
+                await response.aread()
+    assert sink.calls == []
+    assert [error.partition(":")[0] for error in sink.errors] == ["RemoteProtocolError"] * 2
+
+
+async def test_an_abandoned_stream_is_no_call(sink, tap):
+    """An agent that leaves in the middle has not heard the answer; it is counted."""
+    never = asyncio.Event()
+
+    async def hold_back(number: int) -> None:
+        if number == 2:
+            await never.wait()
+
+    async with OpenAIServer([Say("abcdefgh")], before_event=hold_back) as server, CapturingAsyncClient(tap) as client:
+        url = f"{server.base_url}/chat/completions"
+        async with client.stream("POST", url, json={**BODY, "stream": True}) as response:
+            async for text in response.aiter_text():
+                if "abcd" in text:
+                    break
+        never.set()
+    assert sink.calls == []
+    assert sink.errors[0].startswith("the stream ended before the answer did")
+
+
+async def test_a_cancelled_call_is_counted(sink, tap):
+    """A rollout that runs into its deadline shows which call it waited for."""
+    asked = asyncio.Event()
+
+    async def never(_request: Any) -> Say:
+        asked.set()
+        await asyncio.sleep(3600)
+        return Say()
+
+    async with OpenAIServer(never) as server, CapturingAsyncClient(tap) as client:
+        call = asyncio.create_task(client.post(f"{server.base_url}/chat/completions", json=BODY))
+        await asked.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert sink.errors == ["CancelledError"]
+
+
+async def test_a_server_without_ids_is_asked_once(sink, tap):
+    """The agent sees one good answer; the refusal stays between us and the server."""
+    async with OpenAIServer(knows_token_ids=False) as server, CapturingAsyncClient(tap) as client:
+        with capturing(EXACT):
+            for _ in range(2):
+                response = await client.post(f"{server.base_url}/chat/completions", json=BODY)
+                assert response.status_code == 200
+    assert ["return_token_ids" in body for body in server.bodies] == [True, False, False]
+    assert [call.token_ids for call in sink.calls] == [None, None]
+    assert sink.errors == []
+
+
+async def test_a_stream_is_asked_for_uncompressed(tap):
+    """It is read as it comes, byte by byte."""
+    async with OpenAIServer() as server, CapturingAsyncClient(tap) as client:
+        await client.post(f"{server.base_url}/chat/completions", json=BODY)
+        url = f"{server.base_url}/chat/completions"
+        async with client.stream("POST", url, json={**BODY, "stream": True}) as response:
+            await response.aread()
+        assert response.elapsed.total_seconds() > 0
+    assert [r.headers["accept-encoding"] == "identity" for r in server.requests] == [False, True]

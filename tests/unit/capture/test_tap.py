@@ -1,0 +1,208 @@
+"""The tap, without any HTTP library."""
+
+import json
+import tracemalloc
+from contextvars import ContextVar
+from typing import Any
+
+from fakes.openai_replies import Say, completion, events, logprob, message_ids, prompt_ids, tool_call
+from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.tap import Tap
+from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
+
+CHAT = "/v1/chat/completions"
+EXACT = CapturePolicy(logprobs=True, token_ids=True)
+HI = [{"role": "user", "content": "hi"}]
+
+
+class Rig:
+    """A tap with its steps, and a server that answers within the call."""
+
+    def __init__(self, **options: Any) -> None:
+        self.steps: list[IntermediateStepPayload] = []
+        self.sent: list[dict[str, Any]] = []
+        self.tap = Tap(self.steps.append, llm_name="player", **options)
+
+    def attempt(self, **fields: Any):
+        attempt = self.tap.open(CHAT, json.dumps({"model": "m", "messages": HI, **fields}).encode())
+        assert attempt is not None
+        self.sent.append(json.loads(attempt.body))
+        return attempt
+
+    def call(self, say: Say | None = None, **fields: Any) -> None:
+        attempt = self.attempt(**fields)
+        reply = completion(say or Say(), self.sent[-1], chat=True, fingerprint="p@1")
+        attempt.answered(json.dumps(reply).encode(), events=False)
+
+    @property
+    def calls(self):
+        return [s.metadata.llm_call for s in self.steps if s.event_type is IntermediateStepType.LLM_END]
+
+
+def test_a_call_is_recorded_exactly():
+    """What was sent, what came back, with ids, logprobs, reason and policy version."""
+    rig = Rig()
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    said = Say("let me see", (tool_call("look", {"at": 1}),))
+    with capturing(EXACT):
+        rig.call(said, tools=tools)
+    [call] = rig.calls
+    ids = message_ids(said.message)
+    assert call.model_dump() == {
+        "llm_name": "player",
+        "model": "m",
+        "messages": HI,
+        "tools": tools,
+        "message": {"role": "assistant", "content": "let me see", "tool_calls": [tool_call("look", {"at": 1})]},
+        "finish_reason": "tool_calls",
+        "logprobs": [logprob(token) for token in ids],
+        "prompt_token_ids": prompt_ids(HI),
+        "token_ids": ids,
+        "policy_version": "p@1",
+    }
+    assert call.has_exact_tokens
+
+
+def test_the_steps_of_a_call_say_what_the_contract_says():
+    """START with the messages, END with text, choice, usage and the record; one id, and the times of the call."""
+    ticks = iter([10.0, 12.5])
+    rig = Rig(clock=lambda: next(ticks), framework=LLMFrameworkEnum.OPENAI)
+    rig.call(Say("hello"), tools=[{"type": "function"}])
+    start, end = rig.steps
+    assert (start.event_type, end.event_type) == (IntermediateStepType.LLM_START, IntermediateStepType.LLM_END)
+    assert start.UUID == end.UUID
+    assert (start.event_timestamp, end.event_timestamp, end.span_event_timestamp) == (10.0, 12.5, 10.0)
+    assert {start.name, end.name} == {"m"}
+    assert {start.framework, end.framework} == {LLMFrameworkEnum.OPENAI}
+    assert start.data.input == start.metadata.chat_inputs == HI
+    assert start.metadata.tools_schema == [{"type": "function"}]
+    assert (end.data.input, end.data.output) == ("hi", "hello")
+    assert end.data.payload["message"]["content"] == "hello"
+    assert end.usage_info.token_usage.completion_tokens == len("hello") + 1
+
+
+def test_each_choice_is_a_call_and_the_usage_counts_once():
+    """N answers are n pairs of steps; the server's counts are for all of them together."""
+    rig = Rig()
+    rig.call(Say("a", others=(Say("b"),)), n=2)
+    assert [call.message["content"] for call in rig.calls] == ["a", "b"]
+    assert [s.event_type.state for s in rig.steps] == ["START", "END", "START", "END"]
+    assert [s.usage_info.token_usage.total_tokens > 0 for s in rig.steps[1::2]] == [True, False]
+
+
+def test_a_stream_is_the_same_call():
+    """Streaming changes how an answer travels, not what is recorded."""
+    rig, say = Rig(), Say("hello", (tool_call("look", {}),))
+    with capturing(EXACT):
+        rig.call(say)
+    with capturing(EXACT):
+        attempt = rig.attempt(stream=True)
+        body = "".join(f"data: {json.dumps(e)}\n\n" for e in events(say, rig.sent[-1], fingerprint="p@1"))
+        attempt.answered(f"{body}data: [DONE]\n\n".encode(), events=True)
+    whole, streamed = rig.calls
+    assert streamed == whole
+
+
+def test_an_attempt_ends_once():
+    """A stream that ended is closed afterwards; a failure may be reported by several layers."""
+    rig = Rig()
+    attempt = rig.attempt()
+    attempt.failed("ConnectError")
+    attempt.failed("closed")
+    attempt.answered(b"", events=True)
+    assert [step.event_type for step in rig.steps] == [IntermediateStepType.SPAN_START, IntermediateStepType.SPAN_END]
+
+
+def test_a_failed_attempt_is_a_span_and_no_call():
+    """It can be read and counted, and cannot be trained on."""
+    rig = Rig()
+    rig.attempt().refused(429, b'{"error": {"message": "slow down"}}')
+    rig.attempt().answered(b"<html>", events=False)
+    assert rig.calls == []
+    told = [step.data.payload for step in rig.steps if step.data is not None]
+    assert [(t["llm_name"], t["model"], t["status"]) for t in told] == [("player", "m", 429), ("player", "m", None)]
+    assert [t["error"] for t in told] == ["slow down", "the answer is not JSON: b'<html>'"]
+
+
+def test_each_call_has_a_seed_of_its_own_and_a_retry_the_seed_of_its_call():
+    """The same rollout samples the same way again, through failures too; another rollout samples otherwise."""
+
+    def seeds(rollout: int, *, fail_first: bool = False) -> list[int]:
+        rig = Rig()
+        with capturing(CapturePolicy(seed=rollout)):
+            if fail_first:
+                rig.attempt().failed("lost")
+            rig.call()
+            rig.call()
+        return [body["seed"] for body in rig.sent]
+
+    first, second = seeds(1)
+    assert first != second
+    assert seeds(1, fail_first=True) == [first, first, second]
+    assert set(seeds(2)).isdisjoint({first, second})
+
+
+def test_the_configs_seed_goes_into_the_rollouts():
+    """Another seed in the YAML plays another run."""
+    bodies = []
+    for config_seed in (1, 2):
+        rig = Rig(defaults={"seed": config_seed})
+        rig.call()
+        with capturing(CapturePolicy(seed=5)):
+            rig.call()
+        bodies.append([body["seed"] for body in rig.sent])
+    assert [b[0] for b in bodies] == [1, 2]
+    assert bodies[0][1] != bodies[1][1]
+
+
+def test_a_server_that_refuses_ids_is_asked_without_and_not_again():
+    """One refusal tells enough; another refusal is the author's business."""
+    rig = Rig()
+    refusal = b'{"error": {"message": "unknown field return_token_ids"}}'
+    with capturing(EXACT):
+        attempt = rig.attempt()
+        assert attempt.body_without_refused(400, b"too long") is None
+        assert attempt.body_without_refused(500, refusal) is None
+        again = attempt.body_without_refused(400, refusal)
+        assert again is not None
+        assert "return_token_ids" not in json.loads(again)
+        assert json.loads(again)["logprobs"] is True
+        assert attempt.body_without_refused(400, refusal) is None
+        rig.call()
+    assert "return_token_ids" not in rig.sent[-1]
+
+
+def test_the_steps_go_where_the_call_was_made():
+    """A stream may be read elsewhere: by a caller, after the function that asked has returned."""
+    place: ContextVar[str] = ContextVar("place", default="outside")
+    seen: list[str] = []
+    tap = Tap(lambda _step: seen.append(place.get()))
+    token = place.set("inside")
+    attempt = tap.open(CHAT, json.dumps({"model": "m", "messages": HI}).encode())
+    place.reset(token)
+    assert attempt is not None
+    attempt.answered(
+        json.dumps(completion(Say(), {"messages": HI}, chat=True, fingerprint=None)).encode(), events=False
+    )
+    assert seen == ["inside", "inside"]
+
+
+def test_memory_does_not_grow_with_the_square_of_the_turns():
+    """Twice the turns take about twice the memory, not four times."""
+
+    def kept(turns: int) -> int:
+        rig, history = Rig(), []
+        tracemalloc.start()
+        with capturing(EXACT):
+            for turn in range(turns):
+                history.append({"role": "user", "content": f"{turn} " + "x" * 2000})
+                reply = json.dumps({"choices": [{"message": {"content": f"{turn}"}}]}).encode()
+                rig.attempt(messages=history).answered(reply, events=False)
+                rig.sent.clear()
+        history.clear()
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return size
+
+    assert kept(80) < 2.6 * kept(40)
