@@ -1,0 +1,78 @@
+"""Are the command lines of the documentation possible? Nothing is run."""
+
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+
+import click
+
+from e2e.doc_pages import ROOT, Block
+from nat.cli.main import cli
+
+OTHER_PROGRAMS = frozenset({"cd", "cp", "export", "git", "ls", "pip", "sqlite3", "source", "tail", "vllm"})
+"""What readers have or get elsewhere; its arguments are not ours to check."""
+
+_ASSIGNMENT = re.compile(r"\w+=.*")
+
+
+def command_lines(block: Block) -> list[str]:
+    """The commands of a block: all lines of `bash`, in `console` those after a `$`."""
+    text = block.text.replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines()]
+    if block.language == "console":
+        return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def check_command(line: str, folder: Path) -> None:
+    """Raise AssertionError unless the command exists and takes these options; `folder` holds the page's own files."""
+    words = shlex.split(line, comments=True)
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        words = words[1:]
+    program, arguments = PurePath(words[0]).name, words[1:]
+    if program == "nat":
+        _check_nat(arguments, folder)
+    elif program == "make":
+        targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
+        assert set(arguments) <= targets, f"make has no target {set(arguments) - targets}"
+    elif program.startswith("python"):
+        _check_python(arguments, folder)
+    else:
+        assert program in OTHER_PROGRAMS, f"{program!r} is neither ours nor one of {sorted(OTHER_PROGRAMS)}"
+
+
+def _check_nat(arguments: list[str], folder: Path) -> None:
+    command: click.Command = cli
+    context, words = click.Context(cli, info_name="nat"), list(arguments)
+    while True:
+        values, words, _ = command.make_parser(context).parse_args(args=words)
+        if "help" in values or "version" in values:
+            return
+        for option in command.params:
+            _check_value(option, values.get(str(option.name)), context, folder)
+        if not isinstance(command, click.Group):
+            assert not words, f"`nat` has no use for {words}"
+            return
+        assert words, f"`nat {' '.join(arguments)}` names no command"
+        below = command.get_command(context, words[0])
+        assert below is not None, f"`nat` has no command {words[0]!r}"
+        command, context, words = below, click.Context(below, context, words[0]), words[1:]
+
+
+def _check_value(option: click.Parameter, value: object, context: click.Context, folder: Path) -> None:
+    if value is None:
+        assert not option.required, f"{option.opts} is required"
+    elif isinstance(option.type, click.Path):
+        if option.type.exists:
+            assert any((base / str(value)).exists() for base in (folder, ROOT)), f"there is no file {value}"
+    elif not getattr(option, "is_flag", False):
+        option.type_cast_value(context, value)
+
+
+def _check_python(arguments: list[str], folder: Path) -> None:
+    assert arguments, "an interactive interpreter shows nothing"
+    if arguments[0] == "-m":
+        assert find_spec(arguments[1]) is not None or arguments[1] == "venv", f"there is no module {arguments[1]}"
+    else:
+        assert any((base / arguments[0]).is_file() for base in (folder, ROOT)), f"there is no script {arguments[0]}"

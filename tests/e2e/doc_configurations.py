@@ -1,0 +1,47 @@
+"""Do the YAML blocks of the documentation load?"""
+
+import os
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from e2e.doc_pages import Block
+from nat.config.components import ComponentParser
+from nat.config.environment import fill_in
+from nat.config.files import deep_merge, read_tree
+from nat.config.findings import Findings
+from nat.config.load import parse_config
+from nat.config.unsupported import drop_unsupported
+from nat.config.validation import validated
+from nat.config.yaml_text import parse_yaml
+from nat.data_models.config import Config
+from nat.registry.catalog import current_catalog
+
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+
+
+def check_configuration(block: Block) -> None:
+    """A block with a workflow is a whole file and must load; any other is a fragment of known sections."""
+    tree = parse_yaml(block.text)
+    assert isinstance(tree, dict), "a configuration is a mapping"
+    environ = defaultdict(str, os.environ) | {name: "0" for name in _VARIABLE.findall(block.text)}
+    if isinstance(base := tree.pop("base", None), str):
+        tree = deep_merge(read_tree(Path(base)), tree)
+    if "workflow" in tree and "llms" in tree:
+        parse_config(tree, source=block.place, environ=environ)
+    else:
+        _check_fragment(tree, block, environ)
+
+
+def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
+    """Everything that a whole file is checked for, but for names that point to sections which are not shown."""
+    unknown = set(tree) - set(Config.model_fields)
+    assert not unknown, f"no sections: {sorted(unknown)}"
+    findings = Findings()
+    filled = fill_in(tree, environ, findings)
+    raw = drop_unsupported(filled.tree, findings)
+    parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
+    for name in ("general", "eval", "finetuning"):
+        if name in parsed:
+            validated(Config.model_fields[name].annotation, parsed[name], (name,), filled.texts, findings)
+    findings.raise_if_any(block.place)

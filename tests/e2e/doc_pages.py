@@ -1,0 +1,89 @@
+"""The documentation as data: pages, their code blocks, links and anchors. Pure, but for reading the files."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parents[2]
+PATTERNS = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "docs/**/*.md", "examples/*/README.md")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block."""
+
+    page: "Page"
+    line: int
+    language: str
+    """What stands after the fence; empty for a block that is not marked."""
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+    @property
+    def file_name(self) -> str | None:
+        """The file that the block shows, if its first line is a comment with nothing but a name: `# agent.yml`."""
+        first = self.text.partition("\n")[0]
+        found = re.fullmatch(r"# ([\w./-]+\.(?:yml|yaml|py|toml))", first)
+        return found[1] if found else None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One Markdown file."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Every code block, in order; an indented one counts as a block without a language."""
+        return [
+            Block(self, token.map[0] + 1, token.info.strip(), token.content)
+            for token in _tokens(self.path)
+            if token.type in ("fence", "code_block")
+        ]
+
+    @property
+    def links(self) -> list[str]:
+        """The targets of all links and images."""
+        return [
+            str(child.attrs["href" if child.type == "link_open" else "src"])
+            for token in _tokens(self.path)
+            for child in token.children or ()
+            if child.type in ("link_open", "image")
+        ]
+
+    @property
+    def anchors(self) -> set[str]:
+        """What a link to this page may name after `#`."""
+        return set(_slugs(self.path))
+
+
+def pages() -> list[Page]:
+    """Every page of the documentation."""
+    return [Page(path) for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
+
+
+def _tokens(path: Path):
+    return MarkdownIt("commonmark").enable("table").parse(path.read_text("utf-8"))
+
+
+def _slugs(path: Path) -> Iterator[str]:
+    """Headings as GitHub names them; a second one of the same name gets a number."""
+    tokens = _tokens(path)
+    seen: dict[str, int] = {}
+    for opening, inline in zip(tokens, tokens[1:], strict=False):
+        if opening.type == "heading_open":
+            text = "".join(child.content for child in inline.children or ())
+            slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+            count = seen[slug] = seen.get(slug, -1) + 1
+            yield f"{slug}-{count}" if count else slug

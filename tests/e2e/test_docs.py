@@ -1,0 +1,121 @@
+"""The documentation is true: its samples run, its configurations load, its commands exist, its links lead somewhere."""
+
+import ast
+import asyncio
+import importlib.util
+import inspect
+import json
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from e2e.doc_commands import check_command, command_lines
+from e2e.doc_configurations import check_configuration
+from e2e.doc_pages import ROOT, Block, Page, pages
+from nat.registry.catalog import pushed_catalog
+
+PAGES = pages()
+by_name = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@by_name
+def test_blocks(page, tmp_path, monkeypatch):
+    """Every block of every page holds, read from top to bottom in an empty folder; none may be skipped.
+
+    Python blocks run, and share their names; YAML loads with the types that the page has registered by then;
+    a block whose first line is a file's name is that file for the blocks after it; commands are parsed.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = ModuleType(f"page_{abs(hash(page.name))}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pushed_catalog(), asyncio.Runner() as runner:
+        for block in page.blocks:
+            try:
+                check(block, module, runner, tmp_path)
+            except Exception as error:
+                error.add_note(f"in the {block.language or 'unmarked'} block at {block.place}")
+                raise
+
+
+def check(block: Block, module: ModuleType, runner: asyncio.Runner, folder: Path) -> None:
+    if block.file_name is not None:
+        file = folder / block.file_name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.text, encoding="utf-8")
+    match block.language:
+        case "python":
+            run_python(block, module, runner)
+        case "yaml":
+            check_configuration(block)
+        case "bash" | "console":
+            for line in command_lines(block):
+                check_command(line, folder)
+        case "json":
+            json.loads(block.text)
+        case "toml":
+            tomllib.loads(block.text)
+        case "text":
+            pass
+        case other:
+            pytest.fail(f"{block.place}: a block must say what it is (python, yaml, bash …, or text), not {other!r}")
+
+
+def run_python(block: Block, module: ModuleType, runner: asyncio.Runner) -> None:
+    """Run the block; `await` may stand at its top level."""
+    source = "\n" * block.line + block.text
+    code = compile(source, block.page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    running = eval(code, vars(module))  # noqa: S307 - the project's own documentation
+    if inspect.iscoroutine(running):
+        runner.run(running)
+
+
+@by_name
+def test_links(page):
+    """A relative link leads to a file of the repository and, with `#`, to a heading in it."""
+    dead = [
+        link for link in page.links if "://" not in link and not link.startswith("mailto:") and not alive(page, link)
+    ]
+    assert dead == []
+
+
+def alive(page: Page, link: str) -> bool:
+    file, _, anchor = link.partition("#")
+    target = (page.path.parent / file).resolve() if file else page.path
+    if not target.exists() or not target.is_relative_to(ROOT):
+        return False
+    return not anchor or anchor in Page(target).anchors
+
+
+def test_every_page_is_found_from_the_index():
+    """The index leads, over however many links, to every page under docs/."""
+    docs = ROOT / "docs"
+    reached = {docs / "index.md"}
+    waiting = list(reached)
+    while waiting:
+        page = Page(waiting.pop())
+        linked = {(page.path.parent / link.partition("#")[0]).resolve() for link in page.links if "://" not in link}
+        new = {path for path in linked - reached if path.suffix == ".md" and path.is_relative_to(docs)}
+        reached |= new
+        waiting += new
+    assert sorted(path.name for path in set(docs.rglob("*.md")) - reached) == []
+
+
+def reference_pages() -> Iterator[Any]:
+    script = ROOT / "docs" / "make_reference.py"
+    spec = importlib.util.spec_from_file_location("make_reference", script)
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    return maker.pages().items()
+
+
+@pytest.mark.parametrize("name", ["configuration.md", "cli.md"])
+def test_the_reference_is_up_to_date(name):
+    """The committed reference pages are what `make docs` makes of the code as it is."""
+    committed = (ROOT / "docs" / "reference" / name).read_text("utf-8")
+    assert committed == dict(reference_pages())[name], "run `make docs` and commit docs/reference"
