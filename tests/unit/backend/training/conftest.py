@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes.tiny_model import make_tiny_model
 
+from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel, LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference

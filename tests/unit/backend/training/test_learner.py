@@ -4,8 +4,9 @@ from itertools import product
 
 import pytest
 import torch
-from fakes.training_batches import random_groups
 
+from fakes.training_batches import random_groups
+from nat.backend.model import load_model
 from nat.backend.training.learner import Learner
 from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
@@ -95,8 +96,6 @@ def test_a_batch_without_signal_changes_nothing(make_learner, loaded):
 @pytest.mark.parametrize("steps", [{}, {"num_iterations": 2, "steps_per_batch": 2, "beta": 0.01}])
 def test_same_batch_same_weights(make_learner, checkpoint, loaded, steps):
     """The same weights, batch and seed give bitwise the same new weights."""
-    from nat.backend.model import load_model
-
     groups = random_groups(loaded)
     results = []
     for _ in range(2):

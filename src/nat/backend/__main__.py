@@ -1,0 +1,53 @@
+"""`python -m nat.backend`: check the options, then start the server.
+
+The options are checked before torch is imported, so that a mistake is told at once.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from pydantic import ValidationError
+
+from nat.errors import NatError
+from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
+
+
+def main() -> int:
+    """Run the backend until it is told to stop; gives the exit code."""
+    options = parse(sys.argv[1:], os.environ)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    from nat.backend.serve import serve  # noqa: PLC0415 - torch; a mistake in the options is told without it
+
+    try:
+        serve(options)
+    except NatError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the last word of a command line
+        return 1
+    return 0
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions:
+    """Read the command line; ends the process with code 2 and every finding if it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m nat.backend", description="Serve and train a model.")
+    for name, field in ServeOptions.model_fields.items():
+        if field.annotation is bool:
+            parser.add_argument(f"--{name}", action="store_true", default=None, help=field.description)
+        else:
+            choices = [str(choice) for choice in get_args(field.annotation) if isinstance(choice, str)] or None
+            parser.add_argument(f"--{name}", required=field.is_required(), choices=choices, help=field.description)
+    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    if API_KEY_VARIABLE in environment:
+        given.setdefault("api_key", environment[API_KEY_VARIABLE])
+    try:
+        return ServeOptions.model_validate(given)
+    except ValidationError as error:
+        findings = error.errors(include_url=False, include_input=False)
+        parser.error("; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}".removeprefix(": ") for f in findings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

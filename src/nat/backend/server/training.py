@@ -1,0 +1,113 @@
+"""Routes of training: hand in a job, watch it, stop it, write the model."""
+
+from typing import TypeVar
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nat.backend.model import LoadedModel
+from nat.backend.server.errors import ApiError, from_validation
+from nat.backend.training.jobs import TrainingJobs
+from nat.wire.training import ExportRequest, JobState, TrainingJob
+
+MAX_WAIT_SECONDS = 60.0
+_SHOWN_FINDINGS = 10
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def training_router(jobs: TrainingJobs | None) -> APIRouter:
+    """The routes on `jobs`; without them every route says that this backend only serves."""
+    router = APIRouter()
+    routes = _Routes(jobs)
+    router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
+    router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
+    router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
+    router.add_route("/v1/training/export", routes.export, methods=["POST"])
+    return router
+
+
+class _Routes:
+    """HTTP on one side, `TrainingJobs` on the other."""
+
+    def __init__(self, jobs: TrainingJobs | None) -> None:
+        self._open_jobs = jobs
+
+    async def submit(self, http: Request) -> Response:
+        jobs = self._jobs
+        job = await _body(http, TrainingJob)
+        findings = batch_findings(job, jobs.loaded)
+        if findings:
+            more = len(findings) - _SHOWN_FINDINGS
+            tail = f"; and {more} more" if more > 0 else ""
+            raise ApiError(
+                "; ".join(findings[:_SHOWN_FINDINGS]) + tail, status=422, param=findings[0].partition(":")[0]
+            )
+        try:
+            return _json(jobs.submit(job))
+        except ValueError as error:
+            raise ApiError(str(error), status=409, param="id") from error
+
+    async def state(self, http: Request) -> Response:
+        text = http.query_params.get("wait", "0")
+        try:
+            wait = float(text)
+        except ValueError:
+            wait = -1.0
+        if not wait >= 0:
+            raise ApiError(f"wait is {text!r}; wanted are seconds, 0 or more", status=422, param="wait")
+        job_id = http.path_params["job_id"]
+        return _json(_known(job_id, await self._jobs.wait(job_id, min(wait, MAX_WAIT_SECONDS))))
+
+    async def cancel(self, http: Request) -> Response:
+        job_id = http.path_params["job_id"]
+        return _json(_known(job_id, self._jobs.cancel(job_id)))
+
+    async def export(self, http: Request) -> Response:
+        jobs = self._jobs
+        return _json(await jobs.export((await _body(http, ExportRequest)).name))
+
+    @property
+    def _jobs(self) -> TrainingJobs:
+        if self._open_jobs is None:
+            raise ApiError("this backend was started without --output_dir, so it serves only", status=409)
+        return self._open_jobs
+
+
+def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
+    """What makes a batch impossible for this model, each with its place."""
+    findings = []
+    sampled = 0
+    for g, group in enumerate(job.groups):
+        for r, rollout in enumerate(group.rollouts):
+            for n, row in enumerate(rollout.rows):
+                place = f"groups.{g}.rollouts.{r}.rows.{n}"
+                sampled += row.num_sampled
+                if len(row.token_ids) > loaded.max_seq_length:
+                    findings.append(f"{place}: {len(row.token_ids)} tokens; the context has {loaded.max_seq_length}")
+                strange = next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)
+                if strange is not None:
+                    findings.append(f"{place}.token_ids: {strange} is outside the vocabulary of {loaded.vocab_size}")
+    if not sampled:
+        findings.append("groups: no token carries a logprob, so nothing was sampled and nothing can be trained on")
+    return findings
+
+
+async def _body(http: Request, kind: type[Model]) -> Model:
+    try:
+        return kind.model_validate_json(await http.body())
+    except ValidationError as error:
+        found = from_validation(error)
+        found.status = 422
+        raise found from error
+
+
+def _known(job_id: str, state: JobState | None) -> JobState:
+    if state is None:
+        raise ApiError(f"no job {job_id!r} was handed in here", status=404, param="job_id")
+    return state
+
+
+def _json(model: BaseModel) -> Response:
+    return Response(model.model_dump_json(), media_type="application/json")

@@ -1,0 +1,77 @@
+"""`nat backend serve`: the embedded backend as a server of its own, outside of any run."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import click
+from pydantic import SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+
+from nat.errors import ConfigError
+from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
+
+Command = Callable[..., None]
+
+
+@click.group("backend")
+def backend_command() -> None:
+    """The embedded backend as a server of its own."""
+
+
+def _option(field: FieldInfo) -> dict[str, Any]:
+    """How click shows and reads a field; defaults and bounds stay with ServeOptions."""
+    if field.annotation is bool:
+        return {"is_flag": True, "default": None, "help": field.description}
+    kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType] or [field.annotation]
+    default = "" if field.is_required() or field.default is None else f"  [default: {field.default}]"
+    literal = get_origin(field.annotation) is Literal
+    plain = click.Choice(list(get_args(field.annotation))) if literal else str if SecretStr in kinds else kinds[0]
+    return {"type": plain, "required": field.is_required(), "help": f"{field.description}{default}"}
+
+
+def _serve_options(command: Command) -> Command:
+    """One click option for each field of ServeOptions."""
+    for name, field in reversed(ServeOptions.model_fields.items()):
+        command = click.option(f"--{name}", **_option(field))(command)
+    return command
+
+
+@backend_command.command("serve")
+@_serve_options
+def serve_command(**given: object) -> None:
+    """Serve and train a model on this machine; the command becomes the backend's process."""
+    options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
+    os.execve(sys.executable, [sys.executable, *backend_arguments(options)], backend_environment(options, os.environ))  # noqa: S606 - our own interpreter
+
+
+def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:
+    """The options, with the key from the environment if there is one; ConfigError with all findings."""
+    key = {"api_key": environment[API_KEY_VARIABLE]} if API_KEY_VARIABLE in environment else {}
+    try:
+        return ServeOptions.model_validate({**key, **given})
+    except ValidationError as error:
+        findings = [
+            ": ".join(filter(None, [".".join(map(str, finding["loc"])), finding["msg"]])) for finding in error.errors()
+        ]
+        raise ConfigError(findings, source="the options of `nat backend serve`") from error
+
+
+def backend_arguments(options: ServeOptions) -> list[str]:
+    """What Python is started with; the key is left to the environment, where no process list shows it."""
+    arguments = ["-m", "nat.backend"]
+    for name in sorted(options.model_fields_set - {"api_key"}):
+        value = getattr(options, name)
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value is not False and value is not None:
+            arguments += [f"--{name}", str(value)]
+    return arguments
+
+
+def backend_environment(options: ServeOptions, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the key in it."""
+    key = {} if options.api_key is None else {API_KEY_VARIABLE: options.api_key.get_secret_value()}
+    return {**inherited, **key}

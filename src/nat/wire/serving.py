@@ -1,0 +1,74 @@
+"""How the embedded backend is started: its options, shared by its own command line and by `nat backend serve`."""
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
+"""Environment variable of the key; unlike an option it shows in no process list."""
+
+
+class ServeOptions(BaseModel):
+    """Options of the backend process; each field is the option of the same name."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    model: Path
+    """Directory of a Hugging Face checkpoint: config.json, safetensors, tokenizer and chat template."""
+    served_model_name: str | None = None
+    """Name that requests use; the directory's name if left out."""
+    output_dir: Path | None = None
+    """Where checkpoints and exported models go; without it the backend serves only."""
+    host: str = "127.0.0.1"
+    """Address to listen on; one that others can reach needs a key that you chose."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one, which the ready line tells."""
+    api_key: SecretStr | None = None
+    """Bearer key that every request needs; better given as NAT_BACKEND_API_KEY. Made up if left out."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model runs; `auto` takes CUDA if there is some."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the served weights; `auto` is float32 on the CPU and bfloat16 on CUDA."""
+    lora_rank: int | None = Field(default=None, ge=1)
+    """Train LoRA adapters of this rank; all weights if left out."""
+    lora_alpha: int = Field(default=32, ge=1)
+    """Scale of the adapters."""
+    max_seq_length: int | None = Field(default=None, ge=2)
+    """Longest prompt plus answer in tokens; the model's own limit if left out."""
+    max_num_seqs: int = Field(default=64, ge=1)
+    """Sequences that are sampled at the same time; others wait."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads of one operation; all cores if left out."""
+    seed: int = 0
+    """Seed of the adapters' start."""
+    save_every: int = Field(default=1, ge=1)
+    """Write a checkpoint after every so many jobs."""
+    keep_last: int = Field(default=2, ge=1)
+    """Checkpoints to keep."""
+    resume: bool = False
+    """Go on from the newest checkpoint in output_dir, if there is one."""
+    exit_with_parent: bool = False
+    """End when stdin ends, which it does when the process that holds its other end is gone."""
+
+    @model_validator(mode="after")
+    def _public_needs_a_chosen_key(self) -> Self:
+        if self.api_key is None and not _loopback(self.host):
+            raise ValueError(
+                f"host {self.host} can be reached from outside, so the key must be yours: set {API_KEY_VARIABLE}"
+            )
+        if self.resume and self.output_dir is None:
+            raise ValueError("resume needs output_dir, where the checkpoints are")
+        return self
+
+    @property
+    def name(self) -> str:
+        return self.served_model_name or self.model.resolve().name
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,146 @@
+"""Checkpoints are whole, resume is exact, exports load without us."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from fakes.tiny_model import make_tiny_model
+from fakes.training_batches import random_groups
+from nat.backend.atomic import whole_folder
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.checkpoints import Checkpoints, restore
+from nat.backend.export import export_model
+from nat.backend.model import LoraSettings, load_model
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
+from nat.backend.training.served import served_logprobs
+from nat.errors import BackendError
+from nat.wire.training import JobState, JobStatus, TrainingConfig
+
+CONFIG = TrainingConfig(learning_rate=1e-3, max_logprob_difference=100)
+LORA = LoraSettings(rank=4)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    torch.set_num_threads(1)
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+def opened(path, lora=None, dtype="float32"):
+    loaded = load_model(path, device="cpu", dtype=dtype, lora=lora)
+    reference = Reference(loaded, lambda: load_model(path, device="cpu").model)
+    return loaded, Learner(loaded, reference, lambda rows: served_logprobs(loaded, rows))
+
+
+def weights(loaded):
+    return {name: p.detach().clone() for name, p in loaded.trainable_parameters().items()}
+
+
+@pytest.mark.parametrize(("lora", "dtype"), [(None, "float32"), (LORA, "float32"), (None, "bfloat16")])
+def test_resume_goes_on_as_if_never_stopped(tmp_path, source, lora, dtype):
+    """One update, a checkpoint, a new process, one more update: bitwise the weights of two updates in a row."""
+    loaded, learner = opened(source, lora, dtype)
+    groups = random_groups(loaded)
+    learner.update(groups, CONFIG)
+    checkpoints = Checkpoints(tmp_path, keep_last=2)
+    job = JobState(id="a", status=JobStatus.COMPLETED)
+    checkpoints.save(loaded, learner, [job])
+    learner.update(groups, CONFIG)
+
+    found = Checkpoints(tmp_path, keep_last=2).open()
+    assert found is not None
+    assert found.state.jobs == [job]
+    again, second = opened(source if lora else found.path, lora, dtype)
+    restore(found, again, second)
+    second.update(groups, CONFIG)
+    assert second.step == learner.step == 2
+    expected = weights(loaded)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
+
+
+def test_only_the_newest_are_kept(tmp_path, source):
+    """`keep_last` folders stay, and `latest` points to the newest of them."""
+    loaded, learner = opened(source)
+    checkpoints = Checkpoints(tmp_path, keep_last=2)
+    for step in (1, 2, 3):
+        learner.step = step
+        checkpoints.save(loaded, learner, [])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step_000002", "step_000003"]
+    assert (tmp_path / "latest").readlink() == Path("step_000003")
+
+
+def test_torn_checkpoints_are_passed_over(tmp_path, source):
+    """A folder without its state or optimizer, and one that was being written, are not resumed from."""
+    loaded, learner = opened(source)
+    checkpoints = Checkpoints(tmp_path, keep_last=9)
+    for step in (1, 2, 3):
+        learner.step = step
+        checkpoints.save(loaded, learner, [])
+    (tmp_path / "step_000003" / "state.json").write_text('{"step": 3')
+    (tmp_path / "step_000002" / "optimizer.safetensors").unlink()
+    (tmp_path / ".unfinished-x").mkdir()
+    found = checkpoints.open()
+    assert found is not None
+    assert found.state.step == 1
+    assert not (tmp_path / ".unfinished-x").exists()
+
+
+def test_a_failed_write_leaves_the_old_folder(tmp_path):
+    """If writing raises, what was there before is still there, and nothing else."""
+    target = tmp_path / "model"
+    with whole_folder(target) as folder:
+        (folder / "a").write_text("old")
+
+    def fail() -> None:
+        with whole_folder(target) as folder:
+            (folder / "a").write_text("new")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+    assert (target / "a").read_text() == "old"
+
+
+def test_lora_and_full_weights_do_not_mix(tmp_path, source):
+    """A checkpoint of an adapter does not resume training of all weights; the error says what to do."""
+    loaded, learner = opened(source, LORA)
+    Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
+    found = Checkpoints(tmp_path, keep_last=1).open()
+    assert found is not None
+    with pytest.raises(BackendError, match="LoRA"):
+        restore(found, *opened(source))
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_export_loads_in_transformers(tmp_path, source, lora):
+    """The exported directory gives the served logits in transformers alone; exporting changes no served weight."""
+    loaded, learner = opened(source, lora)
+    learner.update(random_groups(loaded), TrainingConfig(learning_rate=1e-2, max_logprob_difference=100))
+    before = weights(loaded)
+    adapter = export_model(loaded, tmp_path / "trained")
+    assert all(torch.equal(weight, before[name]) for name, weight in weights(loaded).items())
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "trained")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "trained")("hello there")["input_ids"]
+    with torch.no_grad():
+        expected = packed_logits(loaded.model, PackedRows.of([tokens]))
+        assert torch.allclose(model(torch.tensor([tokens])).logits[0], expected, atol=1e-4)
+    assert (adapter is None) == (lora is None)
+    if adapter is not None:
+        assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 4
+
+
+def test_export_replaces_an_older_one(tmp_path, source):
+    """A name that is exported again holds the new weights only."""
+    loaded, _ = opened(source)
+    (tmp_path / "trained").mkdir()
+    (tmp_path / "trained" / "stale").touch()
+    export_model(loaded, tmp_path / "trained")
+    assert not (tmp_path / "trained" / "stale").exists()
+    shutil.rmtree(tmp_path / "trained")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,135 @@
+"""The backend's process: options, ready line, a job over HTTP, and every way to end it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fakes.tiny_model import make_tiny_model
+from fakes.training_batches import random_groups
+from nat.backend.__main__ import parse
+from nat.backend.model import load_model
+from nat.wire.training import ExportedModel, JobState, TrainingConfig, TrainingJob
+
+DEADLINE = 120
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is to be refused
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def start(source) -> Iterator[Callable[..., tuple[subprocess.Popen, httpx.Client]]]:
+    """Starts backends; whatever a test leaves running is killed."""
+    with ExitStack() as stack:
+
+        def start_one(*options):
+            command = ["-m", "nat.backend", "--model", str(source), "--port", "0", "--threads", "1", *options]
+            process = stack.enter_context(
+                subprocess.Popen(  # noqa: S603 - our own module
+                    [sys.executable, *command],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, "NAT_BACKEND_API_KEY": "key"},
+                )
+            )
+            stack.callback(process.kill)
+            line = process.stdout.readline()
+            assert line, process.communicate(timeout=DEADLINE)[1].decode()
+            http = httpx.Client(
+                base_url=f"http://127.0.0.1:{json.loads(line)['port']}",
+                headers={"Authorization": "Bearer key"},
+                timeout=DEADLINE,
+                trust_env=False,
+            )
+            return process, http
+
+        yield start_one
+
+
+def end(process, sign):
+    """Send a signal, or close stdin for None; give the exit code."""
+    process.stdin.close()
+    process.stdin = None
+    if sign is not None:
+        process.send_signal(sign)
+    process.communicate(timeout=DEADLINE)
+    return process.returncode
+
+
+def test_trains_exports_and_resumes(tmp_path, source, start):
+    """A job is trained once and survives the process: after a restart it is known, and its weights are served."""
+    job = TrainingJob(id="job-1", groups=random_groups(load_model(source)), config=TrainingConfig(learning_rate=1e-3))
+    process, http = start("--output_dir", str(tmp_path), "--served_model_name", "me")
+    with http:
+        for _ in range(2):
+            assert http.post("/v1/training/jobs", content=job.model_dump_json()).status_code == 200
+        state = JobState.model_validate_json(http.get("/v1/training/jobs/job-1", params={"wait": 60}).content)
+        assert (state.status, state.policy_version, state.progress) == ("completed", "me@1", 100)
+        assert http.get("/health").json()["policy_version"] == "me@1"
+        exported = ExportedModel.model_validate_json(http.post("/v1/training/export", json={"name": "out"}).content)
+        assert (Path(exported.path) / "model.safetensors").is_file()
+        assert http.post("/v1/training/export", json={"name": "../out"}).status_code == 422
+    assert end(process, signal.SIGTERM) == 0
+
+    refused = subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-m", "nat.backend", "--model", str(source), "--port", "0", "--output_dir", str(tmp_path)],
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert b"--resume" in refused.stderr
+
+    process, http = start("--output_dir", str(tmp_path), "--served_model_name", "me", "--resume", "--exit_with_parent")
+    with http:
+        again = JobState.model_validate_json(http.post("/v1/training/jobs", content=job.model_dump_json()).content)
+        assert again == state
+        assert http.get("/health").json()["policy_version"] == "me@1"
+    assert end(process, None) == 0
+
+
+def test_without_output_dir_it_serves_only(start):
+    """Training is refused with the reason, and Ctrl-C ends the process cleanly."""
+    process, http = start()
+    with http:
+        answer = http.post("/v1/training/jobs", json={})
+        assert (answer.status_code, "--output_dir" in answer.text) == (409, True)
+        assert http.get("/health", headers={"Authorization": "Bearer other"}).status_code == 401
+    assert end(process, signal.SIGINT) == 0
+
+
+def test_wrong_options_end_with_every_finding(capsys, tmp_path):
+    """All findings stand in one message, before anything is loaded."""
+    with pytest.raises(SystemExit) as error:
+        parse(["--model", str(tmp_path), "--port", "99999", "--keep_last", "0"], {})
+    assert error.value.code == 2
+    text = capsys.readouterr().err
+    assert "port" in text
+    assert "keep_last" in text
+
+
+def test_public_address_needs_a_key(capsys, tmp_path):
+    """0.0.0.0 is refused unless the environment or an option brings a key."""
+    arguments = ["--model", str(tmp_path), "--host", EVERYWHERE]
+    with pytest.raises(SystemExit):
+        parse(arguments, {})
+    assert "NAT_BACKEND_API_KEY" in capsys.readouterr().err
+    assert parse(arguments, {"NAT_BACKEND_API_KEY": "k"}).api_key.get_secret_value() == "k"
+
+
+def test_options_reach_their_fields(tmp_path):
+    """Values are read by the types of the fields; a flag needs no value."""
+    options = parse(["--model", str(tmp_path), "--lora_rank", "8", "--device", "cpu", "--exit_with_parent"], {})
+    assert (options.lora_rank, options.device, options.exit_with_parent, options.resume) == (8, "cpu", True, False)
+    assert options.name == tmp_path.name
