@@ -20,6 +20,7 @@ from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import ModelNotSupported
 
 DTypeName = Literal["auto", "float32", "bfloat16"]
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -84,7 +85,7 @@ def load_model(
     wanted = (torch.bfloat16 if where.type == "cuda" else torch.float32) if dtype == "auto" else _DTYPES[dtype]
     model = AutoModelForCausalLM.from_pretrained(path, dtype=wanted, attn_implementation="eager", local_files_only=True)
     model.train(mode=False).to(where)
-    tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(path, local_files_only=True))
+    tokenizer = _load_tokenizer(path)
     limit = _context_limit(model, max_seq_length)
     check_config(model.config, limit)
     check_forward(model)
@@ -96,6 +97,16 @@ def load_model(
         eos_token_ids=_eos_token_ids(model, tokenizer),
         peft=None if lora is None else _add_lora(model, lora, seed),
     )
+
+
+def _load_tokenizer(path: Path) -> ChatTokenizer:
+    """Only from the checkpoint itself; transformers would make up an empty one where there is none."""
+    if not any((path / name).is_file() for name in _TOKENIZER_FILES):
+        raise ModelNotSupported(
+            f"{path} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)}",
+            hint="save the tokenizer beside the model with tokenizer.save_pretrained(directory)",
+        )
+    return ChatTokenizer(AutoTokenizer.from_pretrained(path, local_files_only=True))
 
 
 def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor) -> Tensor:

@@ -79,7 +79,9 @@ class Scheduler:
         others = [s for s in self.running if not s.prefilled and id(s) not in leaving]
         self.running = [*_compacted(decoding, leaving), *others]
         return [
-            Move(old_slot[id(s)], slot, s.num_cached) for slot, s in enumerate(self.running) if old_slot[id(s)] != slot
+            Move(old_slot[id(s)], slot, s.num_cached)
+            for slot, s in enumerate(self.running)
+            if s.num_cached and old_slot[id(s)] != slot
         ]
 
 

@@ -1,0 +1,34 @@
+"""A listener that remembers what the engine told it, and a way to run requests without a server."""
+
+from nat.backend.inference.engine import Engine
+from nat.backend.inference.sequence import Delta, Request, SamplingParams, Sequence
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.deltas: list[Delta] = []
+        self.finished = 0
+        self.error: BaseException | None = None
+
+    def on_deltas(self, deltas: list[Delta]) -> None:
+        self.deltas.extend(deltas)
+
+    def on_finished(self) -> None:
+        self.finished += 1
+
+    def on_failed(self, error: BaseException) -> None:
+        self.error = error
+
+
+def one(prompt: list[int], **params: object) -> Request:
+    """A request of one sequence that nobody listens to."""
+    return Request([Sequence(0, prompt, SamplingParams(**params))], Recorder())
+
+
+def run(engine: Engine, *requests: Request) -> list[Sequence]:
+    """Step the engine until the requests are finished."""
+    for request in requests:
+        engine.add(request)
+    while engine.has_work:
+        engine.step()
+    return [sequence for request in requests for sequence in request.sequences]

@@ -1,0 +1,40 @@
+"""A worker whose model says what a test wants, token by token; the rest of the server is real."""
+
+from types import SimpleNamespace
+
+from nat.backend.inference.sequence import Delta, Request
+from nat.backend.model import LoadedModel
+
+
+class ScriptedWorker:
+    """Answers choice i of every request with `texts[i]`, then the end-of-sequence token."""
+
+    def __init__(self, loaded: LoadedModel, *texts: str) -> None:
+        self.engine = SimpleNamespace(loaded=loaded)
+        self.policy_version = "scripted@3"
+        self.prompts: list[str] = []
+        self.cancelled: list[Request] = []
+        self._texts = texts
+
+    def submit(self, request: Request) -> None:
+        tokenizer = self.engine.loaded.tokenizer
+        request.policy_version = self.policy_version
+        for sequence, text in zip(request.sequences, self._texts, strict=True):
+            self.prompts.append(tokenizer.hf.decode(sequence.prompt_ids))
+            for token_id in [*tokenizer.encode(text), tokenizer.eos_token_id]:
+                sequence.token_ids.append(token_id)
+                sequence.logprobs.append(-0.5)
+                ended = token_id == tokenizer.eos_token_id
+                if sequence.text is not None:
+                    ended = sequence.text.push(token_id) or ended
+                if request.stream:
+                    shown = sequence.text.finish() if ended else sequence.text.take()
+                    reason = "stop" if ended else None
+                    request.listener.on_deltas([Delta(sequence.index, [token_id], [-0.5], [], shown, reason)])
+                if ended:
+                    break
+            sequence.finish_reason = "stop"
+        request.listener.on_finished()
+
+    def cancel(self, request: Request) -> None:
+        self.cancelled.append(request)

@@ -1,0 +1,27 @@
+"""Tiny checkpoints, made once per test session."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fakes.tiny_model import make_tiny_model
+from nat.backend.model import LoadedModel, load_model
+
+
+@pytest.fixture(scope="session")
+def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def get(kind: str = "qwen2") -> Path:
+        if kind not in made:
+            made[kind] = make_tiny_model(tmp_path_factory.mktemp(kind) / "model", kind)
+        return made[kind]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
+    """A model that no test may change."""
+    return load_model(tiny_dir("qwen2"))

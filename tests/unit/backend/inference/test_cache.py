@@ -1,0 +1,35 @@
+import torch
+
+from nat.backend.inference.cache import SlotCache, lower_right_causal
+
+
+def test_growing_keeps_what_is_stored():
+    """More slots and a longer context cost a copy, never a token."""
+    cache = SlotCache()
+    cache.reserve(2, 5)
+    keys, values = cache.layer(0, torch.zeros(3, 1, 4), torch.zeros(3, 1, 6))
+    keys[1, :, 2], values[1, :, 2] = 1.5, 2.5
+    cache.reserve(9, 300)
+    keys, values = cache.layer(0, torch.zeros(3, 1, 4), torch.zeros(3, 1, 6))
+    assert keys.shape == (16, 3, 512, 4)
+    assert values.shape == (16, 3, 512, 6)
+    assert keys[1, :, 2].eq(1.5).all()
+    assert values[1, :, 2].eq(2.5).all()
+    assert cache.num_bytes == 4 * (keys.numel() + values.numel())
+
+
+def test_moving_copies_a_sequence_to_another_slot():
+    """Only the positions that are filled are copied."""
+    cache = SlotCache()
+    cache.reserve(2, 4)
+    keys, _ = cache.layer(0, torch.zeros(1, 1, 2), torch.zeros(1, 1, 2))
+    keys[1] = 1.0
+    cache.move(1, 0, 3)
+    assert keys[0, 0, :, 0].tolist()[:5] == [1, 1, 1, 0, 0]
+
+
+def test_the_last_queries_see_all_that_came_before_them():
+    """Two new tokens after two cached ones; with a window of 2 only the nearest."""
+    device = torch.device("cpu")
+    assert lower_right_causal(2, 4, None, device).int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert lower_right_causal(2, 4, 2, device).int().tolist() == [[0, 1, 1, 0], [0, 0, 1, 1]]

@@ -1,0 +1,134 @@
+import pytest
+import torch
+
+from fakes.listeners import Recorder, one, run
+from fakes.tiny_model import CONFIGS
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.inference.engine import Engine
+from nat.backend.inference.sequence import Request, SamplingParams, Sequence
+from nat.backend.inference.text import TextStream
+from nat.backend.model import load_model
+
+
+def prompts(*lengths):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randint(0, 250, (n,), generator=generator).tolist() for n in lengths]
+
+
+def engine(loaded, **limits):
+    return Engine(loaded, policy_version="m@0", **limits)
+
+
+def generated(loaded, prompt, count):
+    """What transformers itself generates."""
+    model = loaded.model
+    model.set_attn_implementation("eager")
+    ids = torch.tensor([prompt])
+    mask = torch.ones_like(ids)
+    out = model.generate(ids, attention_mask=mask, max_new_tokens=count, do_sample=False, pad_token_id=0)
+    model.set_attn_implementation("nat_packed")
+    return out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("limits", [{"max_num_seqs": 2}, {"max_num_seqs": 3, "max_step_tokens": 7}])
+def test_greedy_tokens_are_those_of_transformers(tiny_dir, kind, limits):
+    """With prompts and answers of all lengths, reused slots, chunked prompts: token for token."""
+    loaded = load_model(tiny_dir(kind))
+    requests = [one(p, max_tokens=4 + 3 * i, temperature=0.0) for i, p in enumerate(prompts(3, 40, 1, 9))]
+    for sequence in run(engine(loaded, **limits), *requests):
+        assert sequence.token_ids == generated(loaded, sequence.prompt_ids, sequence.params.max_tokens)
+
+
+def test_log_probabilities_are_those_that_the_learner_computes(loaded):
+    """Sampled with cache and batch, scored again as packed rows: equal to 1e-5."""
+    done = run(
+        engine(loaded, max_step_tokens=16), *(one(p, max_tokens=20, seed=i) for i, p in enumerate(prompts(5, 30, 12)))
+    )
+    rows = [s.prompt_ids + s.token_ids for s in done]
+    with torch.no_grad():
+        logprobs = packed_logits(loaded.model, PackedRows.of(rows)).log_softmax(-1)
+    start = 0
+    for sequence, row in zip(done, rows, strict=True):
+        at = torch.arange(len(sequence.prompt_ids) - 1, len(row) - 1) + start
+        again = logprobs[at, torch.tensor(sequence.token_ids)]
+        torch.testing.assert_close(torch.tensor(sequence.logprobs), again, atol=1e-5, rtol=0)
+        start += len(row)
+
+
+def test_the_same_seed_gives_the_same_text_whatever_runs_beside_it(loaded):
+    """Alone, among others, and with its prompt in chunks."""
+    prompt = prompts(17)[0]
+    ask = {"max_tokens": 30, "seed": 11, "temperature": 1.3}
+    alone = run(engine(loaded), one(prompt, **ask))[0]
+    others = [one(p, max_tokens=25, seed=i) for i, p in enumerate(prompts(4, 50, 9, 30))]
+    crowded = run(engine(loaded), *others[:2], one(prompt, **ask), *others[2:])[2]
+    chunked = run(engine(loaded, max_step_tokens=3), one(prompt, **ask))[0]
+    assert alone.token_ids == crowded.token_ids == chunked.token_ids
+    assert alone.token_ids != run(engine(loaded), one(prompt, **ask | {"seed": 12}))[0].token_ids
+
+
+def test_a_sequence_ends_at_the_end_of_sequence_token(loaded):
+    """The token counts as sampled and the reason is `stop`; `ignore_eos` goes on."""
+    asked = [one([7, 8], max_tokens=200, seed=s, ignore_eos=ignore) for s in range(40) for ignore in (False, True)]
+    done = run(engine(loaded), *asked)
+    stopped = [s for s in done if s.finish_reason == "stop"]
+    assert stopped
+    assert all(s.token_ids[-1] in loaded.eos_token_ids for s in stopped)
+    assert all(not loaded.eos_token_ids & set(s.token_ids[:-1]) for s in done if not s.params.ignore_eos)
+    assert all(len(s.token_ids) == 200 for s in done if s.params.ignore_eos)
+
+
+def test_a_sequence_ends_at_a_stop_string(loaded):
+    """The tokens of the stop string stay, the text ends before it."""
+    text = loaded.tokenizer.decode(run(engine(loaded), one([7, 8], max_tokens=40, seed=5))[0].token_ids)
+    stop = text[10:12]
+    params = SamplingParams(max_tokens=40, seed=5, stop=(stop,))
+    request = Request([Sequence(0, [7, 8], params, TextStream(loaded.tokenizer, (stop,)))], Recorder())
+    sequence = run(engine(loaded), request)[0]
+    assert sequence.finish_reason == "stop"
+    assert sequence.text.text == text[: text.find(stop)]
+
+
+def test_a_stream_tells_every_token_once(loaded):
+    """Deltas add up to the sequence, the last one carries the reason."""
+    params = SamplingParams(max_tokens=12, seed=1, top_logprobs=2)
+    request = Request(
+        [Sequence(i, [7, 8], params, TextStream(loaded.tokenizer)) for i in range(2)], Recorder(), stream=True
+    )
+    run(engine(loaded), request)
+    for sequence in request.sequences:
+        deltas = [d for d in request.listener.deltas if d.index == sequence.index]
+        assert [t for d in deltas for t in d.token_ids] == sequence.token_ids
+        assert [v for d in deltas for v in d.logprobs] == sequence.logprobs
+        assert [v for d in deltas for v in d.top_logprobs] == sequence.top_logprobs
+        assert "".join(d.text for d in deltas) == loaded.tokenizer.decode(sequence.token_ids)
+        assert [d.finish_reason for d in deltas] == [None] * (len(deltas) - 1) + [sequence.finish_reason]
+
+
+def test_cancelling_frees_the_slot_and_disturbs_nobody(loaded):
+    """Cancelled while running, half way through its prompt, or waiting: the others answer as if it never was."""
+    survivor = prompts(20)[0]
+    expected = run(engine(loaded), one(survivor, max_tokens=20, seed=2))[0].token_ids
+    subject = engine(loaded, max_num_seqs=3, max_step_tokens=12)
+    running, kept = one([1, 2], max_tokens=50), one(survivor, max_tokens=20, seed=2)
+    long, waiting = one([3] * 100, max_tokens=50), one([4], max_tokens=50)
+    for request in (running, kept, long, waiting):
+        subject.add(request)
+    for _ in range(4):
+        subject.step()
+    for request in (running, long, waiting):
+        subject.cancel(request)
+    assert subject.requests == [kept]
+    while subject.has_work:
+        subject.step()
+    assert kept.sequences[0].token_ids == expected
+    assert not running.finished
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers(loaded):
+    """Before anything is queued."""
+    with pytest.raises(ValueError, match="500 prompt tokens and 13 new ones"):
+        engine(loaded).check(one([1] * 500, max_tokens=13))
+    with pytest.raises(ValueError, match="0 prompt tokens"):
+        engine(loaded).check(one([], max_tokens=1))

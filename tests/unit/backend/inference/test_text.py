@@ -1,0 +1,67 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.tiny_model import tiny_tokenizer
+from nat.backend.inference.text import TextStream
+from nat.backend.tokenizer import ChatTokenizer
+
+TOKENIZER = ChatTokenizer(tiny_tokenizer())
+
+
+def pieces(token_ids, stop=()):
+    stream = TextStream(TOKENIZER, stop)
+    taken = []
+    for token_id in token_ids:
+        stopped = stream.push(token_id)
+        taken.append(stream.take())
+        if stopped:
+            break
+    return [*taken, stream.finish()], stream
+
+
+@given(st.text(max_size=80))
+def test_the_pieces_are_the_text(text):
+    """However characters fall on tokens, what was taken adds up to the text, and no half character is shown."""
+    taken, stream = pieces(TOKENIZER.encode(text))
+    assert "".join(taken) == text == stream.text
+    assert all("\ufffd" not in part or "\ufffd" in text for part in taken)
+
+
+@given(st.lists(st.integers(0, 260), max_size=80))
+def test_any_tokens_read_as_they_decode_at_once(token_ids):
+    """Bytes that are no text at all, as an untrained model makes them, give the same text either way."""
+    taken, _ = pieces(token_ids)
+    assert "".join(taken) == TOKENIZER.decode(token_ids)
+
+
+@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))
+def test_the_text_ends_before_the_first_stop_string(text, stops):
+    """A stop string across token borders is found where it first ends, and none of it is ever shown."""
+    taken, stream = pieces(TOKENIZER.encode(text), tuple(stops))
+    ends = [
+        min(text[:n].find(s) for s in stops if s in text[:n])
+        for n in range(len(text) + 1)
+        if any(s in text[:n] for s in stops)
+    ]
+    assert "".join(taken) == (text[: ends[0]] if ends else text)
+    assert stream.stopped == bool(ends)
+
+
+def test_text_that_may_become_a_stop_string_is_held_back():
+    """`END` waits while it may become `END.`, and is shown once it cannot."""
+    stream = TextStream(TOKENIZER, ("END.",))
+    shown = []
+    for character in "xEND!":
+        stream.push(TOKENIZER.encode(character)[0])
+        shown.append(stream.take())
+    assert shown == ["x", "", "", "", "END!"]
+
+
+@pytest.mark.parametrize("count", [100])
+def test_the_window_stays_short(count):
+    """A long completion costs the same per token as a short one."""
+    stream = TextStream(TOKENIZER)
+    for token_id in TOKENIZER.encode("é the end " * count):
+        stream.push(token_id)
+    assert len(stream._window_ids) < 32

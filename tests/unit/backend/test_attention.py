@@ -1,0 +1,99 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fakes.tiny_model import CONFIGS
+from nat.backend.attention import PackedRows, _bucket_rows, packed_attention, packed_logits
+from nat.backend.model import load_model, token_logprobs
+from nat.errors import ModelNotSupported
+
+LENGTHS = (3, 70, 20, 130, 1)
+
+
+def random_rows(lengths=LENGTHS, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 250, (n,), generator=generator).tolist() for n in lengths]
+
+
+def plain_logits(model, row):
+    model.set_attn_implementation("eager")
+    logits = model(input_ids=torch.tensor([row]), use_cache=False).logits[0]
+    model.set_attn_implementation("nat_packed")
+    return logits
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_packed_rows_have_the_log_probabilities_of_the_plain_forward(tiny_dir, kind):
+    """Rows of any length, packed in any order, score as alone; sliding windows (6 tokens here) included."""
+    model = load_model(tiny_dir(kind)).model
+    rows = random_rows()
+    with torch.no_grad():
+        packed = packed_logits(model, PackedRows.of(rows))
+        plain = torch.cat([plain_logits(model, row) for row in rows])
+    torch.testing.assert_close(packed.log_softmax(-1), plain.log_softmax(-1), atol=1e-5, rtol=0)
+
+
+def test_packed_rows_have_the_gradients_of_the_plain_forward(tiny_dir):
+    """A loss over packed rows and the sum of the rows' own losses move the weights alike."""
+    model = load_model(tiny_dir("qwen2")).model
+    rows = random_rows()
+    packed = PackedRows.of(rows)
+    targets = torch.tensor([token for row in rows for token in (*row[1:], 0)])
+    keep = torch.tensor(
+        [i for start, n in zip(packed.starts, packed.lengths, strict=True) for i in range(start, start + n)]
+    )
+    token_logprobs(packed_logits(model, packed, keep), targets).sum().backward()
+    got = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    for row in rows:
+        token_logprobs(plain_logits(model, row), torch.tensor([*row[1:], 0])).sum().backward()
+    for name, parameter in model.named_parameters():
+        scale = parameter.grad.abs().max()
+        torch.testing.assert_close(got[name] / scale, parameter.grad / scale, atol=1e-5, rtol=0)
+
+
+def test_only_the_kept_positions_reach_the_vocabulary(tiny_dir):
+    """`keep_K` selects packed indices, in the given order."""
+    model = load_model(tiny_dir("gpt2")).model
+    packed = PackedRows.of(random_rows())
+    with torch.no_grad():
+        kept = packed_logits(model, packed, torch.tensor([5, 0]))
+        everything = packed_logits(model, packed)
+    torch.testing.assert_close(kept, everything[[5, 0]])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12))
+def test_padding_at_most_doubles_long_rows(lengths):
+    """Each token sits in exactly one cell of one bucket, and a bucket of long rows is at least half full."""
+    positions = torch.cat([torch.arange(n) for n in lengths])
+    seen = []
+    for bucket in _bucket_rows(tuple(lengths), positions, torch.device("cpu")):
+        tokens = range(sum(lengths)) if bucket.tokens_N is None else bucket.tokens_N.tolist()
+        size = bucket.num_rows * bucket.length
+        cells = range(size) if bucket.cells_N is None else bucket.cells_N.tolist()
+        assert len(set(cells)) == len(list(tokens))
+        assert bucket.length <= 64 or 2 * len(set(cells)) >= size
+        seen.extend(tokens)
+    assert sorted(seen) == list(range(sum(lengths)))
+
+
+def test_an_attention_that_needs_more_is_refused():
+    """A model that passes attention sinks or soft caps must not get plain attention in silence."""
+    q = torch.zeros(1, 1, 1, 8)
+    with pytest.raises(ModelNotSupported, match="softcap"):
+        packed_attention(nn.Module(), q, q, q, None, packed=PackedRows.of([[1]]), softcap=50.0)
+    with pytest.raises(ModelNotSupported, match="dropout"):
+        packed_attention(nn.Module(), q, q, q, None, packed=PackedRows.of([[1]]), dropout=0.1)
+    with pytest.raises(TypeError, match="packed_logits"):
+        packed_attention(nn.Module(), q, q, q, None)
+
+
+def test_rows_must_cover_the_tokens():
+    """Lengths and tokens that disagree are a programming error, said at once."""
+    with pytest.raises(ValueError, match="3 tokens for rows that sum to 2"):
+        PackedRows(torch.tensor([1, 2, 3]), [2])
+    with pytest.raises(ValueError, match="at least one token"):
+        PackedRows.of([[]])

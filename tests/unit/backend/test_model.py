@@ -1,0 +1,124 @@
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, Qwen2Config
+
+from fakes.tiny_model import tiny_tokenizer
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.compatibility import check_config
+from nat.backend.model import LoraSettings, load_model
+from nat.errors import ModelNotSupported
+
+ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
+
+
+def save(config, path):
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+def test_a_checkpoint_says_where_texts_end_and_how_long_they_may_be(tiny_dir):
+    """The end-of-sequence ids come from the generation config and the tokenizer, the limit from the positions."""
+    loaded = load_model(tiny_dir("llama"))
+    assert loaded.eos_token_ids == {loaded.tokenizer.eos_token_id}
+    assert loaded.max_seq_length == 512
+    assert load_model(tiny_dir("llama"), max_seq_length=64).max_seq_length == 64
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
+def test_lora_starts_at_the_base_model_and_trains_only_the_adapter(tiny_dir, kind):
+    """B is zero at first, so nothing changes; every linear layer gets an adapter, the base is frozen."""
+    base, lora = load_model(tiny_dir(kind)), load_model(tiny_dir(kind), lora=LoraSettings(rank=2))
+    with torch.no_grad():
+        torch.testing.assert_close(packed_logits(lora.model, ROWS), packed_logits(base.model, ROWS))
+    names = lora.trainable_parameters()
+    assert names
+    assert all("lora_" in name for name in names)
+    assert base.peft is None
+    assert len(base.trainable_parameters()) == len(list(base.model.parameters()))
+
+
+def test_the_adapter_starts_from_its_seed(tiny_dir):
+    """Same seed, same adapter; the global random state is left alone."""
+    before = torch.random.get_rng_state()
+    adapters = [load_model(tiny_dir("qwen2"), lora=LoraSettings(2), seed=s).trainable_parameters() for s in (1, 1, 2)]
+    name = next(n for n in adapters[0] if "lora_A" in n)
+    assert torch.equal(adapters[0][name], adapters[1][name])
+    assert not torch.equal(adapters[0][name], adapters[2][name])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_bfloat16_passes_its_own_tolerance(tiny_dir):
+    """The self-check knows how much each dtype rounds."""
+    assert load_model(tiny_dir("qwen2"), dtype="bfloat16").dtype == torch.bfloat16
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    """The error says what a checkpoint directory holds."""
+    with pytest.raises(ModelNotSupported, match=r"no config\.json"):
+        load_model(tmp_path)
+
+
+def test_a_length_beyond_the_positions_is_refused(tiny_dir):
+    """Positions that the model never had would give noise."""
+    with pytest.raises(ModelNotSupported, match="513 is more than the 512 positions"):
+        load_model(tiny_dir("qwen2"), max_seq_length=513)
+
+
+def test_a_model_with_an_attention_of_its_own_is_refused(tmp_path):
+    """BLOOM does not go through the attention interface; a packed row would see its neighbours."""
+    shape = {"vocab_size": 300, "hidden_size": 32, "n_layer": 1, "n_head": 2}
+    path = save(BloomConfig(**shape, seq_length=64), tmp_path / "bloom")
+    config = json.loads((path / "config.json").read_text()) | {"max_position_embeddings": 64}
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelNotSupported, match="BloomForCausalLM"):
+        load_model(path)
+
+
+def test_a_model_with_soft_capped_scores_is_refused(tmp_path):
+    """Gemma 2 caps its attention scores, which packed attention does not compute."""
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    path = save(Gemma2Config(vocab_size=300, max_position_embeddings=64, **shape, **heads), tmp_path / "gemma2")
+    with pytest.raises(ModelNotSupported, match="softcap"):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),
+        ({"attention_chunk_size": 32}, "chunks of 32 tokens"),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "dynamic",
+                    "rope_theta": 1e4,
+                    "factor": 2.0,
+                    "original_max_position_embeddings": 32,
+                }
+            },
+            "dynamic rotary",
+        ),
+    ],
+)
+def test_what_depends_on_more_than_a_tokens_own_sequence_is_refused(change, message):
+    """Chunked, recurrent or length-dependent schemes are refused by name, before anything is computed."""
+    config = Qwen2Config(num_hidden_layers=2, max_position_embeddings=512)
+    for key, value in change.items():
+        setattr(config, key, value)
+    with pytest.raises(ModelNotSupported, match=message):
+        check_config(config, 512)
+
+
+def test_a_checkpoint_is_never_fetched_from_elsewhere(tiny_dir, tmp_path):
+    """Without a tokenizer in the folder, loading fails instead of asking the network."""
+    path = tmp_path / "model"
+    shutil.copytree(tiny_dir("qwen2"), path)
+    for file in path.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(ModelNotSupported, match="tokenizer"):
+        load_model(path)

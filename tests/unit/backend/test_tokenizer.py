@@ -1,0 +1,61 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.tiny_model import tiny_tokenizer
+from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer
+from nat.errors import ModelNotSupported
+
+TOKENIZER = ChatTokenizer(tiny_tokenizer())
+USER = [{"role": "user", "content": "the end"}]
+
+
+def test_a_chat_ends_where_the_assistant_begins():
+    """The template is rendered with its special tokens and the opening of the answer."""
+    text = TOKENIZER.hf.decode(TOKENIZER.render_chat(USER))
+    assert text == "<|im_start|>user\nthe end<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_tools_and_arguments_reach_the_template():
+    """Tool definitions and the caller's own template variables are the template's to use."""
+    tokenizer = ChatTokenizer(tiny_tokenizer())
+    tokenizer.hf.chat_template = "{{ tools[0].function.name }} {{ mood }}"
+    ids = tokenizer.render_chat(
+        USER, tools=[{"type": "function", "function": {"name": "add"}}], template_arguments={"mood": "calm"}
+    )
+    assert tokenizer.decode(ids) == "add calm"
+
+
+@given(st.text(max_size=40))
+def test_text_survives_encoding_and_decoding(text):
+    """Nothing is normalised, stripped or cleaned up."""
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+
+
+def test_decoding_leaves_special_tokens_out():
+    """What ends a turn is not part of the answer's text."""
+    assert TOKENIZER.decode([*TOKENIZER.encode("hi"), TOKENIZER.eos_token_id]) == "hi"
+
+
+def test_a_part_of_a_character_keeps_its_byte():
+    """Each token's bytes are its own, also where they are no whole character."""
+    ids = TOKENIZER.encode("é€")
+    data = bytes(byte for i in ids for byte in TOKENIZER.token_text(i).data)
+    assert len(ids) == 5
+    assert data.decode() == "é€"
+
+
+def test_a_model_without_a_chat_template_says_so():
+    """The remedy is named: the completions route, or a template."""
+    tokenizer = ChatTokenizer(tiny_tokenizer())
+    tokenizer.hf.chat_template = None
+    with pytest.raises(ModelNotSupported, match="no chat template"):
+        tokenizer.render_chat(USER)
+
+
+def test_messages_that_the_template_refuses_are_the_callers_error():
+    """The template's own words reach the caller."""
+    tokenizer = ChatTokenizer(tiny_tokenizer())
+    tokenizer.hf.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ChatNotRendered, match="roles must alternate"):
+        tokenizer.render_chat(USER)
