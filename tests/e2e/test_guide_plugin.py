@@ -112,7 +112,7 @@ async def test_any_trainer_is_validated_before_and_after(project):
     assert written["before"] < 0.5
     assert written["interval"][0] > 0
     assert (result.run_dir / written["plot"]).is_file()
-    history = json.loads(Path(".tmp/finetuning/output/validation_history.json").read_text())
+    history = json.loads((project / ".tmp/finetuning/output/validation_history.json").read_text())
     assert [entry["epoch"] for entry in history] == [0, 3]
 
 

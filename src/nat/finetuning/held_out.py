@@ -62,12 +62,13 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
         )
     scores = {str(score.id): score for score in result.eval_output_items}
     failures = {failure.item_id: failure for failure in output.failures}
-    return [
+    records = [
         outcome.failed(item, failures[str(item.id)], 0)
         if str(item.id) in failures
         else outcome.held_out(item, scores.get(str(item.id)))
         for item in output.eval_input.eval_input_items
     ]
+    return outcome.told(records, output.rollouts)
 
 
 def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:

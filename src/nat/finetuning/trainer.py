@@ -27,20 +27,18 @@ from nat.finetuning.alarms import alarms
 from nat.finetuning.early_stopping import plateaued
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
 from nat.finetuning.interfaces.finetuning_runner import Trainer
-from nat.finetuning.jobs import finished, reported_metrics, submitted
+from nat.finetuning.jobs import reported_metrics
+from nat.finetuning.recorder import Recorder
 from nat.finetuning.scope import RunScope, current_scope, opened_scope
 from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories.left_out import records_of
 from nat.finetuning.validation import validate
-from nat.runs.files import write_trajectories
-from nat.runs.records import EpochRecord, JobRecord, Phase
+from nat.runs.records import Phase
 from nat.runs.tally import tally
 
 logger = logging.getLogger(__name__)
 
 NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitted"
-EPOCHS_PER_PLOT = 10
-"""The plot is drawn after each validation and at the end; in between this often, since it costs half a second."""
 
 
 class EpochTrainer(Trainer):
@@ -50,11 +48,11 @@ class EpochTrainer(Trainer):
         super().__init__(trainer_config, **kwargs)
         self._scope: RunScope | None = None
         self._resources = ExitStack()
-        self._watch: Stopwatch | None = None
-        self._played: PlayedEpoch | None = None
-        self._job: JobRecord | None = None
         self._statuses: list[TrainingJobStatus] = []
-        self._alarmed: set[str] = set()
+        # Set by `initialize` and by each `run_epoch`; a class of its own would only pass them on.
+        self._recorder: Recorder
+        self._watch: Stopwatch
+        self._played: PlayedEpoch
 
     @property
     def scope(self) -> RunScope:
@@ -68,6 +66,7 @@ class EpochTrainer(Trainer):
         await super().initialize(run_config)
         text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
         self._scope = current_scope() or self._resources.enter_context(opened_scope(run_config, text))
+        self._recorder = Recorder(self._scope)
         logger.info("%s initialized with run ID: %s", type(self).__name__, self._scope.run_id)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
@@ -92,6 +91,8 @@ class EpochTrainer(Trainer):
                 break
             await self._finish_epoch(status)
             logger.info("Completed epoch %d/%d", epoch + 1, num_epochs)
+        if not self.scope.journal.jobs():
+            self._check_signal(epochs_without_signal=max(1, len(self._statuses)))
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
 
@@ -103,20 +104,16 @@ class EpochTrainer(Trainer):
             TooManyFailures: more rollouts failed than `max_failure_rate` allows.
 
         """
-        scope, config = self.scope, self.run_config
-        self._watch = watch = Stopwatch(scope.now)
-        self._played = self._job = None
+        config, adapter = self.run_config, self.trainer_adapter
+        self._watch = Stopwatch(self.scope.now)
         logger.info("Starting epoch %d for run %s", epoch + 1, run_id)
-        with watch.timing("rollout"):
+        with self._watch.timing("rollout"):
             collected = await self._collect(epoch, run_id)
-        chosen = with_signal(
-            self.apply_curriculum_learning(collected, epoch),
-            across_groups=self.trainer_adapter.compares_across_groups,
-        )
+        chosen = self.apply_curriculum_learning(collected, epoch)
+        chosen = with_signal(chosen, across_groups=adapter.compares_across_groups)
         known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
         records = marked(known, collected, chosen, config.curriculum_learning)
-        scope.journal.record_rollouts(Phase.TRAIN, epoch, records)
-        write_trajectories(scope.journal, Phase.TRAIN, epoch)
+        self._recorder.rollouts(epoch, records)
         if not records:
             raise NoTrajectories(
                 f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {epoch + 1}",
@@ -126,7 +123,12 @@ class EpochTrainer(Trainer):
         guards.check_trajectories(counts, target_functions=config.target_functions, target_model=config.target_model)
         guards.check_failures(counts, max_failure_rate=config.max_failure_rate)
         self._played = PlayedEpoch(epoch, run_id, collected, chosen, records)
-        return await self._submit(self._played, watch) if chosen.trajectories else None
+        if not chosen.trajectories:
+            return None
+        with self._watch.timing("submit"):
+            ref = await adapter.submit(chosen)
+        self._recorder.job_submitted(self._played, ref)
+        return ref
 
     def apply_curriculum_learning(
         self, trajectory_collection: TrajectoryCollection, epoch: int
@@ -149,11 +151,8 @@ class EpochTrainer(Trainer):
 
     async def get_metrics(self, run_id: str) -> dict[str, Any]:
         """The final status of each job, kept here because backends may forget them."""
-        return {
-            "run_id": run_id,
-            "total_epochs": len(self._statuses),
-            "jobs": [status.model_dump(mode="json") for status in self._statuses],
-        }
+        jobs = [status.model_dump(mode="json") for status in self._statuses]
+        return {"run_id": run_id, "total_epochs": len(jobs), "jobs": jobs}
 
     async def cleanup(self) -> None:
         """Close the run that this trainer opened for itself, if it did."""
@@ -164,12 +163,8 @@ class EpochTrainer(Trainer):
 
         The run's own folder has that file already, derived from its journal.
         """
-        logger.info(
-            "Epoch %d progress logged - Avg Reward: %.4f, Trajectories: %d",
-            epoch + 1,
-            metrics["avg_reward"],
-            metrics["num_trajectories"],
-        )
+        mean, count = metrics["avg_reward"], metrics["num_trajectories"]
+        logger.info("Epoch %d progress logged - Avg Reward: %.4f, Trajectories: %d", epoch + 1, mean, count)
         if output_dir is not None:
             with (Path(output_dir) / "training_metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(metrics) + "\n")
@@ -185,75 +180,42 @@ class EpochTrainer(Trainer):
             await builder.abandon(run_id)
             raise
         groups = collected.trajectories
-        logger.info(
-            "Collected %d trajectories in %d groups for epoch %d", sum(map(len, groups)), len(groups), epoch + 1
-        )
+        count = sum(map(len, groups))
+        logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), epoch + 1)
         return collected
-
-    async def _submit(self, played: PlayedEpoch, watch: Stopwatch) -> TrainingJobRef:
-        groups = played.chosen.trajectories
-        with watch.timing("submit"):
-            ref = await self.trainer_adapter.submit(played.chosen)
-        self._job = submitted(ref, played, self.scope.now())
-        self.scope.journal.record_job(self._job)
-        self.scope.progress.training_started(len(groups), sum(map(len, groups)))
-        logger.info("Submitted %d trajectories in %d groups for training", sum(map(len, groups)), len(groups))
-        return ref
 
     async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""
-        assert self._played is not None, "run_epoch came first"
-        assert self._watch is not None, "run_epoch came first"
-        if ref is None or self._job is None:
+        if ref is None:
             logger.warning("Epoch %d: %s", self._played.epoch + 1, NOTHING_SUBMITTED)
-            return TrainingJobStatus(
-                run_id=self._played.run_id,
-                backend="none",
-                status=TrainingStatusEnum.COMPLETED,
-                message=NOTHING_SUBMITTED,
-            )
+            done, run_id = TrainingStatusEnum.COMPLETED, self._played.run_id
+            return TrainingJobStatus(run_id=run_id, backend="none", status=done, message=NOTHING_SUBMITTED)
         with self._watch.timing("train"):
             status = await self.trainer_adapter.wait_until_complete(ref)
-        self._job = finished(self._job, status, self._played, self.scope.now())
-        self.scope.journal.record_job(self._job)
-        self.scope.progress.training_finished(self._job)
-        if status.status is TrainingStatusEnum.COMPLETED:
-            logger.info("Training %s completed successfully.", ref.run_id)
+        self._recorder.job_finished(self._played, status)
         return status
 
     async def _finish_epoch(self, status: TrainingJobStatus) -> None:
         """Record the epoch, then let the guards judge."""
-        assert self._played is not None, "run_epoch came first"
-        assert self._watch is not None, "run_epoch came first"
-        scope, config = self.scope, self.run_config
         record = epoch_record(
             self._played,
-            timestamp=scope.now(),
+            timestamp=self.scope.now(),
             curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
             seconds=self._watch.total,
             stages=self._watch.stages,
             job=reported_metrics(status),
         )
-        scope.journal.record_epoch(record)
-        scope.write_files()
         self.log_progress(record.epoch, record.model_dump(mode="json"))
-        scope.progress.epoch_finished(record)
-        epochs = scope.journal.epochs()
-        self._warn(epochs)
-        across = self.trainer_adapter.compares_across_groups
-        guards.check_signal(epochs, config.guards, across_groups=across)
-        guards.check_reward(epochs, config.guards)
-        if len(epochs) % EPOCHS_PER_PLOT == 0:
-            await scope.draw()
+        epochs = await self._recorder.epoch_finished(record)
+        limits = self.run_config.guards
+        self._recorder.alarms(record.epoch, alarms(epochs, limits))
+        self._check_signal(limits.epochs_without_signal)
+        guards.check_reward(epochs, limits)
 
-    def _warn(self, epochs: list[EpochRecord]) -> None:
-        """Say each alarm once, until it has been quiet for an epoch."""
-        found = alarms(epochs, self.run_config.guards)
-        for alarm in found:
-            if alarm.name not in self._alarmed:
-                logger.warning("Epoch %d: %s", epochs[-1].epoch + 1, alarm.text)
-                self.scope.progress.message(alarm.text)
-        self._alarmed = {alarm.name for alarm in found}
+    def _check_signal(self, epochs_without_signal: int) -> None:
+        limits = self.run_config.guards.model_copy(update={"epochs_without_signal": epochs_without_signal})
+        across = self.trainer_adapter.compares_across_groups
+        guards.check_signal(self.scope.journal.epochs(), limits, across_groups=across)
 
     async def _validate_if_due(self, epoch: int) -> None:
         given = self.run_config.run_configuration

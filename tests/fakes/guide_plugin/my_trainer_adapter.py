@@ -32,9 +32,7 @@ class MyTrainerAdapterConfig(TrainerAdapterConfig, name="my_trainer_adapter"):
     """Configuration for my trainer adapter."""
 
     backend: MyBackendConfig = Field(description="Backend configuration")
-    validate_trajectories: bool = Field(
-        default=True, description="Whether to validate trajectories before submission"
-    )
+    validate_trajectories: bool = Field(default=True, description="Whether to validate trajectories before submission")
 
 
 class MyTrainerAdapter(TrainerAdapter):
@@ -76,7 +74,7 @@ class MyTrainerAdapter(TrainerAdapter):
         )
 
     async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
-        while (status := await self.status(ref)).status == TrainingStatusEnum.RUNNING:
+        while (status := await self.status(ref)).status == TrainingStatusEnum.RUNNING:  # noqa: ASYNC110 - as a plug-in author writes it
             await asyncio.sleep(poll_interval)
         return status
 

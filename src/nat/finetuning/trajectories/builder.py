@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import Field
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
-from nat.data_models.finetuning import TrajectoryBuilderConfig, TrajectoryCollection
+from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import EvaluationError
 from nat.eval.scoring import describe_error
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
-from nat.finetuning.trajectories.outcome import NOT_SCORED, Outcome, Target, failed, scored, unscored
+from nat.finetuning.trajectories.outcome import NOT_SCORED, Outcome, Target, failed, scored, told, unscored
 from nat.runs.records import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -80,13 +80,12 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
             raise
         del self.evaluation_runs[run_id]
         metadata = {"run_id": run_id} | {key: value for key, value in (meta or {}).items() if key == "epoch"}
-        outcomes = [
-            outcome
-            for generation, output in enumerate(outputs)
-            async for outcome in self._outcomes(output, generation, metadata)
-        ]
-        self._rollouts[run_id] = [outcome.record for outcome in outcomes]
-        trajectories = [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
+        trajectories: list[Trajectory] = []
+        self._rollouts[run_id] = []
+        for generation, output in enumerate(outputs):
+            outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
+            self._rollouts[run_id] += told([outcome.record for outcome in outcomes], output.rollouts)
+            trajectories += [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
         groups = group_by_example(trajectories)
         logger.info("Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(groups), run_id)
         return TrajectoryCollection(trajectories=groups, run_id=run_id)

@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nat.data_models.evaluate_runtime import RolloutFacts
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import Trajectory
 from nat.data_models.rollout_failure import RolloutFailure
@@ -87,6 +88,12 @@ def scored(
     return Outcome(record.model_copy(update=_of_tokens(threads, rows, details)), trajectory)
 
 
+def told(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
+    """The records of one pass, with the seed that each rollout can be played again from, and its time."""
+    of_item = {fact.item_id: {"seed": fact.seed, "seconds": fact.seconds} for fact in facts}
+    return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
+
+
 def _record(item: EvalInputItem, generation: int, seen: Sequence[SeenCall]) -> RolloutRecord:
     names = [name for s in seen for name in {s.call.llm_name, s.call.model} if name]
     return RolloutRecord(
@@ -98,9 +105,6 @@ def _record(item: EvalInputItem, generation: int, seen: Sequence[SeenCall]) -> R
         completion_tokens=sum(len(s.call.token_ids or s.call.logprobs or ()) for s in seen),
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
-        seconds=max(0.0, item.trajectory[-1].event_timestamp - item.trajectory[0].event_timestamp)
-        if item.trajectory
-        else 0.0,
         messages=[message for thread in conversations(seen) for message in thread.messages],
     )
 

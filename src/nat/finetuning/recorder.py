@@ -1,0 +1,64 @@
+"""Writes down what a trainer does and tells it: journal, files, log and progress in one place."""
+
+import logging
+from collections.abc import Sequence
+
+from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
+from nat.finetuning.alarms import Alarm
+from nat.finetuning.epoch import PlayedEpoch
+from nat.finetuning.jobs import finished, submitted
+from nat.finetuning.scope import RunScope
+from nat.runs.files import write_trajectories
+from nat.runs.records import EpochRecord, JobRecord, Phase, RolloutRecord
+
+logger = logging.getLogger(__name__)
+
+EPOCHS_PER_PLOT = 10
+"""The plot is drawn after each validation and at the end; in between this often, since it costs half a second."""
+
+
+class Recorder:
+    """Remembers the job that is going on and the alarms that were told."""
+
+    def __init__(self, scope: RunScope) -> None:
+        self._scope = scope
+        self._job: JobRecord | None = None
+        self._alarmed: set[str] = set()
+
+    def rollouts(self, epoch: int, records: Sequence[RolloutRecord]) -> None:
+        """Before anything judges them, so that the evidence outlives the judgement."""
+        self._scope.journal.record_rollouts(Phase.TRAIN, epoch, records)
+        write_trajectories(self._scope.journal, Phase.TRAIN, epoch)
+
+    def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
+        self._job = job = submitted(ref, played, self._scope.now())
+        self._scope.journal.record_job(job)
+        self._scope.progress.training_started(job.num_groups, job.num_trajectories)
+        logger.info("Submitted %d trajectories in %d groups for training", job.num_trajectories, job.num_groups)
+
+    def job_finished(self, played: PlayedEpoch, status: TrainingJobStatus) -> None:
+        assert self._job is not None, "a job is submitted before it ends"
+        job = finished(self._job, status, played, self._scope.now())
+        self._scope.journal.record_job(job)
+        self._scope.progress.training_finished(job)
+        if status.status is TrainingStatusEnum.COMPLETED:
+            logger.info("Training %s completed successfully.", status.run_id)
+
+    async def epoch_finished(self, record: EpochRecord) -> list[EpochRecord]:
+        """All epochs so far, this one included."""
+        scope = self._scope
+        scope.journal.record_epoch(record)
+        scope.write_files()
+        scope.progress.epoch_finished(record)
+        epochs = scope.journal.epochs()
+        if len(epochs) % EPOCHS_PER_PLOT == 0:
+            await scope.draw()
+        return epochs
+
+    def alarms(self, epoch: int, found: Sequence[Alarm]) -> None:
+        """Tell each alarm once, until it has been quiet for an epoch."""
+        for alarm in found:
+            if alarm.name not in self._alarmed:
+                logger.warning("Epoch %d: %s", epoch + 1, alarm.text)
+                self._scope.progress.message(alarm.text)
+        self._alarmed = {alarm.name for alarm in found}

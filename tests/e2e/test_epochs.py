@@ -1,0 +1,322 @@
+"""Whole runs with the generic builder and trainer, against a scripted model."""
+
+import asyncio
+import json
+
+import pytest
+
+from fakes.finetuning_project import FinetuningProject
+from fakes.openai_server import OpenAIServer, Say
+from nat.errors import ConfigError, DatasetError
+from nat.finetuning.progress import NullProgress
+from nat.finetuning.trajectories.rows import training_groups
+from nat.runs.records import Phase, RunState
+
+
+class Coin:
+    """Right every second time, so that each group of two has a difference."""
+
+    def __init__(self) -> None:
+        self.tossed: dict[str, int] = {}
+
+    def __call__(self, request) -> Say:
+        count = self.tossed[request.last_text] = self.tossed.get(request.last_text, -1) + 1
+        return Say("right" if count % 2 else "wrong")
+
+
+class Heard(NullProgress):
+    """Remembers what a run told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def run_started(self, run_id, run_dir, num_epochs):
+        self.events.append(f"run of {num_epochs}")
+
+    def epoch_started(self, epoch, num_epochs):
+        self.events.append(f"epoch {epoch}/{num_epochs}")
+
+    def rollouts_started(self, phase, total):
+        self.events.append(f"{phase} {total}")
+
+    def rollout_done(self, *, failed):
+        self.events.append("rollout")
+
+    def training_started(self, num_groups, num_trajectories):
+        self.events.append(f"training on {num_trajectories} in {num_groups}")
+
+    def training_finished(self, job):
+        self.events.append(f"job {job.status}")
+
+    def epoch_finished(self, record):
+        self.events.append(f"reward {record.avg_reward}")
+
+    def validation_finished(self, record):
+        self.events.append(f"held-out {record.avg_reward}")
+
+
+async def test_a_run_leaves_everything_it_did(tmp_path):
+    """Rollouts, jobs and epochs are in the journal; the guide's files are derived from it."""
+    async with OpenAIServer(Coin(), fingerprint="tiny@0") as server:
+        project = FinetuningProject(tmp_path, server)
+        project.adapter.outcomes = [{"metadata": {"metrics": {"grad_norm": 2.0}, "policy_version": "tiny@1"}}]
+        with project.registered():
+            result = await project.run()
+    with project.journal() as journal:
+        info, epochs, jobs = journal.info(), journal.epochs(), journal.jobs()
+        rollouts = list(journal.rollouts(Phase.TRAIN, 0))
+    assert info.state is RunState.COMPLETED
+    assert [(e.epoch, e.avg_reward, e.num_groups, e.num_trajectories) for e in epochs] == [
+        (0, 0.5, 4, 8),
+        (1, 0.5, 4, 8),
+    ]
+    assert epochs[0].metrics["train/grad_norm"] == 2.0
+    assert epochs[0].metrics["drift/rows_per_rollout"] == 1.0
+    assert {"time/rollout", "time/train", "time/epoch"} <= epochs[0].metrics.keys()
+    assert (jobs[0].policy_version, jobs[0].num_rows, jobs[0].tokens_trained > 0) == ("tiny@1", 8, True)
+    assert [(r.example_id, r.generation, r.policy_version) for r in rollouts[:2]] == [
+        ("000", 0, "tiny@0"),
+        ("000", 1, "tiny@0"),
+    ]
+    assert len((result.run_dir / "trajectories" / "epoch_0001.jsonl").read_text().splitlines()) == 8
+    lines = (project.output_dir / "training_metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["avg_reward"] for line in lines] == [0.5, 0.5]
+    assert (result.run_dir / "reward_plot.png").is_file()
+
+
+async def test_groups_hold_the_generations_of_one_example(tmp_path):
+    """Also with one generation, examples are never put together; exact rows reach the wire."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            await project.run()
+    for collection in project.adapter.submitted:
+        ids = [{t.metadata["id"] for t in group} for group in collection.trajectories]
+        assert ids == [{"000"}, {"001"}, {"002"}, {"003"}]
+        assert [t.metadata["generation"] for t in collection.trajectories[0]] == [0, 1]
+        assert len(training_groups(collection)) == 4
+
+
+async def test_one_workflow_serves_all_passes_and_is_closed(tmp_path):
+    """Two epochs, two generations and three validations build the workflow once."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            await project.run(validation_dataset=str(project.held_out), validation_interval=1)
+    assert (project.built, project.closed) == (1, 1)
+
+
+async def test_validation_comes_before_at_the_interval_and_after(tmp_path):
+    """Epoch 0 is validated once although run and trainer both ask; then every interval, and at the end."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning["num_epochs"] = 5
+        with project.registered():
+            result = await project.run(validation_dataset=str(project.held_out), validation_interval=2)
+    with project.journal() as journal:
+        assert [v.epoch for v in journal.validations()] == [0, 2, 4, 5]
+        assert len(list(journal.rollouts(Phase.VALIDATION, 5))) == 8
+    assert result.summary.num_examples == 8
+    assert result.comparison is not None
+
+
+async def test_progress_hears_of_each_step(tmp_path):
+    """What a user sees comes in order, with totals that are known beforehand."""
+    heard = Heard()
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning["num_epochs"] = 1
+        with project.registered():
+            await project.run(heard, validation_dataset=str(project.held_out))
+    assert [event for event in heard.events if event != "rollout"] == [
+        "run of 1",
+        "validation 8",
+        "held-out 0.0",
+        "epoch 0/1",
+        "train 8",
+        "training on 8 in 4",
+        "job completed",
+        "reward 0.5",
+        "validation 8",
+        "held-out 1.0",
+    ]
+    assert heard.events.count("rollout") == 8 + 8 + 8
+
+
+async def test_an_override_changes_the_run(tmp_path):
+    """`-o finetuning.num_epochs 1` trains one epoch; evaluations inside the run still share its workflow."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            result = await project.run(override=(("finetuning.num_epochs", "1"),))
+    assert len(result.statuses) == 1
+    assert project.built == 1
+
+
+async def test_another_dataset_can_be_given(tmp_path):
+    """`--dataset` replaces the configured one, in the format of its suffix."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        other = tmp_path / "other.jsonl"
+        other.write_text('{"id": "0042", "question": "q", "answer": "right"}\n')
+        with project.registered():
+            await project.run(dataset=str(other))
+    assert [[t.metadata["id"] for t in g] for g in project.adapter.submitted[0].trajectories] == [["0042", "0042"]]
+
+
+async def test_early_stopping_ends_the_run_on_a_plateau(tmp_path):
+    """A held-out reward that does not rise for `patience` validations stops the run."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning.update({"num_epochs": 20, "early_stopping": {"patience": 2, "min_delta": 0.6}})
+        with project.registered():
+            result = await project.run(validation_dataset=str(project.held_out), validation_interval=1)
+    with project.journal() as journal:
+        assert [v.avg_reward for v in journal.validations()] == [0.0, 1.0, 0.0, 1.0]
+    assert len(result.statuses) == result.summary.epochs == 3
+
+
+async def test_the_curriculum_chooses_and_its_state_is_kept(tmp_path):
+    """Only the easiest share is submitted; why the others were not is in their records."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning["curriculum_learning"] = {"enabled": True, "initial_percentile": 0.5}
+        with project.registered():
+            result = await project.run()
+    assert [len(c.trajectories) for c in project.adapter.submitted] == [2, 2]
+    state = json.loads((result.run_dir / "curriculum_state.json").read_text())
+    assert (state["current_percentile"], state["total_groups"], len(state["included_groups"])) == (0.5, 4, 2)
+    with project.journal() as journal:
+        assert journal.epochs()[0].left_out == {"the curriculum left its group out": 4}
+        assert journal.epochs()[0].curriculum_percentile == 0.5
+
+
+async def test_groups_without_a_difference_are_not_submitted(tmp_path):
+    """Equal rewards teach nothing: the group is left out and counted, the others are trained on."""
+    coin = Coin()
+
+    def mostly(request) -> Say:
+        return Say("right") if request.last_text == "q0" else coin(request)
+
+    async with OpenAIServer(mostly) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            await project.run()
+    assert [len(c.trajectories) for c in project.adapter.submitted] == [3, 3]
+    with project.journal() as journal:
+        epoch = journal.epochs()[0]
+    assert (epoch.groups_without_difference, epoch.filtered_groups) == (1, 3)
+    assert epoch.left_out == {"its group has no difference in reward": 2}
+
+
+async def test_a_backend_that_compares_across_groups_gets_all(tmp_path):
+    """For batch-normalised rewards, groups of equal rewards still differ from each other."""
+    async with OpenAIServer(lambda request: Say("right" if request.last_text == "q0" else "wrong")) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.adapter.across_groups = True
+        with project.registered():
+            await project.run()
+    assert [len(c.trajectories) for c in project.adapter.submitted] == [4, 4]
+
+
+async def test_failed_rollouts_are_left_out_and_counted(tmp_path):
+    """Half of one example's rollouts fail: its group is smaller, no reward is 0 for it, and the error is kept."""
+    coin = Coin()
+
+    async def shaky(question, ask):
+        said = await ask(question)
+        if question == "q0" and said == "wrong":
+            raise RuntimeError("the tool broke")
+        return said
+
+    async with OpenAIServer(coin) as server:
+        project = FinetuningProject(tmp_path, server, shaky)
+        with project.registered():
+            await project.run()
+    with project.journal() as journal:
+        failed = [r for r in journal.rollouts(Phase.TRAIN, 0) if r.error]
+        epoch = journal.epochs()[0]
+    assert [(r.example_id, r.reward, r.error) for r in failed] == [("000", None, "RuntimeError: the tool broke")]
+    assert failed[0].messages[-1]["content"] == "wrong"
+    assert epoch.left_out["the workflow raised an error"] == 1
+    assert (epoch.num_trajectories, epoch.num_rollouts) == (7, 8)
+
+
+async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
+    """Ctrl-C cancels the main task: rollouts end, the workflow is closed, the journal says canceled."""
+    reached, over = asyncio.Event(), asyncio.Event()
+
+    async def hanging(_request) -> Say:
+        reached.set()
+        await over.wait()
+        return Say()
+
+    async with OpenAIServer(hanging) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            task = asyncio.create_task(project.run())
+            await reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            others = [t for t in asyncio.all_tasks() if "generation" in t.get_name() or "rollout" in t.get_name()]
+        over.set()
+    assert others == []
+    assert project.closed == 1
+    with project.journal() as journal:
+        assert journal.info().state is RunState.CANCELED
+
+
+async def test_a_loaded_configuration_can_be_given(tmp_path):
+    """`config_file` may be a Config; its run builds the workflow once, too."""
+    from nat.config.load import load_config  # noqa: PLC0415 - needs the registered parts
+
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            given = project.given()
+            config = load_config(given.config_file)
+            await project.run_given(given.model_copy(update={"config_file": config}))
+    assert project.built == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"enabled": False}, "Finetuning is not enabled"),
+        ({"reward_function": {"name": "mach"}}, "Did you mean 'match'"),
+        ({"reward_function": None}, "no rollout has a reward"),
+        ({"early_stopping": {"patience": 1}}, "there is no validation dataset"),
+    ],
+)
+async def test_what_cannot_work_is_said_before_anything_runs(tmp_path, change, words):
+    """Configuration errors come before the run's folder, the workflow and the backend."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning.update(change)
+        with project.registered(), pytest.raises(ConfigError, match=words):
+            await project.run()
+    assert not project.output_dir.exists()
+    assert project.built == 0
+
+
+async def test_a_dataset_that_cannot_be_read_is_said_before_anything_runs(tmp_path):
+    """Both datasets are read before the model is loaded."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered(), pytest.raises(DatasetError):
+            await project.run(validation_dataset=str(tmp_path / "missing.json"))
+    assert not project.output_dir.exists()
+
+
+async def test_the_validation_may_have_its_own_workflow(tmp_path):
+    """`validation_config_file` is opened once, for all validations, beside the training's workflow."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            given = project.given(validation_dataset=str(project.held_out), validation_interval=1)
+            other = tmp_path / "validation.yml"
+            other.write_text(given.config_file.read_text())
+            result = await project.run_given(given.model_copy(update={"validation_config_file": str(other)}))
+    assert project.built == 2
+    assert result.summary.num_examples == 8

@@ -1,0 +1,207 @@
+"""A run that cannot learn ends with an error that has the numbers seen and the remedy, and a journal that says so."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import pytest
+
+from fakes.finetuning_project import FinetuningProject
+from fakes.openai_server import OpenAIServer, Refuse, Say
+from nat.errors import (
+    BackendUnreachable,
+    NatError,
+    NoLearningSignal,
+    NoTrajectories,
+    RewardCollapse,
+    TooManyFailures,
+    TrainingFailed,
+)
+from nat.runs.records import Phase, RunState
+
+
+class Coin:
+    """Right every second time, so that each group of two has a difference."""
+
+    def __init__(self) -> None:
+        self.tossed: dict[str, int] = {}
+
+    def __call__(self, request) -> Say:
+        count = self.tossed[request.last_text] = self.tossed.get(request.last_text, -1) + 1
+        return Say("right" if count % 2 else "wrong")
+
+
+class WithoutLogprobs(OpenAIServer):
+    """Overhears that logprobs were asked for."""
+
+    async def _answer(self, request, writer):
+        body = {name: value for name, value in request.body.items() if name != "logprobs"}
+        return await super()._answer(replace(request, raw=json.dumps(body).encode()), writer)
+
+
+async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepare=None, server=OpenAIServer):
+    """The text of the error, and the project as it was left."""
+    async with server(script or Coin()) as server:
+        project = FinetuningProject(tmp_path, server, **({"agent": agent} if agent else {}))
+        project.finetuning["num_epochs"] = 12
+        if prepare is not None:
+            prepare(project)
+        with project.registered(), pytest.raises(error) as raised:
+            await project.run()
+    with project.journal() as journal:
+        assert journal.info().state is RunState.FAILED
+        assert journal.info().message == str(raised.value)
+    assert project.closed == project.built
+    assert raised.value.hint, "an error says what to do"
+    return str(raised.value), project
+
+
+async def test_all_rollouts_failed(tmp_path):
+    """The causes are counted and the commonest error is named; failed rollouts are kept as evidence."""
+
+    async def broken(question, ask):
+        raise RuntimeError("no such tool: calculator")
+
+    text, project = await failed_run(tmp_path, agent=broken, error=NoTrajectories)
+    assert "8 rollouts were left out" in text
+    assert "RuntimeError: no such tool: calculator" in text
+    with project.journal() as journal:
+        assert len(list(journal.rollouts(Phase.TRAIN, 0))) == 8
+
+
+async def test_no_logprobs(tmp_path):
+    """Answers without logprobs cannot be trained on, and how to get them is said."""
+    text, _ = await failed_run(tmp_path, error=NoTrajectories, server=WithoutLogprobs)
+    assert "8 x the server sent no logprobs" in text
+
+
+async def test_a_target_function_that_was_never_seen(tmp_path):
+    """The names that were seen stand beside the one that was wanted."""
+
+    def prepare(project):
+        project.finetuning["target_functions"] = ["plannr"]
+
+    text, _ = await failed_run(tmp_path, error=NoTrajectories, prepare=prepare)
+    assert "target_functions: plannr; LLM calls came from: <workflow> (8 calls)" in text
+
+
+async def test_a_target_model_that_was_never_seen(tmp_path):
+    """Both names of each LLM are shown, since both would have matched."""
+
+    def prepare(project):
+        project.finetuning["target_model"] = "teacher"
+
+    text, _ = await failed_run(tmp_path, error=NoTrajectories, prepare=prepare)
+    assert "target_model: teacher" in text
+    assert "student (8 calls)" in text
+    assert "tiny (8 calls)" in text
+
+
+async def test_no_llm_call_at_all(tmp_path):
+    """A workflow that goes around `builder.get_llm` is told to use it."""
+
+    async def silent(question, ask):
+        return "right"
+
+    text, _ = await failed_run(tmp_path, agent=silent, error=NoTrajectories)
+    assert "builder.get_llm" in text
+
+
+async def test_too_many_failures(tmp_path):
+    """More failed rollouts than `max_failure_rate` end the run, although some could be trained on."""
+
+    async def shaky(question, ask):
+        if question in ("q0", "q1", "q2"):
+            raise ConnectionError("the tool server is gone")
+        return await ask(question)
+
+    text, _ = await failed_run(tmp_path, agent=shaky, error=TooManyFailures)
+    assert "6 of 8 rollouts failed" in text
+    assert "the tool server is gone" in text
+
+
+async def test_equal_rewards_epoch_after_epoch(tmp_path):
+    """Three epochs without a difference in any group end the run; nothing was submitted meanwhile."""
+    text, project = await failed_run(tmp_path, lambda _request: Say("wrong"), error=NoLearningSignal)
+    assert "Every reward is 0" in text
+    assert project.adapter.submitted == []
+    with project.journal() as journal:
+        assert len(journal.epochs()) == 3
+
+
+async def test_a_short_run_without_any_job_fails_too(tmp_path):
+    """One epoch is too few for the guard, but a run that trained nothing is no success."""
+
+    def prepare(project):
+        project.finetuning["num_epochs"] = 1
+
+    text, _ = await failed_run(tmp_path, lambda _request: Say("right"), error=NoLearningSignal, prepare=prepare)
+    assert "Every reward is 1" in text
+
+
+async def test_a_reward_collapse(tmp_path):
+    """A reward that falls far below that of the first epochs ends the run with both numbers."""
+    answered = itertools.count()
+
+    def collapsing(_request) -> Say:
+        number = next(answered)
+        rarely, mostly = number % 8 == 0, number % 4 > 0
+        return Say("right" if (mostly if number < 3 * 80 else rarely) else "wrong")
+
+    def prepare(project):
+        project.config["eval"]["general"]["dataset"]["file_path"] = str(project.write_rows("many.json", 40))
+        project.finetuning["guards"] = {"epochs_without_signal": 10}
+
+    text, _ = await failed_run(tmp_path, collapsing, error=RewardCollapse, prepare=prepare)
+    assert "the mean reward fell from" in text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "the gradient is exactly zero",
+        "the gradient is not finite",
+        "the update changed no weight",
+        "sampler and learner disagree on the log probabilities",
+    ],
+)
+async def test_a_failed_job(tmp_path, message):
+    """What the backend says of a job it refused to finish reaches the user; the run does not go on."""
+
+    def prepare(project):
+        project.adapter.outcomes = [{}, {"status": "failed", "message": message}]
+
+    text, project = await failed_run(tmp_path, error=TrainingFailed, prepare=prepare)
+    assert message in text
+    assert len(project.adapter.submitted) == 2
+    with project.journal() as journal:
+        assert [job.status for job in journal.jobs()] == ["completed", "failed"]
+
+
+async def test_an_unhealthy_backend(tmp_path):
+    """Health is asked before the first rollout."""
+
+    def prepare(project):
+        project.adapter.healthy = False
+
+    text, project = await failed_run(tmp_path, error=BackendUnreachable, prepare=prepare)
+    assert "RememberingAdapter" in text
+    assert project.adapter.submitted == []
+
+
+async def test_an_llm_server_that_refuses_everything(tmp_path):
+    """The server's own words are the commonest error."""
+    text, _ = await failed_run(tmp_path, lambda _request: Refuse(400, "model not loaded"), error=NoTrajectories)
+    assert "model not loaded" in text
+
+
+async def test_cleanup_never_hides_the_first_error(tmp_path):
+    """A trainer whose cleanup fails, too, adds a note; the run's own error is what is raised."""
+
+    def prepare(project):
+        project.cleanup_error = ValueError("already closed")
+        project.adapter.outcomes = [{"status": "failed", "message": "out of memory"}]
+
+    text, _ = await failed_run(tmp_path, error=TrainingFailed, prepare=prepare)
+    assert "out of memory" in text
+    assert "already closed" not in text

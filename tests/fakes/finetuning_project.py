@@ -1,0 +1,224 @@
+"""A finetuning project with the generic builder and trainer, an agent of a few lines and an adapter that remembers.
+
+async with OpenAIServer(script) as server:
+    project = FinetuningProject(tmp_path, server)
+    with project.registered():
+        result = await project.run()
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fakes.openai_server import OpenAIServer
+from nat.builder.function_info import FunctionInfo
+from nat.data_models.component_ref import LLMRef
+from nat.data_models.finetuning import (
+    FinetuneRunConfig,
+    TrainerAdapterConfig,
+    TrainerConfig,
+    TrainingJobRef,
+    TrainingJobStatus,
+    TrainingStatusEnum,
+    TrajectoryCollection,
+)
+from nat.data_models.function import FunctionBaseConfig
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.progress import Progress
+from nat.finetuning.runtime import RunResult, run_finetuning
+from nat.finetuning.trainer import EpochTrainer
+from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.registry.catalog import pushed_catalog
+from nat.registry.decorators import (
+    register_function,
+    register_trainer,
+    register_trainer_adapter,
+    register_trajectory_builder,
+)
+from nat.runs.journal import Journal
+
+Ask = Callable[[str], Awaitable[str]]
+"""One user message to the model, and its answer."""
+Agent = Callable[[str, Ask], Awaitable[str]]
+
+
+class AgentConfig(FunctionBaseConfig, name="test_agent"):
+    llm: LLMRef = LLMRef("student")
+
+
+class BuilderConfig(EvalTrajectoryBuilderConfig, name="test_builder"):
+    pass
+
+
+class AdapterConfig(TrainerAdapterConfig, name="test_adapter"):
+    pass
+
+
+class EpochTrainerConfig(TrainerConfig, name="test_trainer"):
+    pass
+
+
+class RememberingAdapter(TrainerAdapter):
+    """Every job is done at once, unless `outcomes` says how it ends."""
+
+    def __init__(self, config: AdapterConfig) -> None:
+        super().__init__(config)
+        self.submitted: list[TrajectoryCollection] = []
+        self.outcomes: Sequence[dict[str, Any]] = ()
+        self.healthy = True
+        self.across_groups = False
+        self.exported: Path | None = None
+
+    @property
+    def compares_across_groups(self) -> bool:
+        return self.across_groups
+
+    async def is_healthy(self) -> bool:
+        return self.healthy
+
+    async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
+        self.submitted.append(trajectories)
+        job = len(self.submitted) - 1
+        return TrainingJobRef(run_id=trajectories.run_id, backend="memory", metadata={"job": job})
+
+    async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
+        job = (ref.metadata or {})["job"]
+        outcome = self.outcomes[job] if job < len(self.outcomes) else {}
+        fields = {"status": TrainingStatusEnum.COMPLETED, "progress": 100.0, **outcome}
+        return TrainingJobStatus(run_id=ref.run_id, backend=ref.backend, **fields)
+
+    async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
+        return await self.status(ref)
+
+    def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        pass
+
+    async def export_model(self, name: str) -> Path | None:
+        return self.exported
+
+
+class ClumsyTrainer(EpochTrainer):
+    """The generic trainer, with a cleanup that may fail."""
+
+    def __init__(self, config: EpochTrainerConfig, cleanup_error: Exception | None) -> None:
+        super().__init__(config)
+        self._cleanup_error = cleanup_error
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        if self._cleanup_error is not None:
+            raise self._cleanup_error
+
+
+async def answer_at_once(question: str, ask: Ask) -> str:
+    """The smallest agent."""
+    return await ask(question)
+
+
+class FinetuningProject:
+    """Four examples to train on, eight held out, two generations; `config` is changed before it is used."""
+
+    def __init__(self, folder: Path, server: OpenAIServer, agent: Agent = answer_at_once) -> None:
+        self.folder = folder
+        self.agent = agent
+        self.built = 0
+        self.closed = 0
+        self.adapter = RememberingAdapter(AdapterConfig())
+        self.cleanup_error: Exception | None = None
+        self.output_dir = folder / "output"
+        self.dataset = self.write_rows("train.json", 4)
+        self.held_out = self.write_rows("val.json", 8)
+        self.config: dict[str, Any] = {
+            "llms": {
+                "student": {
+                    "_type": "openai",
+                    "model_name": "tiny",
+                    "base_url": server.base_url,
+                    "api_key": "k",
+                    "max_retries": 0,
+                }
+            },
+            "workflow": {"_type": "test_agent"},
+            "eval": {
+                "general": {"max_concurrency": 4, "dataset": {"_type": "json", "file_path": str(self.dataset)}},
+                "evaluators": {"match": {"_type": "exact_match"}},
+            },
+            "trajectory_builders": {"builder": {"_type": "test_builder", "num_generations": 2}},
+            "trainer_adapters": {"adapter": {"_type": "test_adapter"}},
+            "trainers": {"trainer": {"_type": "test_trainer"}},
+            "finetuning": {
+                "enabled": True,
+                "trainer": "trainer",
+                "trajectory_builder": "builder",
+                "trainer_adapter": "adapter",
+                "reward_function": {"name": "match"},
+                "num_epochs": 2,
+                "output_dir": str(self.output_dir),
+            },
+        }
+
+    @property
+    def finetuning(self) -> dict[str, Any]:
+        return self.config["finetuning"]
+
+    def write_rows(self, name: str, count: int) -> Path:
+        path = self.folder / name
+        path.write_text(json.dumps([{"id": f"{i:03}", "question": f"q{i}", "answer": "right"} for i in range(count)]))
+        return path
+
+    def given(self, **fields: Any) -> FinetuneRunConfig:
+        path = self.folder / "config.yml"
+        path.write_text(yaml.safe_dump(self.config))
+        return FinetuneRunConfig(config_file=path, **fields)
+
+    async def run(self, progress: Progress | None = None, **fields: Any) -> RunResult:
+        return await self.run_given(self.given(**fields), progress)
+
+    async def run_given(self, given: FinetuneRunConfig, progress: Progress | None = None) -> RunResult:
+        return await run_finetuning(given, progress=progress)
+
+    @contextmanager
+    def journal(self) -> Iterator[Journal]:
+        with Journal.open(self.output_dir / "latest", read_only=True) as journal:
+            yield journal
+
+    @contextmanager
+    def registered(self) -> Iterator[None]:
+        """Register the parts until the block ends."""
+        with pushed_catalog():
+            register_function(config_type=AgentConfig)(self._build_agent)
+            register_trajectory_builder(config_type=BuilderConfig)(_build_builder)
+            register_trainer_adapter(config_type=AdapterConfig)(self._build_adapter)
+            register_trainer(config_type=EpochTrainerConfig)(self._build_trainer)
+            yield
+
+    async def _build_agent(self, config, builder):
+        self.built += 1
+        client = await builder.get_llm(config.llm, wrapper_type="openai")
+
+        async def ask(text: str) -> str:
+            messages = [{"role": "user", "content": text}]
+            reply = await client.chat.completions.create(model=client.model_name, messages=messages)
+            return reply.choices[0].message.content
+
+        async def run(question: str) -> str:
+            return await self.agent(question, ask)
+
+        try:
+            yield FunctionInfo.from_fn(run, description="an agent")
+        finally:
+            self.closed += 1
+
+    async def _build_trainer(self, config, builder):
+        yield ClumsyTrainer(config, self.cleanup_error)
+
+    async def _build_adapter(self, config, builder):
+        yield self.adapter
+
+
+async def _build_builder(config, builder):
+    yield EvalTrajectoryBuilder(config)
