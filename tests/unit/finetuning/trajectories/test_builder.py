@@ -1,0 +1,201 @@
+import asyncio
+import json
+
+import pytest
+
+from fakes.llm_steps import call, steps, user
+from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
+from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
+from nat.data_models.rollout_failure import RolloutFailure
+from nat.errors import EvaluationError
+from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.runs.records import LeftOutCause
+
+
+def item(name, *calls):
+    made = calls or (call([user(name)], "answer", ids=([1], [2])),)
+    return EvalInputItem(id=name, input_obj=name, expected_output_obj="", output_obj="o", trajectory=steps(*made))
+
+
+def output(items, scores, **fields):
+    scored = [EvalOutputItem(id=name, score=score, reasoning="why") for name, score in scores.items()]
+    return EvaluationRunOutput(
+        eval_input=EvalInput(eval_input_items=items),
+        evaluation_results=[
+            ("other", EvalOutput(average_score=None, eval_output_items=[])),
+            ("match", EvalOutput(average_score=None, eval_output_items=scored)),
+        ],
+        rollouts=[RolloutFacts(item_id=str(i.id), generation=7, seed=11, seconds=0.5) for i in items],
+        **fields,
+    )
+
+
+class Scripted(EvalTrajectoryBuilder):
+    """Each pass gives the next of some prepared outputs, or raises it."""
+
+    def __init__(self, *outputs, generations=None):
+        super().__init__(EvalTrajectoryBuilderConfig(num_generations=generations or len(outputs)))
+        self.outputs = iter(outputs)
+
+    async def run_eval(self):
+        prepared = next(self.outputs)
+        await asyncio.sleep(0)
+        if isinstance(prepared, BaseException):
+            raise prepared
+        return prepared
+
+
+async def ready(builder, **fields):
+    reward = fields.pop("reward", "match")
+    function = RewardFunctionConfig(name=reward) if reward else None
+    await builder.initialize(FinetuneConfig(reward_function=function, **fields))
+    return builder
+
+
+async def collected(builder, **fields):
+    await ready(builder, **fields)
+    await builder.start_run("r", meta={"epoch": 3, "trainer_config": {}})
+    return await builder.finalize("r", meta={"epoch": 3, "trainer_config": {}})
+
+
+async def test_evaluation_runs_hold_the_passes_until_they_are_finalized():
+    """The guide's tests look into `evaluation_runs`; an id can be used again afterwards."""
+    builder = await ready(Scripted(output([], {}), output([], {}), output([], {}), output([], {}), generations=2))
+    await builder.start_run("r")
+    assert len(builder.evaluation_runs["r"]) == 2
+    with pytest.raises(ValueError, match="Run r is already in progress"):
+        await builder.start_run("r")
+    await builder.finalize("r")
+    assert "r" not in builder.evaluation_runs
+    await builder.start_run("r")
+    await builder.finalize("r")
+
+
+async def test_finalize_needs_a_start():
+    """An unknown id is an error of the caller."""
+    with pytest.raises(ValueError, match="No evaluation runs found for run_id: nobody"):
+        await Scripted(generations=1).finalize("nobody")
+
+
+async def test_one_group_per_example_in_first_seen_order():
+    """Generations of one example meet, whatever order their passes list them in."""
+    one = output([item("b"), item("a")], {"b": 1.0, "a": 0.0})
+    two = output([item("a"), item("b")], {"a": 0.5, "b": 0.25})
+    collection = await collected(Scripted(one, two))
+    assert [[t.reward for t in group] for group in collection.trajectories] == [[1.0, 0.25], [0.0, 0.5]]
+
+
+async def test_one_generation_never_mixes_examples():
+    """With a single generation there are groups of one, not one group of different prompts."""
+    collection = await collected(Scripted(output([item("a"), item("b")], {"a": 1.0, "b": 0.0})))
+    assert [len(group) for group in collection.trajectories] == [1, 1]
+
+
+async def test_metadata_says_where_a_trajectory_comes_from():
+    """Id, run, generation, epoch and the rows that it will become."""
+    (trajectory,) = (await collected(Scripted(output([item("007")], {"007": 1.0})))).trajectories[0]
+    assert trajectory.metadata is not None
+    wanted = {
+        "id": "007",
+        "run_id": "r",
+        "generation": 0,
+        "epoch": 3,
+        "rows": 1,
+        "trained_tokens": 1,
+        "reasoning": "why",
+    }
+    assert wanted.items() <= trajectory.metadata.items()
+    assert "trainer_config" not in trajectory.metadata
+
+
+async def test_what_is_left_out_is_recorded_with_its_cause():
+    """Failed, timed out, unscored, aimed elsewhere or without logprobs: nothing is rewarded 0."""
+    items = [
+        item("raised"),
+        item("late"),
+        item("unscored"),
+        item("missing"),
+        item("nan"),
+        item("fine"),
+        item("silent", call([user("q")], "a", logprobs=None)),
+    ]
+    failures = [
+        RolloutFailure(item_id="raised", kind="raised", type="KeyError", message="x"),
+        RolloutFailure(item_id="late", kind="timeout", type="TimeoutError", message="5 s"),
+    ]
+    scores = {"unscored": None, "nan": float("nan"), "fine": 1.0, "silent": 1.0}
+    builder = Scripted(output(items, scores, failures=failures))
+    collection = await collected(builder)
+    assert [[t.reward for t in group] for group in collection.trajectories] == [[1.0]]
+    causes = {record.example_id: record.left_out for record in builder.rollouts("r")}
+    assert causes == {
+        "raised": LeftOutCause.FAILED,
+        "late": LeftOutCause.TIMED_OUT,
+        "unscored": LeftOutCause.NO_SCORE,
+        "missing": LeftOutCause.NO_SCORE,
+        "nan": LeftOutCause.NO_SCORE,
+        "fine": None,
+        "silent": LeftOutCause.NO_LOGPROBS,
+    }
+    assert {(record.seed, record.seconds) for record in builder.rollouts("r")} == {(11, 0.5)}
+
+
+async def test_a_reward_of_ones_own_that_raises_is_no_score():
+    """`compute_reward` is user code: its error is that rollout's, with its text."""
+
+    class Strict(Scripted):
+        async def compute_reward(self, output_item, meta=None):
+            if output_item.id == "a":
+                raise ZeroDivisionError("no moves")
+            return 2.0
+
+    builder = Strict(output([item("a"), item("b")], {"a": 1.0, "b": 1.0}))
+    collection = await collected(builder)
+    assert [[t.reward for t in group] for group in collection.trajectories] == [[2.0]]
+    assert builder.rollouts("r")[0].error == "compute_reward: ZeroDivisionError: no moves"
+
+
+async def test_a_failed_pass_ends_the_others_and_is_raised():
+    """The first failure propagates; no task is left behind."""
+    builder = await ready(Scripted(output([], {}), RuntimeError("dataset gone")))
+    await builder.start_run("r")
+    tasks = builder.evaluation_runs["r"]
+    with pytest.raises(RuntimeError, match="dataset gone"):
+        await builder.finalize("r")
+    assert all(task.done() for task in tasks)
+    assert builder.evaluation_runs == {}
+
+
+async def test_abandoning_ends_the_passes():
+    """What a run started and does not finalize is cancelled, and waited for."""
+    builder = await ready(Scripted(output([], {})))
+    await builder.start_run("r")
+    (task,) = builder.evaluation_runs["r"]
+    await builder.abandon("r")
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("reward", ["typo", None])
+async def test_a_missing_reward_evaluator_is_an_error(reward):
+    """A wrong name would otherwise be an epoch without trajectories."""
+    with pytest.raises(EvaluationError, match="evaluators that gave scores are"):
+        await collected(Scripted(output([item("a")], {"a": 1.0})), reward=reward)
+
+
+async def test_target_functions_and_model_come_from_the_run():
+    """The builder trains on what `finetuning.target_functions` and `target_model` say."""
+    builder = Scripted(output([item("a")], {"a": 1.0}))
+    collection = await collected(builder, target_functions=["planner"])
+    assert collection.trajectories == []
+    assert builder.rollouts("r")[0].left_out is LeftOutCause.NO_TARGET_FUNCTION
+    assert builder.rollouts("r")[0].functions == {"<workflow>": 1}
+
+
+async def test_log_progress_appends_a_line(tmp_path):
+    """One JSON line per call, with what the contract names."""
+    builder = Scripted(generations=4)
+    builder.log_progress("r", {"built": 3}, output_dir=str(tmp_path / "deep"))
+    builder.log_progress("r", {"built": 5}, output_dir=str(tmp_path / "deep"))
+    lines = [json.loads(line) for line in (tmp_path / "deep" / "trajectory_builder_r.jsonl").read_text().splitlines()]
+    assert [(line["run_id"], line["num_generations"], line["built"]) for line in lines] == [("r", 4, 3), ("r", 4, 5)]
