@@ -6,8 +6,8 @@ import json
 import pytest
 
 from fakes.finetuning_project import FinetuningProject
-from fakes.openai_server import OpenAIServer, Say
-from nat.errors import ConfigError, DatasetError
+from fakes.openai_server import OpenAIServer, Refuse, Say
+from nat.errors import BackendUnreachable, ConfigError, DatasetError, NoTrajectories
 from nat.finetuning.progress import NullProgress
 from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase, RunState
@@ -320,3 +320,46 @@ async def test_the_validation_may_have_its_own_workflow(tmp_path):
             result = await project.run_given(given.model_copy(update={"validation_config_file": str(other)}))
     assert project.built == 2
     assert result.summary.num_examples == 8
+
+
+async def test_the_yaml_may_hold_the_runs_settings(tmp_path):
+    """`finetuning.run_configuration` counts where the command line says nothing, and yields where it does."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning["run_configuration"] = {
+            "validation_dataset": str(project.held_out),
+            "validation_interval": 1,
+        }
+        with project.registered():
+            result = await project.run(validation_interval=2)
+    with project.journal() as journal:
+        assert [v.epoch for v in journal.validations()] == [0, 2]
+    assert result.summary.num_examples == 8
+
+
+async def test_calls_to_other_models_are_not_trained_on(tmp_path):
+    """Without a `target_model` the LLM that the adapter trains is the target; an opponent's words are left out."""
+
+    async def playing(question, ask):
+        await ask("opponent: your move", llm="opponent")
+        return await ask(question)
+
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server, playing)
+        project.config["llms"]["opponent"] = project.config["llms"]["student"] | {"model_name": "big"}
+        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
+        with project.registered():
+            result = await project.run()
+    said = [item.metadata["model"] for item in project.adapter.submitted[0].trajectories[0][0].episode if item.logprobs]
+    assert said == ["student"]
+    assert result.trained_llm == "student"
+
+
+async def test_a_dead_server_is_named_as_the_cause(tmp_path):
+    """When a server that the harness started has died, failed rollouts are a symptom; the error is its end."""
+    async with OpenAIServer(lambda _request: Refuse(500)) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.server_error = BackendUnreachable("the backend died (exit code 9)", hint="see backend.log")
+        with project.registered(), pytest.raises(BackendUnreachable, match="exit code 9") as raised:
+            await project.run()
+    assert isinstance(raised.value.__cause__, NoTrajectories)

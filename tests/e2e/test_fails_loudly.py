@@ -39,9 +39,9 @@ class WithoutLogprobs(OpenAIServer):
         return await super()._answer(replace(request, raw=json.dumps(body).encode()), writer)
 
 
-async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepare=None, server=OpenAIServer):
+async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepare=None, server_type=OpenAIServer):
     """The text of the error, and the project as it was left."""
-    async with server(script or Coin()) as server:
+    async with server_type(script or Coin()) as server:
         project = FinetuningProject(tmp_path, server, **({"agent": agent} if agent else {}))
         project.finetuning["num_epochs"] = 12
         if prepare is not None:
@@ -71,7 +71,7 @@ async def test_all_rollouts_failed(tmp_path):
 
 async def test_no_logprobs(tmp_path):
     """Answers without logprobs cannot be trained on, and how to get them is said."""
-    text, _ = await failed_run(tmp_path, error=NoTrajectories, server=WithoutLogprobs)
+    text, _ = await failed_run(tmp_path, error=NoTrajectories, server_type=WithoutLogprobs)
     assert "8 x the server sent no logprobs" in text
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from fakes.openai_server import OpenAIServer
 from nat.builder.function_info import FunctionInfo
+from nat.builder.llm import LLMProviderInfo
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.finetuning import (
     FinetuneRunConfig,
@@ -32,17 +33,19 @@ from nat.finetuning.progress import Progress
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.catalog import pushed_catalog
 from nat.registry.decorators import (
     register_function,
+    register_llm_provider,
     register_trainer,
     register_trainer_adapter,
     register_trajectory_builder,
 )
 from nat.runs.journal import Journal
 
-Ask = Callable[[str], Awaitable[str]]
-"""One user message to the model, and its answer."""
+Ask = Callable[..., Awaitable[str]]
+"""One user message to the model (or to another `llm`), and its answer."""
 Agent = Callable[[str, Ask], Awaitable[str]]
 
 
@@ -55,7 +58,21 @@ class BuilderConfig(EvalTrajectoryBuilderConfig, name="test_builder"):
 
 
 class AdapterConfig(TrainerAdapterConfig, name="test_adapter"):
+    llm: LLMRef | None = None
+
+
+class MortalConfig(OpenAIModelConfig, name="mortal_openai"):
     pass
+
+
+class MortalProvider(LLMProviderInfo):
+    """Of a server that the harness started, and that has died if there is an error."""
+
+    error: Exception | None = None
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
 
 
 class EpochTrainerConfig(TrainerConfig, name="test_trainer"):
@@ -129,13 +146,14 @@ class FinetuningProject:
         self.closed = 0
         self.adapter = RememberingAdapter(AdapterConfig())
         self.cleanup_error: Exception | None = None
+        self.server_error: Exception | None = None
         self.output_dir = folder / "output"
         self.dataset = self.write_rows("train.json", 4)
         self.held_out = self.write_rows("val.json", 8)
         self.config: dict[str, Any] = {
             "llms": {
                 "student": {
-                    "_type": "openai",
+                    "_type": "mortal_openai",
                     "model_name": "tiny",
                     "base_url": server.base_url,
                     "api_key": "k",
@@ -190,17 +208,22 @@ class FinetuningProject:
     def registered(self) -> Iterator[None]:
         """Register the parts until the block ends."""
         with pushed_catalog():
+            register_llm_provider(config_type=MortalConfig)(self._build_llm)
             register_function(config_type=AgentConfig)(self._build_agent)
             register_trajectory_builder(config_type=BuilderConfig)(_build_builder)
             register_trainer_adapter(config_type=AdapterConfig)(self._build_adapter)
             register_trainer(config_type=EpochTrainerConfig)(self._build_trainer)
             yield
 
+    async def _build_llm(self, config, builder):
+        yield MortalProvider(config=config, error=self.server_error)
+
     async def _build_agent(self, config, builder):
         self.built += 1
-        client = await builder.get_llm(config.llm, wrapper_type="openai")
+        clients = {name: await builder.get_llm(name, wrapper_type="openai") for name in self.config["llms"]}
 
-        async def ask(text: str) -> str:
+        async def ask(text: str, llm: str = config.llm) -> str:
+            client = clients[llm]
             messages = [{"role": "user", "content": text}]
             reply = await client.chat.completions.create(model=client.model_name, messages=messages)
             return reply.choices[0].message.content

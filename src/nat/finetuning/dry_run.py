@@ -10,8 +10,9 @@ from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.finetuning.checks import num_generations, warnings
+from nat.finetuning.configured import configured
 from nat.finetuning.datasets import count_examples
-from nat.finetuning.runtime import build_parts, check_health, configured
+from nat.finetuning.runtime import build_parts, check_health
 from nat.runs.records import Phase
 
 
@@ -53,7 +54,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
 
     Raises what `run_finetuning` would raise before its first rollout; leaves no files.
     """
-    config = configured(given)
+    config, given = configured(given)
     examples = await count_examples(config, given)
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(WorkflowBuilder.from_config(config))

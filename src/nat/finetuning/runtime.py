@@ -9,13 +9,13 @@ from pathlib import Path
 
 from nat.builder.builder import Builder
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.config.load import load_config
 from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobStatus, TrainingStatusEnum
-from nat.errors import BackendUnreachable, ConfigError, RunFailed
+from nat.errors import BackendUnreachable, RunFailed
 from nat.finetuning import guards
-from nat.finetuning.checks import check, warnings
+from nat.finetuning.checks import warnings
+from nat.finetuning.configured import configured, trained_llm
 from nat.finetuning.datasets import count_examples, planned_rollouts
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
@@ -44,6 +44,8 @@ class RunResult:
     summary: RunSummary
     comparison: Comparison | None
     """Held-out scores before and after; None without a validation dataset."""
+    trained_llm: str | None
+    """Key of the LLM whose weights changed; None if the adapter's configuration names none."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ async def run_finetuning(
         RunFailed: the run cannot learn.
 
     """
-    config = configured(given)
+    config, given = configured(given)
     planned = planned_rollouts(config, await count_examples(config, given))
     with opened_scope(config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now) as scope:
         try:
@@ -80,20 +82,6 @@ async def run_finetuning(
             raise
         _close(scope, RunState.COMPLETED)
         return result
-
-
-def configured(given: FinetuneRunConfig) -> Config:
-    """The whole configuration, with the command line's wishes in it and every cross reference checked."""
-    if isinstance(given.config_file, Config):
-        config = given.config_file
-    elif isinstance(given.config_file, Path):
-        config = load_config(given.config_file, given.override)
-    else:
-        raise ConfigError([f"config_file: {given.config_file!r} is neither a path nor a loaded configuration"])
-    finetuning = config.finetuning.model_copy(update={"run_configuration": given})
-    config = config.model_copy(update={"finetuning": finetuning})
-    check(config, given)
-    return config
 
 
 async def build_parts(config: Config, builder: Builder) -> Parts:
@@ -209,7 +197,7 @@ async def _result(
         summary = summary.model_copy(update={"plot": None})
         journal.record_summary(summary)
     logger.info("Finetuning completed successfully!")
-    return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison)
+    return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config))
 
 
 def _close(scope: RunScope, state: RunState, message: str | None = None) -> None:
