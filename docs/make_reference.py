@@ -87,6 +87,8 @@ _REFERENCES = {
     "TrajectoryBuilderRef": "key of `trajectory_builders`",
     "FunctionRef": "key of `functions`",
 }
+_DEFAULT_IN_HELP = re.compile(r"\s*\[default: (.*)\]$")
+"""Where a command leaves defaults to the process that it starts."""
 _COMPONENT_SECTIONS = ("dataset", "evaluators")
 """Keys of `eval` that hold components, and so have a chapter of their own."""
 
@@ -236,7 +238,8 @@ def _command(command: click.Command, name: str) -> str:
 def _option(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in sorted([*option.opts, *option.secondary_opts], key=len))
     flag = option.is_flag or option.count
-    return f"| {names} | {'' if flag else _value(option)} | {_option_default(option)} | {_cell(option.help or '')} |"
+    text = _DEFAULT_IN_HELP.sub("", option.help or "")
+    return f"| {names} | {'' if flag else _value(option)} | {_option_default(option)} | {_cell(text)} |"
 
 
 def _value(option: click.Option) -> str:
@@ -259,6 +262,8 @@ def _value(option: click.Option) -> str:
 def _option_default(option: click.Option) -> str:
     if option.required:
         return "**required**"
+    if said := _DEFAULT_IN_HELP.search(option.help or ""):
+        return f"`{said[1]}`"
     default = option.to_info_dict()["default"]
     if option.is_flag or default in (None, (), "") or not isinstance(default, str | int | float):
         return ""

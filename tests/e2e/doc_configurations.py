@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections import defaultdict
 from pathlib import Path
 
 from e2e.doc_pages import Block
@@ -17,14 +16,15 @@ from nat.config.yaml_text import parse_yaml
 from nat.data_models.config import Config
 from nat.registry.catalog import current_catalog
 
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+"""One that has no default, and so must be set."""
 
 
 def check_configuration(block: Block) -> None:
     """A block with a workflow is a whole file and must load; any other is a fragment of known sections."""
     tree = parse_yaml(block.text)
     assert isinstance(tree, dict), "a configuration is a mapping"
-    environ = defaultdict(str, os.environ) | {name: "0" for name in _VARIABLE.findall(block.text)}
+    environ = {**os.environ, **{braced or plain: "0" for braced, plain in _VARIABLE.findall(block.text)}}
     if isinstance(base := tree.pop("base", None), str):
         tree = deep_merge(read_tree(Path(base)), tree)
     if "workflow" in tree and "llms" in tree:

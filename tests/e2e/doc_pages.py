@@ -65,7 +65,12 @@ class Page:
     @property
     def anchors(self) -> set[str]:
         """What a link to this page may name after `#`."""
-        return set(_slugs(self.path))
+        seen: dict[str, int] = {}
+        return {_slug(text, seen) for _, text in _headings(self.path)}
+
+    def headings(self, level: int) -> list[str]:
+        """The texts of all headings of a level."""
+        return [text for found, text in _headings(self.path) if found == level]
 
 
 def pages() -> list[Page]:
@@ -77,13 +82,15 @@ def _tokens(path: Path):
     return MarkdownIt("commonmark").enable("table").parse(path.read_text("utf-8"))
 
 
-def _slugs(path: Path) -> Iterator[str]:
-    """Headings as GitHub names them; a second one of the same name gets a number."""
+def _headings(path: Path) -> Iterator[tuple[int, str]]:
     tokens = _tokens(path)
-    seen: dict[str, int] = {}
     for opening, inline in zip(tokens, tokens[1:], strict=False):
         if opening.type == "heading_open":
-            text = "".join(child.content for child in inline.children or ())
-            slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-            count = seen[slug] = seen.get(slug, -1) + 1
-            yield f"{slug}-{count}" if count else slug
+            yield int(opening.tag[1]), "".join(child.content for child in inline.children or ())
+
+
+def _slug(text: str, seen: dict[str, int]) -> str:
+    """A heading as GitHub names it; a second one of the same name gets a number."""
+    slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+    count = seen[slug] = seen.get(slug, -1) + 1
+    return f"{slug}-{count}" if count else slug

@@ -119,3 +119,22 @@ def test_the_reference_is_up_to_date(name):
     """The committed reference pages are what `make docs` makes of the code as it is."""
     committed = (ROOT / "docs" / "reference" / name).read_text("utf-8")
     assert committed == dict(reference_pages())[name], "run `make docs` and commit docs/reference"
+
+
+def test_troubleshooting_quotes_the_tool():
+    """Every heading that stands for a message is made of words that the code prints."""
+    messages = list(texts_of_the_code())
+    page = Page(ROOT / "docs" / "troubleshooting.md")
+    pieces = [piece.strip() for heading in page.headings(level=3) for piece in heading.split("…")]
+    assert len(pieces) > 20
+    assert [piece for piece in pieces if not any(piece in message for message in messages)] == []
+
+
+def texts_of_the_code() -> Iterator[str]:
+    """Every string of the source, with `…` where an f-string has a value."""
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node, ast.JoinedStr):
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
