@@ -18,7 +18,8 @@ COMMANDS = {
     "nat info components": "-t/--types -q/--query --json",
     "nat backend": "",
     "nat backend serve": "--model --host --port --api_key --output_dir --served_model_name --lora_rank --lora_alpha "
-    "--device --dtype --max_seq_length --max_num_seqs --threads --seed --save_every --keep_last --resume --exit_with_parent",
+    "--device --dtype --max_seq_length --max_num_seqs --threads --seed --save_every --keep_last "
+    "--resume --exit_with_parent",
 }
 
 

@@ -8,7 +8,8 @@ import pytest
 
 HEAVY = ("pydantic", "openai", "httpx", "httpx2", "rich", "matplotlib", "torch", "transformers")
 OF_THE_BACKEND = ("torch", "transformers", "fastapi", "uvicorn", "peft", "nat.backend")
-UNUSED_BY_A_CONFIG = (*OF_THE_BACKEND, "matplotlib", "pandas", "pyarrow", "openai")
+UNUSED_BY_A_CONFIG = (*OF_THE_BACKEND, "matplotlib", "pandas", "pyarrow")
+"""What loading a YAML does without; installed plug-ins of others are loaded with it and may import what they like."""
 
 CONFIG = """
 llms:
@@ -46,6 +47,11 @@ def test_a_configuration_is_light(tmp_path):
     path.write_text(CONFIG)
     code = f"from nat.config import load_config; load_config({str(path)!r})"
     assert loaded_by(code, UNUSED_BY_A_CONFIG) == []
+
+
+def test_built_in_components_are_light():
+    """Registering what is built in imports no SDK; each is imported when something that needs it is opened."""
+    assert loaded_by("import nat.plugins.register", (*UNUSED_BY_A_CONFIG, "openai", "httpx2", "jsonpath_ng")) == []
 
 
 @pytest.mark.parametrize(

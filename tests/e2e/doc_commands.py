@@ -1,4 +1,4 @@
-"""Are the command lines of the documentation possible? Nothing is run."""
+"""Check that the command lines of the documentation are possible; nothing is run."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Do the YAML blocks of the documentation load?"""
+"""Check that the YAML blocks of the documentation load."""
 
 import os
 import re

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -84,7 +85,7 @@ def _tokens(path: Path):
 
 def _headings(path: Path) -> Iterator[tuple[int, str]]:
     tokens = _tokens(path)
-    for opening, inline in zip(tokens, tokens[1:], strict=False):
+    for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
             yield int(opening.tag[1]), "".join(child.content for child in inline.children or ())
 

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import torch
 from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel, load_model
+
+torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -70,13 +70,13 @@ def test_the_same_seed_gives_the_same_text_whatever_runs_beside_it(loaded):
 
 def test_a_sequence_ends_at_the_end_of_sequence_token(loaded):
     """The token counts as sampled and the reason is `stop`; `ignore_eos` goes on."""
-    asked = [one([7, 8], max_tokens=200, seed=s, ignore_eos=ignore) for s in range(40) for ignore in (False, True)]
+    asked = [one([7, 8], max_tokens=60, seed=s, ignore_eos=ignore) for s in range(40) for ignore in (False, True)]
     done = run(engine(loaded), *asked)
     stopped = [s for s in done if s.finish_reason == "stop"]
     assert stopped
     assert all(s.token_ids[-1] in loaded.eos_token_ids for s in stopped)
     assert all(not loaded.eos_token_ids & set(s.token_ids[:-1]) for s in done if not s.params.ignore_eos)
-    assert all(len(s.token_ids) == 200 for s in done if s.params.ignore_eos)
+    assert all(len(s.token_ids) == 60 for s in done if s.params.ignore_eos)
 
 
 def test_a_sequence_ends_at_a_stop_string(loaded):
@@ -132,3 +132,5 @@ def test_what_does_not_fit_is_refused_with_the_numbers(loaded):
         engine(loaded).check(one([1] * 500, max_tokens=13))
     with pytest.raises(ValueError, match="0 prompt tokens"):
         engine(loaded).check(one([], max_tokens=1))
+    with pytest.raises(ValueError, match="without sequences"):
+        engine(loaded).check(Request([], Recorder()))
