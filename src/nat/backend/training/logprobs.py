@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from nat.backend.attention import PackedRows, packed_logits
 
@@ -76,5 +76,5 @@ def _head(model: PreTrainedModel) -> nn.Module:
 class _Passthrough(nn.Module):
     """Stands where the decoder stood: hidden states come in as embeddings and go out unchanged."""
 
-    def forward(self, *, inputs_embeds: Tensor, **_: object) -> BaseModelOutputWithPast:
-        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
+    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutputWithPastAndCrossAttentions:
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=inputs_embeds)

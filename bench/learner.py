@@ -1,0 +1,129 @@
+"""Tokens per second and peak memory of an update: 192 rows of 86 tokens, a model of 1 M parameters.
+
+The first line is what one would write with transformers alone: a padded batch, all logits, forward and backward.
+Each line runs in a process of its own, so that its peak memory is its own.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import torch
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from nat.backend.model import LoadedModel, LoraSettings, load_model
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
+from nat.backend.training.served import served_logprobs
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+
+GROUPS, ROLLOUTS, MEAN_LENGTH, PROMPT, VOCABULARY = 24, 8, 86, 30, 512
+REPETITIONS = 3
+CASES = ("transformers, padded", "update", "update, 2048", "update, 4096", "update, 8192", "update, LoRA 16")
+
+
+def main() -> None:
+    """Print one line per case, the best of a few repetitions each."""
+    print(f"{'case':<24}{'tokens/s':>12}{'peak MB':>10}{'added MB':>10}")
+    for case in CASES:
+        command = [sys.executable, "-m", "bench.learner", case]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - this module
+        result = json.loads(output.splitlines()[-1])
+        print(f"{case:<24}{result['tokens_per_second']:>12,.0f}{result['peak_mb']:>10,.0f}{result['added_mb']:>10,.0f}")
+
+
+def measure(case: str) -> None:
+    """Run one case and print its figures as JSON."""
+    groups = _groups(Random(0))
+    tokens = sum(len(row.token_ids) for group in groups for rollout in group.rollouts for row in rollout.rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = _model(Path(folder))
+        run = _padded(path, groups) if case.startswith("transformers") else _update(path, groups, case)
+        start_mb = _peak_mb()
+        seconds = []
+        for _ in range(REPETITIONS):
+            began = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - began)
+    peak_mb = _peak_mb()
+    print(json.dumps({"tokens_per_second": tokens / min(seconds), "peak_mb": peak_mb, "added_mb": peak_mb - start_mb}))
+
+
+def _padded(path: Path, groups: list[TrainingGroup]) -> Callable[[], object]:
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    rows = [row.token_ids for group in groups for rollout in group.rollouts for row in rollout.rows]
+    longest = max(map(len, rows))
+    token_ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+
+    def run() -> None:
+        model.zero_grad()
+        logits = model(input_ids=token_ids, attention_mask=mask).logits[:, :-1]
+        logprobs = logits.float().log_softmax(-1).gather(-1, token_ids[:, 1:, None]).squeeze(-1)
+        (logprobs * mask[:, 1:]).sum().backward()
+
+    return run
+
+
+def _update(path: Path, groups: list[TrainingGroup], case: str) -> Callable[[], object]:
+
+    loaded: LoadedModel = load_model(path, device="cpu", lora=LoraSettings(16) if "LoRA" in case else None)
+    learner = Learner(
+        loaded, Reference(loaded, lambda: load_model(path).model), lambda rows: served_logprobs(loaded, rows)
+    )
+    size = case.rpartition(", ")[2]
+    config = TrainingConfig(max_logprob_difference=1e9)
+    if size.isdigit():
+        config = config.model_copy(update={"micro_batch_tokens": int(size)})
+    return lambda: learner.update(groups, config)
+
+
+def _groups(random: Random) -> list[TrainingGroup]:
+    """Rows of 60 to 112 tokens, a prompt and then stretches of sampled tokens, as in a game of several turns."""
+    return [
+        TrainingGroup(id=str(number), rollouts=[_rollout(random, index) for index in range(ROLLOUTS)])
+        for number in range(GROUPS)
+    ]
+
+
+def _rollout(random: Random, index: int) -> TrainingRollout:
+    length = MEAN_LENGTH + random.randint(-26, 26)
+    logprobs = [-1.0 if at >= PROMPT and at % 4 == 0 else None for at in range(length - 1)]
+    token_ids = [random.randrange(VOCABULARY) for _ in range(length)]
+    return TrainingRollout(reward=index % 2, rows=[TrainingRow(token_ids=token_ids, logprobs=[*logprobs, -1.0])])
+
+
+def _model(path: Path) -> Path:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=576,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(path)
+    vocabulary = {f"t{number}": number for number in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))  # noqa: S106 - a word of the vocabulary
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="t0").save_pretrained(path)  # noqa: S106 - likewise
+    return path
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1]) if len(sys.argv) > 1 else main()

@@ -1,0 +1,82 @@
+"""The loss kernel by hand, and its gradients."""
+
+import math
+
+import pytest
+import torch
+
+from nat.backend.training.loss import kl_term, log_ratios, policy_term, rollout_weights, sampler_weights
+
+CLIP = {"low": 0.2, "high": 0.28}
+
+
+def tensor(*values, grad=False):
+    return torch.tensor(values, dtype=torch.float64, requires_grad=grad)
+
+
+def test_clip_golden_case():
+    """min(rA, clip(r)A): a ratio of 2 counts as 1.28 for A > 0 and as 2 for A < 0; one of 1/2 as 1/2 and 0.8."""
+    ratios = tensor(2.0, 2.0, 0.5, 0.5)
+    objective = policy_term(ratios.log(), tensor(0, 0, 0, 0), tensor(1, -1, 1, -1), "clip", **CLIP)
+    assert objective.tolist() == pytest.approx([1.28, -2.0, 0.5, -0.8])
+
+
+def test_clip_stops_the_gradient_outside():
+    """A token beyond the range in the direction of its advantage has no gradient; the others have rA."""
+    log_ratio = tensor(math.log(2), math.log(2), 0.0, grad=True)
+    policy_term(log_ratio, log_ratio, tensor(1, -1, 3), "clip", **CLIP).sum().backward()
+    assert log_ratio.grad.tolist() == pytest.approx([0.0, -2.0, 3.0])
+
+
+def test_cispo_keeps_every_gradient():
+    """The gradient is sg(min(r, 1 + high)) · A at every token."""
+    logprobs = tensor(-1.0, -1.0, -1.0, grad=True)
+    log_ratio = logprobs - tensor(-1 - math.log(2), -1 - math.log(0.5), -1.0)
+    policy_term(log_ratio, logprobs, tensor(1, 1, -2), "cispo", **CLIP).sum().backward()
+    assert logprobs.grad.tolist() == pytest.approx([1.28, 0.5, -2.0])
+
+
+def test_sequence_ratio_is_the_mean_of_the_row():
+    """At sequence level all tokens of a row share exp(mean log ratio); rows do not mix."""
+    logprobs, old, row = tensor(-1.0, -2.0, -3.0), tensor(-2.0, -2.0, -1.0), torch.tensor([0, 0, 1])
+    assert log_ratios(logprobs, old, row, 2, "sequence").tolist() == pytest.approx([0.5, 0.5, -2.0])
+    assert log_ratios(logprobs, old, row, 2, "token").tolist() == pytest.approx([1.0, 0.0, -2.0])
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_absurd_ratios_stay_finite(level):
+    """A log ratio of 1000 is clamped before exp."""
+    log_ratio = log_ratios(tensor(-1.0), tensor(-1001.0), torch.tensor([0]), 1, level)
+    assert log_ratio.exp().isfinite().all()
+
+
+def test_kl_has_the_gradient_of_the_kl():
+    """On policy the gradient of r · k3 is d · ∇log π, summed over what the policy samples: that of KL(π‖π_ref)."""
+    logits, reference = tensor(0.3, -1.0, 2.0, grad=True), tensor(1.0, 0.5, 0.0).log_softmax(0)
+    logprobs = logits.log_softmax(0)
+    kl = (logprobs.exp() * (logprobs - reference)).sum()
+    (expected,) = torch.autograd.grad(kl, logits, retain_graph=True)
+    probabilities = logprobs.exp().detach()
+    estimate = (probabilities * kl_term(logprobs, reference, logprobs.detach())).sum()
+    (gradient,) = torch.autograd.grad(estimate, logits)
+    assert torch.allclose(gradient, expected)
+    assert estimate.item() == pytest.approx(kl.item())
+
+
+def test_truncated_importance_sampling():
+    """min(π_old/μ, cap); None switches the correction off."""
+    old, sampler = tensor(-1.0, -1.0), tensor(-1 - math.log(4), -1 + math.log(2))
+    assert sampler_weights(old, sampler, 2.0).tolist() == pytest.approx([2.0, 0.5])
+    assert sampler_weights(old, sampler, None).tolist() == [1.0, 1.0]
+
+
+def test_aggregation_golden_cases():
+    """Rollouts of 1 and 3 tokens: 1/4 each; 1/2 and 1/6; 1/(2 · 10) each."""
+    tokens = torch.tensor([1, 3])
+    weights = {
+        kind: rollout_weights(tokens, kind, max_completion_length=10).tolist()
+        for kind in ("token_mean", "seq_mean", "constant")
+    }
+    assert weights["token_mean"] == pytest.approx([1 / 4, 1 / 4])
+    assert weights["seq_mean"] == pytest.approx([1 / 2, 1 / 6])
+    assert weights["constant"] == pytest.approx([1 / 20, 1 / 20])

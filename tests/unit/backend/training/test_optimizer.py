@@ -1,0 +1,51 @@
+"""AdamW with fp32 masters for weights of lower precision."""
+
+import torch
+from torch import nn
+
+from nat.backend.training.optimizer import MasterAdamW
+
+
+def parameter(dtype):
+    return nn.Parameter(torch.linspace(-1, 1, 8).to(torch.bfloat16).to(dtype))
+
+
+def stepped(weight, steps, rate):
+    optimizer = MasterAdamW({"w": weight})
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for _ in range(3):  # three micro-batches
+            (weight.float() * 0.5).sum().backward()
+        optimizer.step(rate)
+    return optimizer
+
+
+def test_small_steps_add_up_in_bf16():
+    """Steps that are too small for bf16 are not lost: after many of them the served weight has moved as in fp32."""
+    low, full = parameter(torch.bfloat16), parameter(torch.float32)
+    stepped(low, 100, 1e-4)
+    stepped(full, 100, 1e-4)
+    assert torch.equal(low.detach(), full.detach().to(torch.bfloat16))
+    assert not torch.equal(low.detach(), parameter(torch.bfloat16).detach())
+
+
+def test_gradients_of_micro_batches_are_summed_in_fp32():
+    """The parameter keeps no gradient in bf16; the master has the sum."""
+    weight = parameter(torch.bfloat16)
+    optimizer = MasterAdamW({"w": weight})
+    for _ in range(300):
+        (weight * 1.0).sum().backward()
+    assert weight.grad is None
+    assert optimizer.clip(1e9) == torch.full((8,), 300.0).norm()
+
+
+def test_snapshot_and_restore():
+    """Weights, masters and moments come back bit by bit."""
+    weight = parameter(torch.bfloat16)
+    optimizer = stepped(weight, 3, 1e-3)
+    snapshot = optimizer.snapshot()
+    optimizer.step(0.1)
+    optimizer.restore(snapshot)
+    assert torch.equal(weight.detach(), snapshot.weights["w"])
+    assert all(torch.equal(tensor, snapshot.state[name]) for name, tensor in optimizer.state().items())
+    assert set(snapshot.state) == {"step.w", "exp_avg.w", "exp_avg_sq.w", "master.w"}
