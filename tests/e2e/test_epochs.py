@@ -51,6 +51,9 @@ class Heard(NullProgress):
     def epoch_finished(self, record):
         self.events.append(f"reward {record.avg_reward}")
 
+    def message(self, text):
+        self.events.append(text)
+
     def validation_finished(self, record):
         self.events.append(f"held-out {record.avg_reward}")
 
@@ -244,7 +247,7 @@ async def test_failed_rollouts_are_left_out_and_counted(tmp_path):
 
 async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
     """Ctrl-C cancels the main task: rollouts end, the workflow is closed, the journal says canceled."""
-    reached, over = asyncio.Event(), asyncio.Event()
+    reached, over, heard = asyncio.Event(), asyncio.Event(), Heard()
 
     async def hanging(_request) -> Say:
         reached.set()
@@ -254,7 +257,7 @@ async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
     async with OpenAIServer(hanging) as server:
         project = FinetuningProject(tmp_path, server)
         with project.registered():
-            task = asyncio.create_task(project.run())
+            task = asyncio.create_task(project.run(heard))
             await reached.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -262,6 +265,7 @@ async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
             others = [t for t in asyncio.all_tasks() if "generation" in t.get_name() or "rollout" in t.get_name()]
         over.set()
     assert others == []
+    assert f"What the run did until now is in {project.output_dir}" in heard.events[-1]
     assert project.closed == 1
     with project.journal() as journal:
         assert journal.info().state is RunState.CANCELED

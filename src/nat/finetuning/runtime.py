@@ -77,10 +77,11 @@ async def run_finetuning(
         try:
             result = await _run(config, given, scope)
         except BaseException as error:
-            _close(scope, _state_after(error), _reason(error))
+            scope.end(_state_after(error), _reason(error))
+            scope.progress.message(f"What the run did until now is in {scope.journal.run_dir}")
             await scope.draw()
             raise
-        _close(scope, RunState.COMPLETED)
+        scope.end(RunState.COMPLETED)
         return result
 
 
@@ -198,11 +199,6 @@ async def _result(
         journal.record_summary(summary)
     logger.info("Finetuning completed successfully!")
     return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config))
-
-
-def _close(scope: RunScope, state: RunState, message: str | None = None) -> None:
-    scope.journal.set_state(state, at=scope.now(), message=message)
-    scope.write_files()
 
 
 def _state_after(error: BaseException) -> RunState:

@@ -19,7 +19,7 @@ from nat.runs.files import write_files
 from nat.runs.folder import create_run_folder, new_run_id
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw
-from nat.runs.records import Phase
+from nat.runs.records import Phase, RunState
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,11 @@ class RunScope:
             logger.exception("%s could not be drawn; the journal and the metrics are whole", path)
             return False
         return True
+
+    def end(self, state: RunState, message: str | None = None) -> None:
+        """The run's final state, and the files as they will stay."""
+        self.journal.set_state(state, at=self.now(), message=message)
+        self.write_files()
 
     def write_files(self) -> None:
         """Bring the files that people read up to date with the journal."""

@@ -33,7 +33,7 @@ from nat.finetuning.scope import RunScope, current_scope, opened_scope
 from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories.left_out import records_of
 from nat.finetuning.validation import validate
-from nat.runs.records import Phase
+from nat.runs.records import Phase, RunState
 from nat.runs.tally import tally
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,10 @@ class EpochTrainer(Trainer):
         """Join the run that is going on, or begin one of its own when there is none."""
         await super().initialize(run_config)
         text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
-        self._scope = current_scope() or self._resources.enter_context(opened_scope(run_config, text))
+        self._scope = current_scope()
+        if self._scope is None:
+            self._scope = self._resources.enter_context(opened_scope(run_config, text))
+            self._resources.callback(self._end_own_run)
         self._recorder = Recorder(self._scope)
         logger.info("%s initialized with run ID: %s", type(self).__name__, self._scope.run_id)
 
@@ -168,6 +171,10 @@ class EpochTrainer(Trainer):
         if output_dir is not None:
             with (Path(output_dir) / "training_metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(metrics) + "\n")
+
+    def _end_own_run(self) -> None:
+        done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]
+        self.scope.end(RunState.COMPLETED if done and all(done) else RunState.FAILED)
 
     async def _collect(self, epoch: int, run_id: str) -> TrajectoryCollection:
         builder, scope = self.trajectory_builder, self.scope

@@ -1,0 +1,95 @@
+import pytest
+
+from fakes.run_records import NOON, rollout_record
+from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory, TrajectoryCollection
+from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
+from nat.runs.records import LeftOutCause
+
+
+def collection(**groups):
+    """One group per keyword: the rewards of its generations."""
+    made = [
+        [Trajectory(episode=[], reward=r, metadata={"id": name, "generation": n}) for n, r in enumerate(rewards)]
+        for name, rewards in groups.items()
+    ]
+    return TrajectoryCollection(trajectories=made, run_id="r")
+
+
+def records(**groups):
+    return [rollout_record(name, n, reward=r) for name, rewards in groups.items() for n, r in enumerate(rewards)]
+
+
+def ids(found):
+    return [group[0].metadata["id"] for group in found.trajectories]
+
+
+GROUPS = {"flat": (1.0, 1.0), "mixed": (0.0, 1.0)}
+
+
+def test_groups_of_equal_rewards_carry_no_signal():
+    """Their advantage is zero whatever the algorithm, as long as it compares inside the group."""
+    assert ids(with_signal(collection(**GROUPS), across_groups=False)) == ["mixed"]
+
+
+def test_across_groups_equal_ones_teach_unless_all_are_equal():
+    """Batch-normalised rewards need any two rewards that differ."""
+    assert ids(with_signal(collection(**GROUPS), across_groups=True)) == ["flat", "mixed"]
+    assert ids(with_signal(collection(a=(1.0,), b=(1.0,)), across_groups=True)) == []
+
+
+def test_records_of_groups_that_were_not_chosen_say_why():
+    """Too little difference, or outside the curriculum; records that had a cause keep it."""
+    config = CurriculumLearningConfig(enabled=True, min_reward_diff=0.1)
+    given = {"close": (0.5, 0.55), "easy": (0.5, 1.0), "hard": (0.0, 0.5)}
+    collected = collection(**given)
+    chosen = TrajectoryCollection(trajectories=[collected.trajectories[1]], run_id="r")
+    failed = rollout_record("easy", 2, reward=None, left_out=LeftOutCause.FAILED)
+    found = marked([*records(**given), failed], collected, chosen, config)
+    assert [record.left_out for record in found] == [
+        *[LeftOutCause.NO_REWARD_DIFFERENCE] * 2,
+        *[None] * 2,
+        *[LeftOutCause.OUTSIDE_CURRICULUM] * 2,
+        LeftOutCause.FAILED,
+    ]
+
+
+def test_thinning_inside_a_group_is_the_curriculums_choice():
+    """Of a group that was kept, trajectories that were not drawn are marked one by one."""
+    collected = collection(only=(0.0, 0.5, 1.0))
+    chosen = TrajectoryCollection(trajectories=[collected.trajectories[0][:2]], run_id="r")
+    found = marked(records(only=(0.0, 0.5, 1.0)), collected, chosen, CurriculumLearningConfig(enabled=True))
+    assert [record.left_out for record in found] == [None, None, LeftOutCause.OUTSIDE_CURRICULUM]
+
+
+def played(collected, chosen, found):
+    return PlayedEpoch(epoch=4, run_id="r", collected=collected, chosen=chosen, records=found)
+
+
+def finished(of):
+    return epoch_record(of, timestamp=NOON, curriculum=None, seconds=3.0, stages={"train": 1.0}, job={"loss": 0.5})
+
+
+def test_an_epochs_record_counts_all_and_the_trained():
+    """`avg_reward` is over everything that was played, `filtered_*` over what was trained on."""
+    collected = collection(**GROUPS)
+    chosen = with_signal(collected, across_groups=False)
+    found = marked(records(**GROUPS), collected, chosen, CurriculumLearningConfig())
+    record = finished(played(collected, chosen, found))
+    assert (record.avg_reward, record.num_groups, record.num_trajectories) == (0.75, 2, 4)
+    assert (record.filtered_avg_reward, record.filtered_groups, record.filtered_trajectories) == (0.5, 1, 2)
+    assert (record.groups_without_difference, record.left_out) == (1, {"its group has no difference in reward": 2})
+    assert (record.metrics["train/loss"], record.metrics["time/train"], record.metrics["time/epoch"]) == (0.5, 1.0, 3.0)
+
+
+def test_an_epoch_that_trained_on_nothing_has_no_filtered_mean():
+    """None, not zero: nothing has no mean."""
+    collected = collection(flat=(1.0, 1.0))
+    record = finished(played(collected, with_signal(collected, across_groups=False), records(flat=(1.0, 1.0))))
+    assert (record.filtered_avg_reward, record.filtered_groups) == (None, 0)
+
+
+def test_an_epoch_without_trajectories_has_no_record():
+    """A guard ends the run before; reaching this is a programming error."""
+    nothing = collection()
+    with pytest.raises(ValueError, match="has no trajectory"):
+        finished(played(nothing, nothing, []))

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+from fakes.run_records import job_record, validation_record
+from nat.finetuning.summary import compared, relative_to_run, summarise
+from nat.runs.records import Verdict
+
+BEFORE = {str(i): 0.0 for i in range(10)}
+AFTER = {str(i): 1.0 for i in range(10)}
+
+
+def test_the_first_and_the_last_validation_are_compared():
+    """What lies in between is for the plot."""
+    validations = [validation_record(0, BEFORE), validation_record(5, BEFORE), validation_record(8, AFTER)]
+    found = compared(validations, 8, seed=0)
+    assert found is not None
+    assert (found.before, found.after, found.verdict) == (0.0, 1.0, Verdict.IMPROVED)
+
+
+def test_without_both_ends_there_is_no_comparison():
+    """A run without a validation dataset, or one that trained no epoch, gets no verdict."""
+    assert compared([], 8, seed=0) is None
+    assert compared([validation_record(0, BEFORE)], 8, seed=0) is None
+    assert compared([validation_record(0, BEFORE)], 0, seed=0) is None
+
+
+def test_the_summary_adds_up_the_trained_tokens():
+    """Jobs that failed trained nothing."""
+    jobs = [job_record("a", tokens_trained=100), job_record("b", tokens_trained=50)]
+    record = summarise("r", None, jobs, epochs=2, seconds=9.0, model="model", plot=None)
+    assert (record.tokens_trained, record.epochs, record.verdict, record.plot) == (150, 2, None, None)
+
+
+def test_paths_are_relative_where_they_can_be():
+    """A model inside the run's folder moves with it; another one is named in full."""
+    assert relative_to_run(Path("/runs/r/model"), Path("/runs/r")) == "model"
+    assert relative_to_run(Path("/elsewhere/model"), Path("/runs/r")) == "/elsewhere/model"
+    assert relative_to_run(None, Path("/runs/r")) is None

@@ -1,0 +1,116 @@
+import json
+
+import pytest
+
+from fakes.finetuning_project import AdapterConfig, BuilderConfig, EpochTrainerConfig, RememberingAdapter
+from nat.data_models.finetuning import FinetuneConfig, Trajectory, TrajectoryCollection
+from nat.errors import NoTrajectories
+from nat.finetuning.finetuning_runtime import run_finetuning
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
+from nat.finetuning.trainer import EpochTrainer
+from nat.runs.journal import Journal
+from nat.runs.records import RunState
+
+
+class ByHand(TrajectoryBuilder):
+    """A plug-in's builder that keeps no records of its rollouts."""
+
+    def __init__(self, *rewards):
+        super().__init__(BuilderConfig())
+        self.rewards = rewards
+        self.abandoned = []
+
+    async def start_run(self, run_id, meta=None):
+        self.meta = meta
+
+    async def finalize(self, run_id, meta=None):
+        if self.rewards == ("broken",):
+            raise RuntimeError("no rows")
+        group = [Trajectory(episode=[], reward=reward, metadata={"id": "a"}) for reward in self.rewards]
+        return TrajectoryCollection(trajectories=[group] if group else [], run_id=run_id)
+
+    async def abandon(self, run_id):
+        self.abandoned.append(run_id)
+
+    def log_progress(self, run_id, metrics, output_dir=None):
+        pass
+
+
+async def trainer_with(builder, tmp_path, **fields):
+    trainer = EpochTrainer(EpochTrainerConfig())
+    await trainer.bind_components(builder, RememberingAdapter(AdapterConfig()))
+    await trainer.initialize(FinetuneConfig(output_dir=tmp_path / "out", **fields))
+    return trainer
+
+
+async def test_a_trainer_alone_begins_a_run_of_its_own(tmp_path):
+    """Without the runtime, as in a plug-in's tests, there is a run folder all the same."""
+    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path, num_epochs=2)
+    statuses = await run_finetuning(trainer)
+    assert [status.status for status in statuses] == ["completed"] * 2
+    with Journal.open(tmp_path / "out" / "latest", read_only=True) as journal:
+        assert [epoch.avg_reward for epoch in journal.epochs()] == [0.5, 0.5]
+        assert journal.info().run_id == trainer.scope.run_id
+        assert journal.info().state is RunState.COMPLETED
+
+
+async def test_running_before_initialize_says_so():
+    """The order of the guide's calls is part of the interface."""
+    with pytest.raises(RuntimeError, match="not initialized"):
+        await EpochTrainer(EpochTrainerConfig()).run(1)
+
+
+async def test_the_builder_is_told_the_epoch_and_abandoned_on_an_error(tmp_path):
+    """A collection that breaks is ended before the error goes on."""
+    builder = ByHand("broken")
+    trainer = await trainer_with(builder, tmp_path)
+    with pytest.raises(RuntimeError, match="no rows"):
+        await trainer.run(1)
+    await trainer.cleanup()
+    assert builder.meta["epoch"] == 0
+    assert builder.abandoned == [trainer.scope.run_id]
+
+
+async def test_a_builder_that_gives_nothing_is_an_error(tmp_path):
+    """An epoch without trajectories is no completed epoch."""
+    trainer = await trainer_with(ByHand(), tmp_path)
+    with pytest.raises(NoTrajectories, match="ByHand gave no trajectory in epoch 1"):
+        await trainer.run(1)
+    await trainer.cleanup()
+
+
+async def test_the_metrics_keep_every_final_status(tmp_path):
+    """Backends forget finished jobs; the trainer does not."""
+    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path, num_epochs=2)
+    await trainer.run(2)
+    metrics = await trainer.get_metrics("r")
+    await trainer.cleanup()
+    assert (metrics["total_epochs"], [job["status"] for job in metrics["jobs"]]) == (2, ["completed"] * 2)
+
+
+async def test_the_log_lines_are_those_of_the_guide(tmp_path, caplog):
+    """Users search their consoles for these."""
+    caplog.set_level("INFO")
+    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
+    await trainer.run(1)
+    await trainer.cleanup()
+    run_id = trainer.scope.run_id
+    wanted = [
+        "Starting finetuning run with 1 epochs",
+        f"Starting epoch 1 for run {run_id}",
+        "Collected 2 trajectories in 1 groups for epoch 1",
+        "Submitted 2 trajectories in 1 groups for training",
+        f"Training {run_id} completed successfully.",
+        "Epoch 1 progress logged - Avg Reward: 0.5000, Trajectories: 2",
+        "Completed epoch 1/1",
+        "Finetuning run completed. Processed 1 epochs",
+    ]
+    assert [message for message in caplog.messages if message in wanted] == wanted
+
+
+async def test_progress_can_be_logged_to_a_folder_of_ones_own(tmp_path):
+    """`output_dir` has an effect: a line of JSON per call."""
+    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
+    trainer.log_progress(0, {"avg_reward": 0.5, "num_trajectories": 2}, output_dir=str(tmp_path))
+    await trainer.cleanup()
+    assert json.loads((tmp_path / "training_metrics.jsonl").read_text())["avg_reward"] == 0.5

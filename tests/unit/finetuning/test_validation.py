@@ -1,0 +1,48 @@
+import pytest
+
+from fakes.run_records import NOON
+from nat.data_models.finetuning import FinetuneConfig, TrainerConfig
+from nat.errors import EvaluationError
+from nat.finetuning.scope import opened_scope
+from nat.finetuning.trainer import EpochTrainer
+from nat.finetuning.validation import validate
+
+
+class OwnValidation(EpochTrainer):
+    """A trainer whose validation answers with the guide's keys and nothing else."""
+
+    def __init__(self, **metrics):
+        super().__init__(TrainerConfig())
+        self.metrics = metrics
+        self.asked = 0
+
+    async def run_validation_evaluation(self, epoch, run_id):
+        self.asked += 1
+        return self.metrics
+
+
+@pytest.fixture
+def scope(tmp_path):
+    with opened_scope(FinetuneConfig(output_dir=tmp_path), "", now=lambda: NOON) as opened:
+        yield opened
+
+
+async def test_a_validation_of_ones_own_is_kept_by_its_mean(scope):
+    """A trainer of others need not tell the single scores to be in the history and the plot."""
+    record = await validate(OwnValidation(avg_reward=0.75, num_examples=8), 2, scope)
+    assert (record.epoch, record.avg_reward) == (2, 0.75)
+    assert scope.journal.validations() == [record]
+
+
+async def test_an_epoch_is_validated_once(scope):
+    """The weights have not changed, and the games are the same."""
+    trainer = OwnValidation(avg_reward=0.75)
+    assert await validate(trainer, 2, scope) == await validate(trainer, 2, scope)
+    assert trainer.asked == 1
+
+
+async def test_an_error_is_never_a_score(scope):
+    """Zeros with an `error` beside them would look like a bad model in history and plot."""
+    with pytest.raises(EvaluationError, match="validation after 2 epochs failed: judge is down"):
+        await validate(OwnValidation(avg_reward=0.0, error="judge is down"), 2, scope)
+    assert scope.journal.validations() == []
