@@ -56,6 +56,11 @@ class LoadedModel:
         """Width of the logits, which may exceed the tokenizer's vocabulary."""
         return int(self.model.config.get_text_config().vocab_size)
 
+    @property
+    def num_parameters(self) -> int:
+        """All weights, an adapter's included."""
+        return sum(p.numel() for p in self.model.parameters())
+
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
         """What an optimizer may change: all weights, or only the adapter's."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}

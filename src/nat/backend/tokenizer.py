@@ -79,7 +79,8 @@ class ChatTokenizer:
         return self._token_text(token_id)
 
     def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
-        return tuple(self.hf.encode(text, add_special_tokens=special))
+        # The server answers a text that is too long with an error of its own; `verbose` would only log it.
+        return tuple(self.hf.encode(text, add_special_tokens=special, verbose=False))
 
     def _read_token(self, token_id: int) -> TokenText:
         text = self.hf.decode([token_id], clean_up_tokenization_spaces=False)

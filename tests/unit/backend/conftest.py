@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 import torch
+
 from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel, load_model
 

@@ -39,8 +39,10 @@ class Engine:
         return list(dict.fromkeys(self._requests.values()))
 
     def check(self, request: Request) -> None:
-        """Raise ValueError if a prompt is empty or cannot be continued as far as asked."""
+        """Raise ValueError if there is no prompt, or one is empty or cannot be continued as far as asked."""
         limit = self.loaded.max_seq_length
+        if not request.sequences:
+            raise ValueError("a request without sequences would never be finished")
         for sequence in request.sequences:
             prompt, more = len(sequence.prompt_ids), sequence.params.max_tokens
             if prompt < 1 or more < 1 or prompt + more > limit:

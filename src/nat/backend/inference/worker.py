@@ -12,11 +12,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+import torch
+
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.sequence import Request
 from nat.errors import BackendError
 
 logger = logging.getLogger(__name__)
+_SMALL_MODEL = 50_000_000
+"""Parameters below which a sampling step on several CPU threads spends more on waiting than it gains."""
 T = TypeVar("T")
 C = TypeVar("C")
 
@@ -42,6 +46,9 @@ class Worker:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._all_threads = torch.get_num_threads()
+        small = engine.loaded.num_parameters < _SMALL_MODEL
+        self._sampling_threads = 1 if small else self._all_threads
         self._news = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._exclusive: deque[_Exclusive[Any]] = deque()
@@ -84,6 +91,7 @@ class Worker:
             self._news.notify()
 
     def _run(self) -> None:
+        torch.set_num_threads(self._sampling_threads)
         while self._wait():
             while self._commands:
                 self._commands.popleft()()
@@ -91,7 +99,9 @@ class Worker:
             if self.engine.has_work:
                 self._step()
             elif self._exclusive:
+                torch.set_num_threads(self._all_threads)
                 self._exclusive.popleft().run()
+                torch.set_num_threads(self._sampling_threads)
         while self._commands:
             self._commands.popleft()()
         for exclusive in self._exclusive:

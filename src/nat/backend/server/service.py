@@ -15,6 +15,7 @@ from nat.wire.answers import Usage
 from nat.wire.chat import SamplingRequest
 
 MAX_CHOICES = 256
+_NO_TOKENS = "the prompt has no tokens; at least one is needed"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Service:
     ) -> list[Sequence]:
         """`n` sequences for each prompt, each with a seed of its own."""
         self.check_model(asked.model)
+        if not prompts:
+            raise ApiError(_NO_TOKENS, param="prompt")
         if asked.n * len(prompts) > MAX_CHOICES:
             raise ApiError(f"{asked.n * len(prompts)} choices in one request; at most {MAX_CHOICES}", param="n")
         seed = secrets.randbits(64) if asked.seed is None else asked.seed
@@ -83,7 +86,7 @@ class Service:
     def _room(self, prompt: list[int], wanted: int | None) -> int:
         limit = self.loaded.max_seq_length
         if not prompt:
-            raise ApiError("the prompt has no tokens; at least one is needed", param="prompt")
+            raise ApiError(_NO_TOKENS, param="prompt")
         room = limit - len(prompt)
         if room < (wanted or 1):
             asked = f" and {wanted} new ones were asked for" if wanted else ""

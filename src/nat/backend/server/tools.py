@@ -26,6 +26,7 @@ class HermesParser:
     """Calls after this many are dropped, None keeps all."""
     num_calls: int = 0
     _held: str = ""
+    _after_call: bool = False
 
     def push(self, text: str) -> tuple[str, list[ParsedCall]]:
         """Content that is certain, and the calls that `text` completed."""
@@ -33,31 +34,33 @@ class HermesParser:
         content = ""
         calls: list[ParsedCall] = []
         while (start := self._held.find(_OPEN)) >= 0:
-            content += self._held[:start]
-            self._held = self._held[start:]
+            content += self._content(start)
             end = self._held.find(_CLOSE)
             if end < 0:
-                return self._outside(content), calls
-            block, self._held = self._held[: end + len(_CLOSE)], self._held[end + len(_CLOSE) :]
-            call = _parse(block[len(_OPEN) : -len(_CLOSE)])
+                return content, calls
+            call = _parse(self._held[len(_OPEN) : end])
             if call is None:
-                content += block
-            elif self.calls_wanted is None or self.num_calls < self.calls_wanted:
+                content += self._content(end + len(_CLOSE))
+                continue
+            self._held = self._held[end + len(_CLOSE) :]
+            self._after_call = True
+            if self.calls_wanted is None or self.num_calls < self.calls_wanted:
                 self.num_calls += 1
                 calls.append(call)
-        keep = _partial_tag(self._held)
-        content += self._held[: len(self._held) - keep]
-        self._held = self._held[len(self._held) - keep :]
-        return self._outside(content), calls
+        content += self._content(len(self._held) - _partial_tag(self._held))
+        return content, calls
 
     def finish(self) -> str:
         """What was held back and turned out to be content."""
-        rest, self._held = self._held, ""
-        return self._outside(rest)
+        return self._content(len(self._held))
 
-    def _outside(self, content: str) -> str:
-        """Between and after calls, blank text is layout and not content."""
-        return content if self.num_calls == 0 or content.strip() else ""
+    def _content(self, end: int) -> str:
+        """Release held text up to `end`; blank text that follows a call is layout and not content."""
+        part, self._held = self._held[:end], self._held[end:]
+        if self._after_call:
+            part = part.lstrip()
+            self._after_call = not part
+        return part
 
 
 def _parse(block: str) -> ParsedCall | None:

@@ -1,6 +1,7 @@
 import threading
 
 import pytest
+import torch
 
 from fakes.listeners import Recorder
 from nat.backend.inference.engine import Engine
@@ -88,6 +89,17 @@ def test_updates_run_one_after_another_and_may_fail(worker):
     worker.submit(request)
     assert request.listener.done.wait(DEADLINE)
     assert request.finished
+
+
+def test_a_small_model_is_sampled_on_one_thread_and_trained_on_all(loaded, monkeypatch):
+    """Steps of well under a millisecond lose more by waiting for a second thread than it does for them."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    counts = []
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    worker = Worker(Engine(loaded, policy_version="m@0"))
+    during = worker.run_exclusive(lambda: counts[-1]).result(DEADLINE)
+    worker.close()
+    assert (during, counts) == (2, [1, 2, 1])
 
 
 def test_a_cancelled_update_never_runs(worker):

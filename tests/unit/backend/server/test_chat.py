@@ -1,0 +1,265 @@
+import asyncio
+import json
+
+import pytest
+
+from fakes.scripted_worker import ScriptedWorker
+from fakes.sse import chunks_of
+from nat.backend.server.app import create_app
+
+HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+
+
+async def ask(client, **fields):
+    answer = await client.post("/v1/chat/completions", json=HELLO | fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def refused(client, **fields):
+    answer = await client.post("/v1/chat/completions", json=HELLO | fields)
+    assert answer.status_code == (404 if "model" in fields else 400), answer.text
+    return answer.json()["error"]
+
+
+def joined(chunks, index):
+    """What a client makes of a stream's chunks for one choice."""
+    choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
+    return {
+        "content": "".join(choice["delta"].get("content") or "" for choice in choices),
+        "tool_calls": [call for choice in choices for call in choice["delta"].get("tool_calls", [])],
+        "token_ids": [token for choice in choices for token in choice.get("token_ids", [])],
+        "logprobs": [entry for choice in choices if choice["logprobs"] for entry in choice["logprobs"]["content"]],
+        "finish_reason": [choice["finish_reason"] for choice in choices if choice["finish_reason"]],
+    }
+
+
+async def test_an_answer_has_openais_fields_and_no_others(client):
+    """What was not asked for is absent; the weights are named."""
+    answer = await ask(client, max_tokens=3, ignore_eos=True)
+    assert answer["object"] == "chat.completion"
+    assert answer["system_fingerprint"] == "tiny@4"
+    assert answer["usage"] == {"prompt_tokens": 23, "completion_tokens": 3, "total_tokens": 26}
+    choice = answer["choices"][0]
+    assert set(choice) == {"index", "message", "logprobs", "finish_reason"}
+    assert set(choice["message"]) == {"role", "content", "refusal"}
+    assert (choice["finish_reason"], choice["logprobs"]) == ("length", None)
+    assert "prompt_token_ids" not in answer
+
+
+async def test_exact_tokens_come_where_vllm_puts_them(client, loaded):
+    """Prompt ids on top, sampled ids in the choice, one log probability for each."""
+    answer = await ask(client, max_tokens=6, return_token_ids=True, logprobs=True, top_logprobs=2, seed=1)
+    choice = answer["choices"][0]
+    entries = choice["logprobs"]["content"]
+    assert loaded.tokenizer.hf.decode(answer["prompt_token_ids"]).startswith("<|im_start|>user\nhello")
+    assert len(entries) == len(choice["token_ids"]) == answer["usage"]["completion_tokens"]
+    assert [loaded.tokenizer.token_text(i).text for i in choice["token_ids"]] == [e["token"] for e in entries]
+    assert all(len(e["top_logprobs"]) == 2 for e in entries)
+    assert all(e["top_logprobs"][0]["logprob"] >= e["logprob"] - 1e-6 for e in entries)
+
+
+async def test_tokens_can_be_written_as_ids(client):
+    """VLLM's `return_tokens_as_token_ids`, which ART asks for."""
+    asked = {"logprobs": True, "return_tokens_as_token_ids": True, "return_token_ids": True}
+    choice = (await ask(client, max_tokens=4, **asked))["choices"][0]
+    assert [e["token"] for e in choice["logprobs"]["content"]] == [f"token_id:{i}" for i in choice["token_ids"]]
+
+
+async def test_a_seed_repeats_an_answer_and_choices_differ(client):
+    """Same request, same seed, same text; the n choices are independent draws; without a seed nothing repeats."""
+    first, second, other, free, free2 = [
+        [c["message"]["content"] for c in (await ask(client, max_tokens=20, n=3, **seed))["choices"]]
+        for seed in ({"seed": 7}, {"seed": 7}, {"seed": 8}, {}, {})
+    ]
+    assert first == second != other
+    assert len({*first, *free, *free2}) == 9
+
+
+async def test_temperature_and_top_p_have_an_effect(client):
+    """Greedy twice is the same without a seed; a tiny nucleus is greedy."""
+    greedy, again, nucleus = [
+        (await ask(client, max_tokens=20, **how))["choices"][0]["message"]["content"]
+        for how in ({"temperature": 0}, {"temperature": 0}, {"top_p": 1e-6})
+    ]
+    assert greedy == again == nucleus
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_the_number_of_new_tokens_is_limited(client, name):
+    """By either of OpenAI's names; without one, by the context."""
+    assert (await ask(client, ignore_eos=True, **{name: 2}))["usage"]["completion_tokens"] == 2
+    assert (await ask(client, ignore_eos=True))["usage"]["total_tokens"] == 512
+
+
+async def test_a_stop_string_ends_the_text(connect, loaded):
+    """One or several, as a string or as a list."""
+    async with connect(ScriptedWorker(loaded, "one two three")) as client:
+        for stop in (" three", ["x", "wo", " three"]):
+            answer = await ask(client, model="scripted", stop=stop)
+            ended = "one two" if stop == " three" else "one t"
+            assert answer["choices"][0]["message"]["content"] == ended
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("a é€ 😀 b", "the\n"),
+        (
+            f"so {CALL}\n{CALL}",
+            f"{CALL} <tool_",
+        ),
+        ("<tool_call>{no}</tool_call>", ""),
+    ],
+)
+async def test_a_stream_adds_up_to_the_whole_answer(connect, loaded, texts):
+    """Content, tool calls, ids, log probabilities, finish reasons and usage are the same either way."""
+    asked = {"model": "scripted", "n": 2, "tools": TOOLS, "logprobs": True, "return_token_ids": True}
+    async with connect(ScriptedWorker(loaded, *texts)) as client:
+        whole = await ask(client, **asked)
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        answer = await client.post("/v1/chat/completions", json=HELLO | asked | options)
+    chunks = chunks_of(answer.text)
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == whole["usage"]
+    assert chunks[0]["prompt_token_ids"] == whole["prompt_token_ids"]
+    for choice in whole["choices"]:
+        streamed = joined(chunks, choice["index"])
+        calls = choice["message"].get("tool_calls", [])
+        assert streamed["content"] == (choice["message"]["content"] or "")
+        assert [c["function"] for c in streamed["tool_calls"]] == [c["function"] for c in calls]
+        assert [c["index"] for c in streamed["tool_calls"]] == list(range(len(calls)))
+        assert streamed["token_ids"] == choice["token_ids"]
+        assert streamed["logprobs"] == choice["logprobs"]["content"]
+        assert streamed["finish_reason"] == [choice["finish_reason"]]
+
+
+async def test_a_real_stream_equals_the_real_answer(client):
+    """Through the model thread: same seed, streamed and whole."""
+    asked = {"max_tokens": 40, "seed": 3, "n": 2}
+    whole = await ask(client, **asked)
+    answer = await client.post("/v1/chat/completions", json=HELLO | asked | {"stream": True})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    chunks = chunks_of(answer.text)
+    assert all("usage" not in chunk for chunk in chunks)
+    for choice in whole["choices"]:
+        assert joined(chunks, choice["index"])["content"] == choice["message"]["content"]
+
+
+async def test_tool_calls_are_read_from_the_text(connect, loaded):
+    """Two calls in one answer, their arguments as JSON text, and `tool_calls` as the reason."""
+    worker = ScriptedWorker(loaded, f"Let me add.{CALL}{CALL}")
+    async with connect(worker) as client:
+        choice = (await ask(client, model="scripted", tools=TOOLS))["choices"][0]
+        single = (await ask(client, model="scripted", tools=TOOLS, parallel_tool_calls=False))["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "Let me add."
+    calls = choice["message"]["tool_calls"]
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"a": 1}, {"a": 1}]
+    assert len({call["id"] for call in calls}) == 2
+    assert len(single["message"]["tool_calls"]) == 1
+    assert '"name": "add"' in worker.prompts[0]
+
+
+async def test_without_tools_their_format_is_plain_text(connect, loaded):
+    """Also with tool_choice none, and then the model does not hear of the tools."""
+    worker = ScriptedWorker(loaded, CALL)
+    async with connect(worker) as client:
+        for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
+            choice = (await ask(client, model="scripted", **fields))["choices"][0]
+            assert choice["message"]["content"] == CALL
+            assert choice["finish_reason"] == "stop"
+    assert not any('"name": "add"' in prompt for prompt in worker.prompts)
+
+
+async def test_a_conversation_with_tools_is_rendered_as_templates_expect(connect, loaded):
+    """Arguments of earlier calls as objects, content parts as text, `developer` as `system`."""
+    worker = ScriptedWorker(loaded, "3")
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "3"},
+    ]
+    async with connect(worker) as client:
+        await ask(client, model="scripted", messages=messages, tools=TOOLS)
+    assert "<|im_start|>system\nbe brief<|im_end|>" in worker.prompts[0]
+    assert '"arguments": {"a": 1}' in worker.prompts[0]
+    assert "<|im_start|>tool\n3" in worker.prompts[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"max_tokens": 600}, "max_tokens", "context has 512 tokens; the prompt has 23 and 600 new ones"),
+        ({"messages": [{"role": "user", "content": "x" * 600}]}, "messages", "the prompt has 618"),
+        ({"temprature": 1}, "temprature", "temprature: Extra inputs are not permitted"),
+        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"messages": []}, "messages", "at least 1 item"),
+        ({"top_logprobs": 3}, None, "top_logprobs needs logprobs=true"),
+        ({"presence_penalty": 0.5}, None, "presence_penalty=0.5 is not supported"),
+        ({"response_format": {"type": "json_object"}}, None, "response_format"),
+        ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice", "'none' or 'auto'"),
+        ({"stream_options": {"include_usage": True}}, None, "stream_options needs stream=true"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, None, "text"),
+        ({"model": "tiny@3"}, "model", "'tiny@3' is not served here; use 'tiny' (now 'tiny@4')"),
+    ],
+)
+async def test_what_cannot_be_served_is_refused_by_name(client, fields, param, message):
+    """The answer names the field and the numbers."""
+    error = await refused(client, **fields)
+    assert message in error["message"]
+    if param:
+        assert error["param"] == param
+
+
+async def test_fields_that_change_nothing_are_accepted(client):
+    """SDKs send bookkeeping, nulls and neutral values; they must not break."""
+    await ask(client, max_tokens=1, user="me", metadata=None, presence_penalty=0, top_k=-1, stop=None, store=False)
+
+
+async def test_a_client_that_leaves_frees_the_model(worker):
+    """The connection closes in the middle of an answer; nothing of it stays in the engine."""
+    app = create_app(worker, api_key="k")
+    body = json.dumps(HELLO | {"ignore_eos": True}).encode()
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}])
+    sent = []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "raw_path": b"",
+        "query_string": b"",
+        "headers": [(b"authorization", b"Bearer k")],
+        "http_version": "1.1",
+        "scheme": "http",
+        "client": None,
+        "server": None,
+        "asgi": {"version": "3.0"},
+        "root_path": "",
+    }
+    async with asyncio.timeout(30):
+        await app(scope, receive, send)
+        await asyncio.wrap_future(worker.run_exclusive(lambda: None))
+    assert sent[0]["status"] == 499
+    assert worker.engine.requests == []
+
+
+async def test_a_failed_step_is_an_error_of_the_server(client, worker, monkeypatch):
+    """Whole answers get status 500; a stream, whose status is out, ends with an error event."""
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.engine.loaded.model, "forward", lambda **_: 1 // 0)
+        whole = await client.post("/v1/chat/completions", json=HELLO)
+        streamed = await client.post("/v1/chat/completions", json=HELLO | {"stream": True})
+    assert whole.status_code == 500
+    assert "ZeroDivisionError" in whole.json()["error"]["message"]
+    assert "ZeroDivisionError" in chunks_of(streamed.text)[-1]["error"]["message"]

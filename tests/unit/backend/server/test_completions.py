@@ -1,0 +1,69 @@
+import pytest
+
+from fakes.sse import chunks_of
+
+
+async def ask(client, **fields):
+    answer = await client.post("/v1/completions", json={"model": "tiny", "max_tokens": 5} | fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("prompts", [["the end", "an"], [[1, 2, 3], [4]]])
+async def test_each_prompt_gets_its_choices(client, prompts):
+    """N choices per prompt, in order; each prompt counts once in the usage."""
+    answer = await ask(client, prompt=prompts, n=2, return_token_ids=True, ignore_eos=True)
+    ids = [choice["prompt_token_ids"] for choice in answer["choices"]]
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+    assert answer["usage"] == {
+        "prompt_tokens": len(ids[0]) + len(ids[2]),
+        "completion_tokens": 20,
+        "total_tokens": len(ids[0]) + len(ids[2]) + 20,
+    }
+
+
+async def test_ids_and_text_are_the_same_prompt(client, loaded):
+    """A prompt may be sent as the exact ids of an earlier answer."""
+    text = await ask(client, prompt="the end", seed=1)
+    ids = await ask(client, prompt=loaded.tokenizer.encode("the end"), seed=1)
+    assert text["choices"] == ids["choices"]
+
+
+async def test_log_probabilities_are_parallel_lists(client):
+    """Tokens, values, alternatives and places in the text, one of each per sampled token."""
+    choice = (await ask(client, prompt="the end", logprobs=2, ignore_eos=True))["choices"][0]
+    assert {len(values) for values in choice["logprobs"].values()} == {5}
+    assert (await ask(client, prompt="x", logprobs=0))["choices"][0]["logprobs"]["top_logprobs"] is None
+
+
+async def test_a_stream_adds_up_to_the_whole_answer(client):
+    """Text, ids and usage are the same either way; prompt ids come once per choice."""
+    asked = {"prompt": ["the end", "an"], "seed": 9, "max_tokens": 30, "return_token_ids": True, "logprobs": 1}
+    whole = await ask(client, **asked)
+    options = {"model": "tiny", "stream": True, "stream_options": {"include_usage": True}}
+    chunks = chunks_of((await client.post("/v1/completions", json=asked | options)).text)
+    assert chunks[-1]["usage"] == whole["usage"]
+    for choice in whole["choices"]:
+        mine = [c for chunk in chunks for c in chunk["choices"] if c["index"] == choice["index"]]
+        assert "".join(c["text"] for c in mine) == choice["text"]
+        assert [t for c in mine for t in c["token_ids"]] == choice["token_ids"]
+        assert [t for c in mine for t in c["logprobs"]["token_logprobs"]] == choice["logprobs"]["token_logprobs"]
+        assert [c["prompt_token_ids"] for c in mine if "prompt_token_ids" in c] == [choice["prompt_token_ids"]]
+        assert [c["finish_reason"] for c in mine if c["finish_reason"]] == [choice["finish_reason"]]
+
+
+async def test_the_number_of_choices_is_bounded(client):
+    """One request cannot fill the server: prompts times n."""
+    answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": ["a"] * 3, "n": 100})
+    assert "300 choices in one request; at most 256" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [([], "no tokens"), ("", "no tokens"), ([1, 99999], "token id 99999 is outside"), ([1] * 510, "context has 512")],
+)
+async def test_prompts_that_cannot_be_continued_are_refused(client, prompt, message):
+    """Empty, unknown or too long: said with the numbers."""
+    answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": prompt, "max_tokens": 5})
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]

@@ -1,0 +1,63 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.backend.server.tools import HermesParser, ParsedCall
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {"x": "<ü>"}}\n</tool_call>'
+PARSED = ParsedCall("f", '{"x": "<ü>"}')
+PIECES = [
+    CALL,
+    "<tool_call>{broken</tool_call>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool",
+    "a < b",
+    "\n",
+    "<tool_call>[1]</tool_call>",
+]
+
+
+def parse(pieces, **options):
+    parser = HermesParser(**options)
+    content, calls = "", []
+    for piece in pieces:
+        more, new = parser.push(piece)
+        content += more
+        calls += new
+    return content + parser.finish(), calls
+
+
+def test_calls_and_content_are_told_apart():
+    """Text before a call is content, blank text after it is layout."""
+    assert parse([f"Adding.{CALL}\n{CALL}\n"]) == ("Adding.", [PARSED, PARSED])
+
+
+def test_a_limit_drops_further_calls():
+    """`parallel_tool_calls: false` keeps the first."""
+    assert parse([CALL + CALL], calls_wanted=1) == ("", [PARSED])
+
+
+def test_arguments_may_be_absent_or_already_text():
+    """What models write in place of an object is taken as it is."""
+    block = "<tool_call>{}</tool_call>"
+    assert parse([block.format('{"name": "f"}')])[1] == [ParsedCall("f", "{}")]
+    text = json.dumps({"name": "f", "arguments": "{}"})
+    assert parse([block.format(text)])[1] == [ParsedCall("f", "{}")]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=6))
+def test_what_is_no_call_stays_content(pieces):
+    """Nothing the model said is lost: content without calls is the text itself."""
+    text = "".join(pieces)
+    content, calls = parse([text])
+    if not calls:
+        assert content == text
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=6))
+def test_calls_do_not_depend_on_how_the_text_arrives(pieces):
+    """Character by character gives the same calls and the same content."""
+    text = "".join(pieces)
+    assert parse(text) == parse([text])
