@@ -117,7 +117,11 @@ def _model(path: Path) -> Path:
     Qwen2ForCausalLM(config).save_pretrained(path)
     vocabulary = {f"t{number}": number for number in range(VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))  # noqa: S106 - a word of the vocabulary
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="t0").save_pretrained(path)  # noqa: S106 - likewise
+    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers has no type for it
+        tokenizer_object=tokenizer,
+        eos_token="t0",  # noqa: S106 - likewise
+    )
+    fast.save_pretrained(path)
     return path
 
 

@@ -85,7 +85,7 @@ class TrainingConfig(WireModel):
     """Passes over the batch, each with its own optimizer steps."""
     steps_per_batch: int = Field(default=1, ge=1)
     """Optimizer steps per pass; groups are shuffled and dealt out evenly."""
-    micro_batch_tokens: int = Field(default=16384, ge=1)
+    micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens in one forward and backward pass; changes memory, never the gradient."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradient clipping by global norm."""

@@ -121,6 +121,7 @@ class TrainingJobs:
         self._worker.close()
         if self._unsaved:
             self._checkpoints.save(self.loaded, self._learner, self._completed())
+            self._unsaved = 0
 
     async def export(self, name: str) -> ExportedModel:
         """Write the current weights to the output folder, between two jobs."""

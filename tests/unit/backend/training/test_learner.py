@@ -7,7 +7,9 @@ import torch
 
 from fakes.training_batches import random_groups
 from nat.backend.model import load_model
+from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
+from nat.backend.training.served import served_logprobs
 from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 
@@ -107,18 +109,63 @@ def test_same_batch_same_weights(make_learner, checkpoint, loaded, steps):
 
 
 def test_update_raises_the_probability_of_what_was_rewarded(make_learner, loaded):
-    """After a few updates the better rollout of each group has become likelier than the worse one."""
+    """After an update the better rollout of each group has become likelier, the worse one less likely."""
     groups = random_groups(loaded, groups=2, rollouts=2)
-    learner = make_learner(loaded)
-    config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100)
-    first = learner.update(groups, config)
-    last = [learner.update(groups, config) for _ in range(5)][-1]
-    assert last["loss"] < first["loss"] or last["clip_fraction_low"] >= 0
-    assert learner.step == 6
-    assert first["logprob_diff_mean"] < 1e-5
-    assert first["served_diff_mean"] < 1e-5
-    assert first["approx_kl"] > 0
-    assert first["effective_sample_size"] == pytest.approx(1, abs=1e-5)
+    rows = make_batch(groups, TrainingConfig()).rows
+    before = served_logprobs(loaded, rows)
+    metrics = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-3))
+    after = served_logprobs(loaded, rows)
+    for row in rows:
+        assert float((after[row.index] - before[row.index]).sum()) * row.advantage > 0
+    assert metrics["logprob_diff_mean"] < 1e-5
+    assert metrics["served_diff_mean"] < 1e-5
+    assert metrics["approx_kl"] > 0
+    assert metrics["clip_fraction_low"] == metrics["clip_fraction_high"] == 0
+    assert metrics["effective_sample_size"] == pytest.approx(1, abs=1e-5)
+
+
+BASE = {"learning_rate": 1e-3, "adam_epsilon": 1e-3, "num_iterations": 2, "max_logprob_difference": 100}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"learning_rate": 2e-3},
+        {"warmup_steps": 5},
+        {"advantage": "grpo", "normalize_advantages": False},
+        {"normalize_advantages": False},
+        {"importance_sampling_level": "sequence"},
+        {"policy_loss": "cispo"},
+        {"aggregation": "seq_mean"},
+        {"aggregation": "constant"},
+        {"aggregation": "constant", "max_completion_length": 7},
+        {"epsilon": 1e-6},
+        {"epsilon_high": 1e-6},
+        {"beta": 0.5},
+        {"importance_sampling_cap": 0.5},
+        {"num_iterations": 3},
+        {"steps_per_batch": 2},
+        {"steps_per_batch": 2, "seed": 3},
+        {"max_grad_norm": 1e-3},
+        {"weight_decay": 0.5},
+        {"adam_beta1": 0.1},
+        {"adam_beta2": 0.5},
+        {"adam_epsilon": 1e-2},
+        {"mask_truncated_completions": True},
+    ],
+    ids=str,
+)
+def test_every_option_has_an_effect(make_learner, checkpoint, loaded, option):
+    """An option of the algorithm leads to other weights than its default."""
+    groups = random_groups(loaded, groups=4)
+    groups[0].rollouts[0].truncated = True
+    plain = {name: value for name, value in option.items() if name in {"aggregation", "steps_per_batch"}}
+    results = []
+    for config in ({**BASE, **option}, {**BASE, **(plain if len(option) > len(plain) else {})}):
+        fresh = load_model(checkpoint, device="cpu")
+        make_learner(fresh).update(groups, TrainingConfig(**config))
+        results.append(weights(fresh))
+    assert largest_gap(*results) > 0
 
 
 def test_lora_trains_the_adapter_only(make_learner, lora):

@@ -1,0 +1,178 @@
+"""Jobs over HTTP: trained once, one at a time, watched, stopped, refused with the place of the mistake."""
+
+import asyncio
+import threading
+
+import httpx
+import pytest
+
+from fakes.training_batches import random_groups
+from nat.backend.checkpoints import Checkpoints
+from nat.backend.inference.engine import Engine
+from nat.backend.inference.worker import Worker
+from nat.backend.server.app import create_app
+from nat.backend.server.training import training_router
+from nat.backend.training.jobs import TrainingJobs
+from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
+
+
+class ScriptedLearner:
+    """Counts updates; each waits for `go` and reports until it is told to stop, or fails as scripted."""
+
+    def __init__(self):
+        self.updates = 0
+        self.step = 0
+        self.go = threading.Event()
+        self.begun = threading.Event()
+        self.error = None
+
+    def update(self, groups, config, *, report):
+        self.updates += 1
+        self.begun.set()
+        while not self.go.wait(0.005):
+            report(50.0)
+        if self.error is not None:
+            raise self.error
+        self.step += 1
+        return {"loss": 0.5}
+
+
+class CountedCheckpoints(Checkpoints):
+    """Remembers the job ids of each save instead of writing tensors."""
+
+    def __init__(self, folder):
+        super().__init__(folder, keep_last=1)
+        self.saves = []
+
+    def save(self, loaded, learner, jobs):
+        self.saves.append([job.id for job in jobs])
+        return self.folder
+
+
+@pytest.fixture
+def learner():
+    return ScriptedLearner()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return CountedCheckpoints(tmp_path)
+
+
+@pytest.fixture
+def jobs(loaded, learner, saved, tmp_path):
+    worker = Worker(Engine(loaded, policy_version="me@0"))
+    jobs = TrainingJobs(worker, learner, saved, output_dir=tmp_path, save_every=2)
+    yield jobs
+    jobs.close()
+
+
+@pytest.fixture
+async def http(jobs):
+    app = create_app(jobs._worker, api_key="key", extra_routers=[training_router(jobs)])
+    headers = {"Authorization": "Bearer key"}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://backend", headers=headers
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def job(loaded):
+    return TrainingJob(id="job", groups=random_groups(loaded, groups=1, rollouts=2))
+
+
+async def post(http, job):
+    return await http.post("/v1/training/jobs", content=job.model_dump_json())
+
+
+async def final(http, job_id="job"):
+    answer = await http.get(f"/v1/training/jobs/{job_id}", params={"wait": 30})
+    return JobState.model_validate_json(answer.content)
+
+
+async def test_sent_twice_trained_once(http, learner, job):
+    """The same job again gives the same state; another batch under a known id is a conflict."""
+    learner.go.set()
+    await post(http, job)
+    first = await final(http)
+    assert (first.status, first.policy_version, first.metrics) == (JobStatus.COMPLETED, "me@1", {"loss": 0.5})
+    assert JobState.model_validate_json((await post(http, job)).content) == first
+    assert learner.updates == 1
+    other = job.model_copy(update={"config": TrainingConfig(learning_rate=1)})
+    assert (await post(http, other)).status_code == 409
+
+
+async def test_long_poll_ends_with_its_time(http, learner, job):
+    """A wait that is over gives the state as it is; the progress shows."""
+    await post(http, job)
+    await asyncio.to_thread(learner.begun.wait, 30)
+    answer = await http.get("/v1/training/jobs/job", params={"wait": 0.05})
+    assert JobState.model_validate_json(answer.content).status is JobStatus.RUNNING
+    learner.go.set()
+    assert (await final(http)).status is JobStatus.COMPLETED
+
+
+async def test_cancel_stops_what_runs_and_what_waits(http, learner, job):
+    """A waiting job is canceled at once and never trained, a running one at its next micro-batch."""
+    await post(http, job)
+    await asyncio.to_thread(learner.begun.wait, 30)
+    await post(http, job.model_copy(update={"id": "next"}))
+    answer = await http.post("/v1/training/jobs/next/cancel")
+    assert JobState.model_validate_json(answer.content).status is JobStatus.CANCELED
+    await http.post("/v1/training/jobs/job/cancel")
+    assert (await final(http)).status is JobStatus.CANCELED
+    assert learner.updates == 1
+    again = await http.post("/v1/training/jobs/job/cancel")
+    assert JobState.model_validate_json(again.content).status is JobStatus.CANCELED
+
+
+async def test_a_crash_is_a_failed_job(http, learner, job):
+    """Whatever breaks in an update becomes its state, and the next job is trained."""
+    learner.error, _ = MemoryError("no room"), learner.go.set()
+    await post(http, job)
+    state = await final(http)
+    assert (state.status, state.failure.type) == (JobStatus.FAILED, "internal")
+    assert "no room" in state.failure.message
+    learner.error = None
+    await post(http, job.model_copy(update={"id": "next"}))
+    assert (await final(http, "next")).status is JobStatus.COMPLETED
+
+
+async def test_checkpoints_come_every_so_many_jobs_and_at_the_end(http, jobs, learner, saved, job):
+    """With save_every 2, three jobs give one save of two and, on closing, one of all three."""
+    learner.go.set()
+    for name in ("a", "b", "c"):
+        await post(http, job.model_copy(update={"id": name}))
+        await final(http, name)
+    assert saved.saves == [["a", "b"]]
+    await asyncio.to_thread(jobs.close)
+    assert saved.saves == [["a", "b"], ["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "words"),
+    [
+        ({"token_ids": [1, 999]}, "groups.0.rollouts.0.rows.0.token_ids", "vocabulary"),
+        ({"token_ids": [1] * 600, "logprobs": [None] * 599 + [-1.0]}, "groups.0.rollouts.0.rows.0", "600 tokens"),
+        ({"logprobs": [None, None]}, "groups", "logprob"),
+        ({"logprobs": [None]}, "groups.0.rollouts.0.rows.0", "1 logprobs for 2 tokens"),
+    ],
+)
+async def test_impossible_batches_are_refused_with_the_place(http, learner, change, place, words):
+    """422, naming group, rollout and row; nothing is queued."""
+    row = {"token_ids": [1, 2], "logprobs": [None, -1.0], **change}
+    body = {"id": "job", "groups": [{"id": "a", "rollouts": [{"reward": 1, "rows": [row]}]}]}
+    answer = await http.post("/v1/training/jobs", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["param"] == place
+    assert words in answer.json()["error"]["message"]
+    assert learner.updates == 0
+
+
+async def test_unknown_jobs_and_waits_are_told(http):
+    """404 for an id that was never handed in, 422 for a wait that is no time."""
+    assert (await http.get("/v1/training/jobs/none")).status_code == 404
+    assert (await http.post("/v1/training/jobs/none/cancel")).status_code == 404
+    assert (await http.get("/v1/training/jobs/none", params={"wait": "soon"})).status_code == 422
+    assert (await http.get("/v1/training/jobs/none", params={"wait": "nan"})).status_code == 422
