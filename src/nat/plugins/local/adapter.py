@@ -71,7 +71,7 @@ class LocalTrainerAdapter(TrainerAdapter):
         self._jobs_submitted += 1
         job = TrainingJob(
             id=f"{trajectories.run_id}-{self._jobs_submitted:06d}",
-            groups=training_groups(trajectories),
+            groups=training_groups(trajectories, model=self._config.llm),
             config=self._config.training,
         )
         try:
