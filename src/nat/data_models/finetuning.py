@@ -151,7 +151,7 @@ class FinetuneConfig(FinetuneModel):
     target_functions: list[str] = ["<workflow>"]
     """Only LLM calls made inside these functions are trained on."""
     target_model: str | None = None
-    """Only calls of this LLM (its key under `llms`, or its model name) are trained on; null for the adapter's LLM, or all."""
+    """Only calls of this LLM (its key under `llms`, or its model name) are trained on; null: the adapter's."""
     curriculum_learning: CurriculumLearningConfig = CurriculumLearningConfig()
     """Easiest examples first."""
     num_epochs: int = Field(default=1, ge=1)
