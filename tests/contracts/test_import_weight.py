@@ -49,6 +49,13 @@ def test_a_configuration_is_light(tmp_path):
     assert loaded_by(code, UNUSED_BY_A_CONFIG) == []
 
 
+@pytest.mark.parametrize("module", ["nat.config", "nat.builder.workflow_builder", "nat.cli.register_workflow"])
+def test_the_core_is_light(module):
+    """What every plug-in imports brings in pydantic and YAML, and none of the heavy libraries."""
+    heavy = (*UNUSED_BY_A_CONFIG, "httpx", "httpx2", "numpy", "openai", "rich")
+    assert loaded_by(f"import {module}", heavy) == []
+
+
 def test_built_in_components_are_light():
     """Registering what is built in imports no SDK; each is imported when something that needs it is opened."""
     assert loaded_by("import nat.plugins.register", (*UNUSED_BY_A_CONFIG, "openai", "httpx2", "jsonpath_ng")) == []

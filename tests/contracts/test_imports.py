@@ -29,6 +29,7 @@ TOOLKIT = {
     "nat.cli.register_workflow": "register_function register_evaluator register_dataset_loader register_llm_provider "
     "register_llm_client register_tool_wrapper register_ttc_strategy",
     "nat.cli.type_registry": "GlobalTypeRegistry TypeRegistry RegisteredInfo",
+    "nat.builder.eval_builder": "WorkflowEvalBuilder",
     "nat.builder.workflow_builder": "WorkflowBuilder",
     "nat.builder.component_utils": "WORKFLOW_COMPONENT_NAME",
     "nat.builder.context": "Context ContextState RuntimeTypeEnum",

@@ -158,7 +158,7 @@ def _remedy(tally: RolloutTally, causes: Sequence[LeftOutCause]) -> str:
             return "No LLM call was seen at all: the workflow must take its client from builder.get_llm."
         if cause is LeftOutCause.NO_TARGET_FUNCTION:
             return "Set finetuning.target_functions to names that were seen, or to [<workflow>] for all calls."
-        return "Set finetuning.target_model to a name that was seen, or to null for all models."
+        return "Set finetuning.target_model to a name that was seen, or let the workflow call that model."
     return _REMEDY.get(cause, "See the run's trajectories/ folder: each line says why its rollout was left out.")
 
 

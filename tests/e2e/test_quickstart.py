@@ -1,0 +1,80 @@
+"""The quickstart's own agent, from its files to a trained model, with a tiny model in the place of the reader's."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from e2e.doc_pages import ROOT, Page
+from fakes.tiny_model import make_tiny_model
+
+CONFIG = ("--config_file", "sums.yml")
+HELD_OUT = ("--validation_dataset", "held_out.jsonl")
+ONE_EPOCH = ("-o", "finetuning.num_epochs", "1", "-o", "llms.student.threads", "1")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """The folder that a reader has after step 3; the package is found through its entry point, as if installed."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    for block in Page(ROOT / "docs" / "quickstart.md").blocks:
+        if block.file_name is not None:
+            (folder / block.file_name).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            done(folder, sys.executable, "-c", block.text)
+    metadata = folder / "sums-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: sums\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text("[nat.components]\nsums = sums\n")
+    make_tiny_model(folder / "models" / "student")
+    return folder
+
+
+def done(folder: Path, *command: str) -> str:
+    """Run a command in the folder until it has ended well; gives what it printed."""
+    finished = subprocess.run(  # noqa: S603 - the project's own commands
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def nat(folder: Path, *arguments: str) -> str:
+    return done(folder, sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", *arguments)
+
+
+def test_the_package_is_found(project):
+    """What the page's package registers is listed, and its YAML is valid."""
+    assert "functions: sums" in nat(project, "info", "components", "-q", "sums")
+    assert "Configuration file is valid!" in nat(project, "validate", *CONFIG)
+
+
+def test_training_leaves_what_the_docs_promise(project):
+    """A run of one epoch ends with a verdict, and every file of the run folder's page that such a run has is there.
+
+    The trained model plays in the same workflow.
+    """
+    said = nat(project, "finetune", *CONFIG, *HELD_OUT, *ONE_EPOCH)
+    assert "Verdict" in said
+    latest = project / "runs" / "latest"
+    page = Page(ROOT / "docs" / "concepts" / "run_folder.md")
+    [tree] = [block.text for block in page.blocks if block.language == "text"]
+    promised = re.findall(r"^│   (?:│   )?[├└]── ([\w.]+)", tree, flags=re.MULTILINE)
+    assert len(promised) > 10
+    absent = [name for name in promised if not any((latest / part / name).exists() for part in ("", "trajectories"))]
+    assert absent == ["curriculum_state.json"]
+    summary = json.loads((latest / "summary.json").read_text())
+    [example] = [json.loads(block.text) for block in page.blocks if block.language == "json"]
+    assert summary.keys() == example.keys()
+    answer = nat(project, "run", *CONFIG, "-o", "llms.student.model", "runs/latest/model", "--input", "What is 1 + 1?")
+    assert "Workflow Result:" in answer
