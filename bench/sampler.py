@@ -57,7 +57,7 @@ class Chat:
 
 async def measure(port: int, api_key: str, concurrency: int, rounds: int, *, train: bool) -> float:
     """Best tokens per second over the rounds."""
-    times = max(2, 128 // concurrency)
+    times = max(2, 24 // concurrency)
     best = 0.0
     for _ in range(rounds):
         chats = [Chat(port, api_key, f"Board {i}: your move?", train=train) for i in range(concurrency)]
