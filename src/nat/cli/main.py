@@ -46,9 +46,8 @@ def run_cli() -> None:
 
 def exit_code(arguments: list[str]) -> int:
     """Run the command line on `arguments` and give the exit code."""
-    from nat.registry.discovery import check_environment  # noqa: PLC0415 - likewise
-
     from nat.errors import NatError  # noqa: PLC0415 - keeps what `--help` imports to click alone
+    from nat.registry.discovery import check_environment  # noqa: PLC0415 - likewise
 
     try:
         check_environment()

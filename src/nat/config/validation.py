@@ -24,7 +24,7 @@ def validated(model: type[M], raw: Any, path: Path, texts: Mapping[Path, str], f
         as_text = {
             tuple(e["loc"]): texts[(*path, *e["loc"])]
             for e in error.errors(include_url=False)
-            if e["type"] == "string_type" and (*path, *e["loc"]) in texts
+            if e["type"] in {"string_type", "path_type"} and (*path, *e["loc"]) in texts
         }
         if as_text:
             return validated(model, _replaced(raw, as_text), path, {}, findings)

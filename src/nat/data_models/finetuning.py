@@ -122,9 +122,9 @@ class FinetuneRunConfig(BaseModel):
     result_json_path: str = "$"
     """JSONPath to the answer inside the workflow's output."""
     endpoint: str | None = None
-    """Run the workflow at this URL instead of in this process."""
+    """A workflow at a URL; a run refuses it, since rollouts run in this process."""
     endpoint_timeout: int = Field(default=300, ge=1)
-    """Seconds to wait for an answer of `endpoint`."""
+    """Goes with `endpoint`."""
     override: tuple[tuple[str, str], ...] = ()
     """Pairs of dotted path and YAML text."""
     validation_dataset: str | None = None

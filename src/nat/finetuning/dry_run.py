@@ -56,6 +56,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     """
     config, given = configured(given)
     examples = await count_examples(config, given)
+    config_text = dump_resolved(config)  # before any component gets its hands on it
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(WorkflowBuilder.from_config(config))
         parts = await build_parts(config, builder)
@@ -63,11 +64,16 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         await check_health(parts.adapter)
         llms = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
         across = parts.adapter.compares_across_groups
-    return _plan(config, given, examples, llms, across)
+    return _plan(config, given, examples, llms, across, config_text)
 
 
-def _plan(
-    config: Config, given: FinetuneRunConfig, examples: dict[Phase, int], llms: dict[str, str], across: bool
+def _plan(  # noqa: PLR0917 - all that is known
+    config: Config,
+    given: FinetuneRunConfig,
+    examples: dict[Phase, int],
+    llms: dict[str, str],
+    across: bool,
+    config_text: str,
 ) -> FinetunePlan:
     finetuning = config.finetuning
     return FinetunePlan(
@@ -86,5 +92,5 @@ def _plan(
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
         warnings=warnings(config, given, compares_across_groups=across),
-        config_text=dump_resolved(config),
+        config_text=config_text,
     )

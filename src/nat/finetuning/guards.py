@@ -25,8 +25,6 @@ _REMEDY = {
     LeftOutCause.NO_SCORE: "Fix the evaluator that finetuning.reward_function names: `nat eval` shows its errors.",
     LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
     "take its client from builder.get_llm, which asks for them.",
-    LeftOutCause.NO_TOKEN_IDS: "Serve the model so that it answers `return_token_ids` (the `local` LLM and vLLM do).",
-    LeftOutCause.INVALID_MESSAGES: "Look at the messages in the run's trajectories/ folder.",
 }
 
 

@@ -50,8 +50,7 @@ class Catalog:
         raise RegistryError(
             f"no client of wrapper_type '{wrapper_type}' is registered for the LLM type '{config_type.static_type()}'."
             f" Wrapper types for it: {one_of(wrappers)}.{explain_failures()}",
-            hint=f"use one of these, or install the plug-in that brings '{wrapper_type}':"
-            f" pip install 'nat-finetuning-harness[{wrapper_type}]'",
+            hint=f"use one of these, or register a client for '{wrapper_type}' with `register_llm_client`",
         )
 
     def copy(self) -> "Catalog":

@@ -43,8 +43,6 @@ class LeftOutCause(StrEnum):
     NO_TARGET_FUNCTION = "no LLM call came from a target function"
     NO_TARGET_MODEL = "no LLM call went to the target model"
     NO_LOGPROBS = "the server sent no logprobs"
-    NO_TOKEN_IDS = "the server sent no token ids"  # noqa: S105 - tokens of text, not a password
-    INVALID_MESSAGES = "the messages cannot be put in order"
     NO_REWARD_DIFFERENCE = "its group has no difference in reward"
     OUTSIDE_CURRICULUM = "the curriculum left its group out"
 

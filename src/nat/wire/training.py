@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class WireModel(BaseModel):
     """Unknown keys are errors on both sides of the wire."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class TrainingRow(WireModel):
@@ -90,9 +90,13 @@ class TrainingConfig(WireModel):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradient clipping by global norm."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's decoupled weight decay."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of AdamW's mean of the gradient."""
     adam_beta2: float = Field(default=0.99, ge=0, lt=1)
+    """Decay of AdamW's mean of the squared gradient."""
     adam_epsilon: float = Field(default=1e-8, gt=0)
+    """Added to AdamW's denominator."""
     mask_truncated_completions: bool = False
     """Leave truncated rollouts out of the loss and of its denominator."""
     max_logprob_difference: float = Field(default=0.05, gt=0)

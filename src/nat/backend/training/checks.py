@@ -32,8 +32,8 @@ def check_sampler_logprobs(seen: Difference, allowed: float) -> None:
             f"the log probabilities that came with the batch are not those of the model on the same tokens: {seen}, "
             f"allowed is {allowed:g}",
             kind="logprob_mismatch",
-            hint="sample with temperature 1 and top_p 1 from this model's current weights, and send the exact token "
-            "ids; a batch that was sampled several updates ago may need a higher max_logprob_difference",
+            hint="sample from this model's current weights, and send the exact token ids; a batch that was sampled "
+            "several updates ago may need a higher max_logprob_difference",
         )
 
 

@@ -5,8 +5,8 @@
 With one optimizer step the policy at its start is the policy of the step, so the forward pass that gives the
 gradient also gives π_old. With several, π_old is computed once for all rows before the first of them.
 
-The temperature is 1: the learner scores the distribution that the model defines. Log probabilities of any
-other distribution set off the alarm in checks.py.
+The temperature is 1: the learner scores the distribution that the model defines, which is also what the sampler
+reports; log probabilities of other weights or other tokens set off the alarm in checks.py.
 """
 
 from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ from nat.registry.decorators import register_llm_provider
 class LoRAOptions(BaseModel):
     """Train low-rank adapters on all linear layers instead of all weights."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     rank: int = Field(default=16, ge=1)
     """Rank of the adapters; 8 to 32 suits reinforcement learning."""
@@ -55,7 +55,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     threads: int | None = Field(default=None, ge=1)
     """CPU threads; all cores if left out."""
     seed: int = 0
-    """Seed of the adapters' initialisation and of requests that bring none."""
+    """Seed of the adapters' start."""
     save_every: int = Field(default=1, ge=1)
     """Write a checkpoint every so many updates (and at the end)."""
     keep_last: int = Field(default=2, ge=1)
@@ -106,7 +106,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
 async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """Start the backend; what the clients see is an OpenAI-compatible server."""
     if not (config.model / "config.json").is_file():
-        finding = f"llms: model: {config.model} is not a checkpoint directory (it has no config.json)"
+        finding = f"llms.{builder.llm_name}.model: {config.model} is not a checkpoint directory (it has no config.json)"
         raise ConfigError(
             [finding], hint="give the directory of a Hugging Face model; paths start at the current folder"
         )
