@@ -31,7 +31,7 @@ def random_groups(
     loaded: LoadedModel, *, groups: int = 3, rollouts: int = 4, seed: int = 0, rows: int = 1
 ) -> list[TrainingGroup]:
     """Groups of rollouts with one or more rows of 6 to 20 tokens and random rewards."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311 - made-up batches
     with torch.no_grad():
         return [
             TrainingGroup(

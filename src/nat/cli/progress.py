@@ -114,14 +114,14 @@ class LiveProgress:
 
     def rollout_done(self, *, failed: bool) -> None:
         self._failed += failed
-        self._bars.update(self._now, advance=1, note=f"{self._failed} failed" if self._failed else "")
+        self._bars.update(self._now, advance=1)
+        self._note("")
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:
-        note = f"training on {num_trajectories} rollouts in {num_groups} groups"
-        self._bars.update(self._now, note=note)
+        self._note(f"training on {num_trajectories} rollouts in {num_groups} groups")
 
     def training_finished(self, job: JobRecord) -> None:  # noqa: ARG002 - the protocol's signature
-        self._bars.update(self._now, note="")
+        self._note("")
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
@@ -134,6 +134,10 @@ class LiveProgress:
 
     def message(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
+
+    def _note(self, text: str) -> None:
+        failed = f"{self._failed} failed" if self._failed else ""
+        self._bars.update(self._now, note="  ".join(filter(None, (failed, text))))
 
     def _refresh(self) -> None:
         self._live.update(self._view(), refresh=True)

@@ -1,0 +1,111 @@
+"""`nat finetune` on the example, in a process of its own, with the embedded backend: a whole run, and one cut short."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from e2e.doc_pages import ROOT
+from nat.runs.journal import Journal
+from nat.runs.records import RunState
+
+CONFIG = "examples/tic_tac_toe/configs/finetune.yml"
+SMALL = {
+    "finetuning.num_epochs": "2",
+    "trajectory_builders.games.num_generations": "4",
+    "eval.general.max_concurrency": "16",
+    "llms.player.threads": "1",
+}
+
+
+@pytest.fixture
+def held_out(tmp_path) -> Path:
+    """A few games only."""
+    lines = (ROOT / "examples/tic_tac_toe/data/validation.jsonl").read_text().splitlines()[:12]
+    path = tmp_path / "held_out.jsonl"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def command(output_dir: Path, held_out: Path, *more: str) -> list[str]:
+    overrides = {**SMALL, "finetuning.output_dir": str(output_dir)}
+    return [
+        sys.executable,
+        "-c",
+        "from nat.cli.main import run_cli; run_cli()",
+        "finetune",
+        f"--config_file={CONFIG}",
+        f"--validation_dataset={held_out}",
+        *(part for key, value in overrides.items() for part in ("-o", key, value)),
+        *more,
+    ]
+
+
+def backends_of(output_dir: Path) -> list[int]:
+    """Ids of the backend processes that work for a run in this folder."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if b"nat.backend" in arguments and any(bytes(output_dir) in argument for argument in arguments):
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out):
+    """One command goes from the starting model to new weights, with every promised file and a summary as JSON."""
+    output_dir = tmp_path / "runs"
+    run = subprocess.run(  # noqa: S603 - our own command
+        command(output_dir, held_out, "--json"), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    run_dir = Path(told["run_dir"])
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary == {key: value for key, value in told.items() if key != "run_dir"}
+    assert summary["verdict"] in {"improved", "not shown", "worse"}
+    assert summary["epochs"] == 2
+    assert summary["tokens_trained"] > 0
+    assert summary["num_examples"] == 12
+    assert (run_dir / summary["model"] / "model.safetensors").stat().st_size > 1_000_000
+    assert (run_dir / summary["plot"]).read_bytes().startswith(b"\x89PNG")
+    for name in ("training_metrics.jsonl", "reward_history.json", "reward_plot.png", "summary.json"):
+        assert (output_dir / name).resolve() == (run_dir / name).resolve()
+    weights = (ROOT / "examples/tic_tac_toe/model/model.safetensors").read_bytes()
+    assert (run_dir / summary["model"] / "model.safetensors").read_bytes() != weights
+    assert not backends_of(output_dir)
+
+
+def test_ctrl_c_ends_everything_and_keeps_what_there_is(tmp_path, held_out):
+    """An interrupted run exits with 130, ends its backend, closes its journal and says where to look."""
+    output_dir = tmp_path / "runs"
+    run = subprocess.Popen(  # noqa: S603 - our own command
+        command(output_dir, held_out, "-o", "finetuning.num_epochs", "1000"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert run.stdout is not None
+    shown = ""
+    for line in run.stdout:
+        shown += line
+        if line.startswith("epoch 2/"):
+            break
+    assert backends_of(output_dir)
+    run.send_signal(signal.SIGINT)
+    rest, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, shown + rest
+    run_dir = (output_dir / "latest").resolve()
+    assert str(run_dir) in rest or str(output_dir) in rest
+    assert not backends_of(output_dir)
+    with Journal.open(run_dir, read_only=True) as journal:
+        assert journal.info().state is RunState.CANCELED
+        assert len(journal.epochs()) >= 2

@@ -1,0 +1,72 @@
+"""The command line's frame: errors as text, exit codes, plug-in commands."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from nat.cli.lazy_group import LazyGroup
+from nat.cli.main import exit_code
+
+
+def test_an_error_of_ours_is_its_text_and_exit_code_1(tmp_path, capsys):
+    """A user sees what is wrong and what to do, not a traceback."""
+    config = tmp_path / "config.yml"
+    config.write_text("workflow: {_type: nobody_knows_this}")
+    assert exit_code(["finetune", "--config_file", str(config)]) == 1
+    shown = capsys.readouterr().err
+    assert "nobody_knows_this" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_wrong_option_is_exit_code_2(capsys):
+    """Usage errors have the exit code that shells expect."""
+    assert exit_code(["finetune", "--no_such_option"]) == 2
+    assert "No such option" in capsys.readouterr().err
+
+
+def test_unknown_commands_are_told(capsys):
+    """A command that does not exist is a usage error."""
+    assert exit_code(["finetoon"]) == 2
+    assert "finetoon" in capsys.readouterr().err
+
+
+def test_interrupt_is_exit_code_130(monkeypatch, capsys):
+    """Ctrl-C gives the exit code that shells give to a process ended by SIGINT."""
+
+    def interrupted(**_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nat.cli.main.cli.main", interrupted)
+    assert exit_code(["info"]) == 130
+    assert "Interrupted" in capsys.readouterr().err
+
+
+def test_version_names_the_program():
+    """`nat --version` works without loading anything else."""
+    shown = subprocess.run(
+        [sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.startswith("nat, version ")
+
+
+def test_a_target_that_is_no_command_is_told():
+    """A plug-in's entry point that names something else is named in the error."""
+    group = LazyGroup(name="nat", commands_by_target={"odd": ("os:sep", "not a command")})
+    with pytest.raises(click.ClickException, match=r"os:sep is no click command, but str"):
+        group.get_command(click.Context(group), "odd")
+
+
+def test_log_level_has_an_effect(tmp_path, capsys):
+    """`--log-level error` hides what `info` shows."""
+    config = tmp_path / "config.yml"
+    config.write_text("general: {use_uvloop: true}")
+    exit_code(["--log-level", "error", "validate", "--config_file", str(config)])
+    quiet = capsys.readouterr().err
+    exit_code(["--log-level", "info", "validate", "--config_file", str(config)])
+    assert "use_uvloop" in capsys.readouterr().err
+    assert "use_uvloop" not in quiet

@@ -1,0 +1,63 @@
+"""The two views of a run: lines for logs and pipes, a live view for a terminal."""
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fakes.run_records import epoch_record, validation_record
+from nat.cli.progress import LineProgress, LiveProgress, console_progress, sparkline
+from nat.runs.records import Phase
+
+
+def console(*, terminal: bool) -> Console:
+    return Console(file=StringIO(), force_terminal=terminal, width=120)
+
+
+def shown(view: LineProgress | LiveProgress, output: Console) -> str:
+    with view:
+        view.run_started("20260314-092653-5a1f", Path("runs/x"), 3)
+        view.validation_finished(validation_record(epoch=0))
+        view.epoch_started(0, 3)
+        view.rollouts_started(Phase.TRAIN, 8)
+        view.rollout_done(failed=True)
+        view.training_started(2, 8)
+        view.epoch_finished(epoch_record(epoch=0))
+        view.message("The model stops exploring.")
+    file = output.file
+    assert isinstance(file, StringIO)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("terminal", "view"), [(True, LiveProgress), (False, LineProgress)])
+def test_a_terminal_gets_the_live_view_and_everything_else_gets_lines(terminal, view):
+    """Control sequences never reach a log file."""
+    assert isinstance(console_progress(console(terminal=terminal)), view)
+
+
+def test_lines_tell_epochs_and_validations():
+    """A log has one line for each, without control sequences."""
+    output = console(terminal=False)
+    text = shown(LineProgress(output), output)
+    assert "epoch 1/3" in text
+    assert "held-out after epoch 0" in text
+    assert "\x1b" not in text
+
+
+def test_the_live_view_tells_failures_rewards_and_messages():
+    """Who watches sees failed rollouts, the last epochs and what needs attention."""
+    output = console(terminal=True)
+    text = shown(LiveProgress(output), output)
+    assert "1 failed" in text
+    assert "training on 8 rollouts in 2 groups" in text
+    assert "The model stops exploring." in text
+
+
+@pytest.mark.parametrize(
+    ("values", "curve"),
+    [([], ""), ([1.0], "▁"), ([0.0, 1.0], "▁█"), ([0.0, 0.0, 1.0, 1.0], "▁█")],
+)
+def test_sparkline_spans_the_values_in_the_width(values, curve):
+    """The lowest mean is the lowest block, the highest the highest, and long runs are averaged down."""
+    assert sparkline(values, width=2) == curve
