@@ -1,12 +1,12 @@
 """`nat eval`: run a workflow on a dataset and score it."""
 
-import asyncio
 import json
 import time
 from pathlib import Path
 
 import click
 
+from nat.cli import event_loop
 from nat.cli.commands.config_options import config_file_option, json_option, override_option
 from nat.cli.commands.eval_summary import raise_if_nothing_counts, summary_record, summary_text
 from nat.cli.commands.rollout_bar import rollout_bar
@@ -45,7 +45,7 @@ def eval_command(
         override=override,
     )
     began = time.monotonic()
-    output = asyncio.run(_evaluate(config))
+    output = event_loop.run(_evaluate(config))
     seconds = time.monotonic() - began
     click.echo(json.dumps(summary_record(output, seconds)) if as_json else summary_text(output, seconds))
     raise_if_nothing_counts(output)

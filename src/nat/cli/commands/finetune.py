@@ -1,6 +1,5 @@
 """`nat finetune`: train the model inside a workflow, and say whether it got better."""
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
+from nat.cli import event_loop
 from nat.cli.commands.config_options import config_file_option, json_option, override_option
 from nat.cli.commands.finetune_summary import plan_text, result_record, summary_text
 from nat.cli.progress import console_progress
@@ -48,10 +48,10 @@ def finetune_command(
     """Train the model inside a workflow, and say whether it got better."""
     given = run_config(context, config_file)
     if dry_run:
-        plan = asyncio.run(make_plan(given))
+        plan = event_loop.run(make_plan(given))
         click.echo(plan.model_dump_json() if as_json else plan_text(plan))
         return
-    result = asyncio.run(_train(given, quiet=as_json))
+    result = event_loop.run(_train(given, quiet=as_json))
     click.echo(result_record(result) if as_json else summary_text(result, config_file))
 
 

@@ -9,6 +9,7 @@ import click
 from pydantic_core import to_jsonable_python
 
 from nat.builder.context import RuntimeTypeEnum
+from nat.cli import event_loop
 from nat.cli.commands.config_options import config_file_option, json_option, override_option
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
@@ -39,7 +40,7 @@ def run_command(
     if bool(inputs) == (input_file is not None):
         raise click.UsageError("give either --input or --input_file")
     texts = inputs if input_file is None else (input_file.read_text("utf-8"),)
-    rollouts = asyncio.run(_run(config_file, override, texts))
+    rollouts = event_loop.run(_run(config_file, override, texts))
     for rollout in rollouts:
         click.echo(_as_json(rollout) if as_json else _as_text(rollout))
     failures = [rollout.error for rollout in rollouts if rollout.error is not None]
