@@ -145,7 +145,7 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
             f"Every reward is {low:g}. If the examples are too hard or too easy, change them or give partial credit; "
             "if not, check the evaluator named by finetuning.reward_function with `nat eval`."
         )
-    return "Rollouts of the same example end alike: raise num_generations, or begin with a model that varies its answers."
+    return "Rollouts of the same example end alike: raise num_generations, or begin with a more varied model."
 
 
 def _remedy(tally: RolloutTally, causes: Sequence[LeftOutCause]) -> str:

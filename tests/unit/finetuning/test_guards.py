@@ -147,7 +147,7 @@ def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
         pytest.param({}, "Every reward is 0", id="always the same reward"),
         pytest.param({"num_trajectories": 24}, "set num_generations", id="one generation"),
         pytest.param({"groups_without_difference": 4}, "min_reward_diff", id="differences below the filter"),
-        pytest.param({"max_reward": 1.0}, "sampling temperature", id="examples differ, generations do not"),
+        pytest.param({"max_reward": 1.0}, "a more varied model", id="examples differ, generations do not"),
     ],
 )
 def test_the_remedy_fits_the_kind_of_silence(changes, remedy):
