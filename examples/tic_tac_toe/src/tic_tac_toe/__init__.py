@@ -1,0 +1,1 @@
+"""Tic-tac-toe for a language model: the rules, the opponent, the agent, its reward."""
