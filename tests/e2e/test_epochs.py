@@ -5,23 +5,12 @@ import json
 
 import pytest
 
-from fakes.finetuning_project import FinetuningProject
+from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, NoTrajectories
 from nat.finetuning.progress import NullProgress
 from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase, RunState
-
-
-class Coin:
-    """Right every second time, so that each group of two has a difference."""
-
-    def __init__(self) -> None:
-        self.tossed: dict[str, int] = {}
-
-    def __call__(self, request) -> Say:
-        count = self.tossed[request.last_text] = self.tossed.get(request.last_text, -1) + 1
-        return Say("right" if count % 2 else "wrong")
 
 
 class Heard(NullProgress):

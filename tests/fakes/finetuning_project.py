@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from fakes.openai_server import OpenAIServer
+from fakes.openai_server import OpenAIServer, Say
 from nat.builder.function_info import FunctionInfo
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.component_ref import LLMRef
@@ -47,6 +47,17 @@ from nat.runs.journal import Journal
 Ask = Callable[..., Awaitable[str]]
 """One user message to the model (or to another `llm`), and its answer."""
 Agent = Callable[[str, Ask], Awaitable[str]]
+
+
+class Coin:
+    """Right every second time, so that each group of two has a difference."""
+
+    def __init__(self) -> None:
+        self.tossed: dict[str, int] = {}
+
+    def __call__(self, request) -> Say:
+        count = self.tossed[request.last_text] = self.tossed.get(request.last_text, -1) + 1
+        return Say("right" if count % 2 else "wrong")
 
 
 class AgentConfig(FunctionBaseConfig, name="test_agent"):

@@ -11,14 +11,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from nat.finetuning.progress import NullProgress
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
 
 _ROWS_SHOWN = 12
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-class LineProgress:
-    """One line per finished epoch and validation, for logs and pipes."""
+class LineProgress(NullProgress):
+    """One line per finished epoch and validation, for logs and pipes; warnings stand in the log beside it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -36,21 +37,6 @@ class LineProgress:
         self._num_epochs = num_epochs
         self._line(f"run {run_id}: {num_epochs} epochs, everything goes to {run_dir}")
 
-    def epoch_started(self, epoch: int, num_epochs: int) -> None:
-        pass
-
-    def rollouts_started(self, phase: Phase, total: int | None) -> None:
-        pass
-
-    def rollout_done(self, *, failed: bool) -> None:
-        pass
-
-    def training_started(self, num_groups: int, num_trajectories: int) -> None:
-        pass
-
-    def training_finished(self, job: JobRecord) -> None:
-        pass
-
     def epoch_finished(self, record: EpochRecord) -> None:
         self._line(
             f"epoch {record.epoch + 1}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
@@ -60,9 +46,6 @@ class LineProgress:
 
     def validation_finished(self, record: ValidationRecord) -> None:
         self._line(f"held-out after epoch {record.epoch}: {_mean(record)} on {record.num_examples} examples")
-
-    def message(self, text: str) -> None:
-        """The log, which stands beside these lines, has it already."""
 
     def _line(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)

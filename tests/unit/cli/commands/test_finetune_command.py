@@ -7,21 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fakes.finetuning_project import FinetuningProject
-from fakes.openai_server import OpenAIServer, Say
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer
 from nat.cli.main import exit_code
 from nat.runs.records import Phase
-
-
-class Coin:
-    """Right every second time, so that each group of two has a difference."""
-
-    def __init__(self) -> None:
-        self.tossed: dict[str, int] = {}
-
-    def __call__(self, request) -> Say:
-        count = self.tossed[request.last_text] = self.tossed.get(request.last_text, -1) + 1
-        return Say("right" if count % 2 else "wrong")
 
 
 @pytest.fixture
