@@ -78,7 +78,9 @@ async def run_finetuning(
             result = await _run(config, given, scope)
         except BaseException as error:
             scope.end(_state_after(error), _reason(error))
-            scope.progress.message(f"What the run did until now is in {scope.journal.run_dir}")
+            remains = f"What the run did until now is in {scope.journal.run_dir}"
+            logger.warning("%s", remains)
+            scope.progress.message(remains)
             await scope.draw()
             raise
         scope.end(RunState.COMPLETED)
