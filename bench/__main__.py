@@ -5,7 +5,9 @@ import sys
 
 BENCHES = ("harness", "sampler", "learner")
 
-for name in sys.argv[1:] or BENCHES:
+names = sys.argv[1:] or BENCHES
+del sys.argv[1:]  # the benches have options of their own
+for name in names:
     if name not in BENCHES:
         sys.exit(f"there is no bench {name!r}; there are {', '.join(BENCHES)}")
     print(f"\n## {name}\n", flush=True)
