@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nat.cli import event_loop
+
 CONCURRENCY = 16
 GENERATIONS = 4
 ROUNDS = 2
@@ -136,6 +138,6 @@ def _peak() -> float:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:  # noqa: PLR2004 - address and case: one row
-        print(json.dumps(asyncio.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
+        print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
     else:
         main()
