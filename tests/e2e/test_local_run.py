@@ -58,11 +58,17 @@ def backends_of(output_dir: Path) -> list[int]:
     return found
 
 
-def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out):
+@pytest.mark.parametrize("options", [(), ("-o", "llms.player.lora", "{rank: 4}")], ids=["all weights", "adapters"])
+def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out, options):
     """One command goes from the starting model to new weights, with every promised file and a summary as JSON."""
     output_dir = tmp_path / "runs"
     run = subprocess.run(  # noqa: S603 - our own command
-        command(output_dir, held_out, "--json"), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        command(output_dir, held_out, "--json", *options),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     told = json.loads(run.stdout)
@@ -79,6 +85,7 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out):
         assert (output_dir / name).resolve() == (run_dir / name).resolve()
     weights = (ROOT / "examples/tic_tac_toe/model/model.safetensors").read_bytes()
     assert (run_dir / summary["model"] / "model.safetensors").read_bytes() != weights
+    assert (run_dir / summary["model"] / "adapter" / "adapter_model.safetensors").is_file() == bool(options)
     assert not backends_of(output_dir)
 
 
