@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.runtime import RunResult
+from nat.finetuning.verdict import Comparison
 
 
 def plan_text(plan: FinetunePlan) -> str:
@@ -33,16 +34,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     summary, run_dir = result.summary, result.run_dir
     rows = [("Trained", f"{summary.epochs} epochs, {summary.tokens_trained} tokens, {summary.seconds:.0f} s")]
     if result.comparison is not None:
-        comparison = result.comparison
-        low, high = comparison.interval
-        rows += [
-            ("Held-out", f"{comparison.before:.1%} → {comparison.after:.1%} on the same {comparison.num_examples}"),
-            (
-                "Difference",
-                f"{comparison.difference:+.1%} ({comparison.confidence:.0%} interval {low:+.1%} to {high:+.1%})",
-            ),
-            ("Verdict", comparison.sentence),
-        ]
+        rows += _held_out_rows(result.comparison)
     if summary.plot is not None:
         rows.append(("Plot", str(run_dir / summary.plot)))
     rows += [
@@ -54,6 +46,18 @@ def summary_text(result: RunResult, config_file: Path) -> str:
         model = run_dir / summary.model
         rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
     return "\n" + _table(rows)
+
+
+def _held_out_rows(comparison: Comparison) -> list[tuple[str, str]]:
+    """Scores between 0 and 1 read best as percentages; others stay numbers."""
+    form = ".1%" if all(0 <= score <= 1 for score in (comparison.before, comparison.after)) else ".3f"
+    before, after = (format(score, form) for score in (comparison.before, comparison.after))
+    difference, low, high = (format(value, f"+{form}") for value in (comparison.difference, *comparison.interval))
+    return [
+        ("Held-out", f"{before} → {after} on the same {comparison.num_examples} examples"),
+        ("Difference", f"{difference} ({comparison.confidence:.0%} interval {low} to {high})"),
+        ("Verdict", comparison.sentence),
+    ]
 
 
 def use_command(llm: str | None, model: Path, config_file: Path) -> str:
