@@ -31,12 +31,16 @@ def held_out(tmp_path) -> Path:
     return path
 
 
+# A background shell hands its children a SIGINT that is ignored; a terminal does not.
+NAT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from nat.cli.main import run_cli; run_cli()"
+
+
 def command(output_dir: Path, held_out: Path, *more: str) -> list[str]:
     overrides = {**SMALL, "finetuning.output_dir": str(output_dir)}
     return [
         sys.executable,
         "-c",
-        "from nat.cli.main import run_cli; run_cli()",
+        NAT,
         "finetune",
         f"--config_file={CONFIG}",
         f"--validation_dataset={held_out}",
@@ -106,9 +110,12 @@ def test_ctrl_c_ends_everything_and_keeps_what_there_is(tmp_path, held_out):
         shown += line
         if line.startswith("epoch 2/"):
             break
-    assert backends_of(output_dir)
-    run.send_signal(signal.SIGINT)
-    rest, _ = run.communicate(timeout=60)
+    try:
+        assert backends_of(output_dir)
+        run.send_signal(signal.SIGINT)
+        rest, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
     assert run.returncode == 130, shown + rest
     run_dir = (output_dir / "latest").resolve()
     assert str(run_dir) in rest or str(output_dir) in rest
