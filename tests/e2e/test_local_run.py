@@ -32,7 +32,8 @@ def held_out(tmp_path) -> Path:
 
 
 # A background shell hands its children a SIGINT that is ignored; a terminal does not.
-NAT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from nat.cli.main import run_cli; run_cli()"
+TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+NAT = f"{TERMINAL}; from nat.cli.main import run_cli; run_cli()"
 
 
 def command(output_dir: Path, held_out: Path, *more: str) -> list[str]:
