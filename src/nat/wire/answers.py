@@ -154,6 +154,8 @@ class ErrorDetail(Answer):
 
 
 class ErrorAnswer(Answer):
-    """The body of every answer that is not a success."""
+    """The body of every answer that is not a success, in two shapes side by side."""
 
     error: ErrorDetail
+    detail: str
+    """The message again, where clients of FastAPI servers look for it, OpenPipe ART's among them."""

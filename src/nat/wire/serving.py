@@ -8,6 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option it shows in no process list."""
+ART_API_KEY = "default"
+"""The key that OpenPipe ART's servers have if nobody chose one."""
+ART_OUTPUT_DIR = Path(".art")
+"""Where OpenPipe ART's servers write if nobody chose a folder."""
+ART_LORA_RANK, ART_LORA_ALPHA = 8, 16
+_NOT_FOR_ART = ("save_every", "keep_last")
 
 
 class ServeOptions(BaseModel):
@@ -20,21 +26,23 @@ class ServeOptions(BaseModel):
     served_model_name: str | None = None
     """Name that requests use; the directory's name if left out."""
     output_dir: Path | None = None
-    """Where checkpoints and exported models go; without it the backend serves only."""
+    """Where checkpoints and models go; without it the backend only serves, or with inference_port takes .art."""
     host: str = "127.0.0.1"
     """Address to listen on; one that others can reach needs a key that you chose."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which the ready line tells."""
+    inference_port: int | None = Field(default=None, ge=0, le=65535)
+    """Serve OpenPipe ART's clients: they train through `port` and sample through this one; 0 takes a free one."""
     api_key: SecretStr | None = None
-    """Bearer key that every request needs; better given as NAT_BACKEND_API_KEY. Made up if left out."""
+    """Key for requests; better given as NAT_BACKEND_API_KEY. By default made up, with inference_port `default`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs; `auto` takes CUDA if there is some."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the served weights; `auto` is float32 on the CPU and bfloat16 on CUDA."""
     lora_rank: int | None = Field(default=None, ge=1)
-    """Train LoRA adapters of this rank; all weights if left out."""
+    """Train LoRA adapters of this rank; all weights if left out. With inference_port: 8, if the client has no wish."""
     lora_alpha: int = Field(default=32, ge=1)
-    """Scale of the adapters."""
+    """Scale of the adapters. With inference_port: 16, if the client has no wish."""
     max_seq_length: int | None = Field(default=None, ge=2)
     """Longest prompt plus answer in tokens; the model's own limit if left out."""
     max_num_seqs: int = Field(default=64, ge=1)
@@ -53,18 +61,46 @@ class ServeOptions(BaseModel):
     """End when stdin ends, which it does when the process that holds its other end is gone."""
 
     @model_validator(mode="after")
-    def _public_needs_a_chosen_key(self) -> Self:
+    def _options_agree(self) -> Self:
         if self.api_key is None and not _loopback(self.host):
             raise ValueError(
                 f"host {self.host} can be reached from outside, so the key must be yours: set {API_KEY_VARIABLE}"
             )
-        if self.resume and self.output_dir is None:
+        if self.resume and self.output_dir is None and self.inference_port is None:
             raise ValueError("resume needs output_dir, where the checkpoints are")
+        if self.inference_port is not None:
+            self._check_for_art(self.inference_port)
         return self
+
+    def _check_for_art(self, inference_port: int) -> None:
+        idle = sorted(self.model_fields_set.intersection(_NOT_FOR_ART))
+        if idle:
+            raise ValueError(
+                f"{', '.join(idle)}: no effect with inference_port, where each training call is a checkpoint "
+                "and clients say what to delete; leave it out"
+            )
+        if inference_port == self.port != 0:
+            raise ValueError(f"port and inference_port are both {self.port}; choose two")
 
     @property
     def name(self) -> str:
         return self.served_model_name or self.model.resolve().name
+
+    @property
+    def well_known_key(self) -> bool:
+        """True for a server whose key everybody knows."""
+        return self.inference_port is not None and self.api_key is None
+
+    @property
+    def art_output_dir(self) -> Path:
+        """Where the models of ART's clients are."""
+        return self.output_dir or ART_OUTPUT_DIR
+
+    @property
+    def art_lora(self) -> tuple[int, int]:
+        """Rank and alpha of an adapter for which the client has no wish."""
+        alpha = self.lora_alpha if "lora_alpha" in self.model_fields_set else ART_LORA_ALPHA
+        return self.lora_rank or ART_LORA_RANK, alpha
 
 
 def _loopback(host: str) -> bool:

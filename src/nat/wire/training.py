@@ -16,6 +16,14 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
+class AnswerReturn(WireModel):
+    """What one answer in a row is compared by."""
+
+    num_tokens: int = Field(ge=1)
+    """Sampled tokens of the answer; the answers of a row come in its order and make up all of its sampled tokens."""
+    value: float = Field(allow_inf_nan=False)
+
+
 class TrainingRow(WireModel):
     """One token sequence; the policy sampled exactly those tokens that carry a logprob."""
 
@@ -23,6 +31,8 @@ class TrainingRow(WireModel):
     """All tokens of the sequence, prompt and completions, as the model saw them; length T."""
     logprobs: list[float | None]
     """The sampler's log probability of each token, None where the token was not sampled; length T."""
+    returns: list[AnswerReturn] | None = None
+    """One for each answer, where answers are compared by more than the reward of their rollout; else None."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -31,6 +41,8 @@ class TrainingRow(WireModel):
             raise ValueError(f"{seen}; each token needs one (or null)")
         if self.logprobs[0] is not None:
             raise ValueError("the first token carries a logprob, but nothing comes before it to predict it from")
+        if self.returns is not None and (told := sum(r.num_tokens for r in self.returns)) != self.num_sampled:
+            raise ValueError(f"the returns are of {told} sampled tokens; {self.num_sampled} carry a logprob")
         return self
 
     @property
@@ -45,6 +57,23 @@ class TrainingRollout(WireModel):
     rows: list[TrainingRow] = Field(min_length=1)
     truncated: bool = False
     """True if some completion stopped at its token limit and not by itself."""
+    advantage: float | None = Field(default=None, allow_inf_nan=False)
+    """How much better it was than what it is compared with; needs `advantage: given` in the config."""
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Factor of its tokens in the loss; denominators count tokens without it."""
+
+    @model_validator(mode="after")
+    def _returns_in_all_rows_or_in_none(self) -> Self:
+        told = sum(row.returns is not None for row in self.rows)
+        if told not in {0, len(self.rows)}:
+            raise ValueError(f"{told} of {len(self.rows)} rows tell returns; all rows of a rollout do, or none")
+        return self
+
+    @property
+    def returns(self) -> list[float]:
+        """What its answers are compared by, row by row; where no row tells, its reward, once."""
+        told = [answer.value for row in self.rows for answer in row.returns or ()]
+        return told or [self.reward]
 
 
 class TrainingGroup(WireModel):
@@ -61,30 +90,48 @@ class TrainingConfig(WireModel):
     """Peak learning rate of AdamW."""
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from zero; constant after that."""
-    advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp"] = "dr_grpo"
-    """Rewards of a group become advantages: standardised, centred, leave-one-out, or batch-normalised."""
+    rollouts_learning_rate_power: float = 0.0
+    """Multiplies the learning rate of an optimizer step by the number of its rollouts to this power."""
+    advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"] = "dr_grpo"
+    """Rewards of a group become advantages: standardised, centred, leave-one-out, or batch-normalised; or `given`:
+    each rollout carries its own."""
     normalize_advantages: bool = True
     """Divide the advantages by their standard deviation over the whole batch."""
-    importance_sampling_level: Literal["token", "sequence"] = "token"
-    """One probability ratio per token (PPO, GRPO), or one per rollout branch (GSPO)."""
-    policy_loss: Literal["clip", "cispo"] = "clip"
-    """PPO's clipped objective, or CISPO's clipped, detached weight on log π."""
+    importance_sampling_level: Literal["token", "sequence", "average", "geometric_average"] = "token"
+    """One probability ratio per token (PPO, GRPO), one per rollout branch (GSPO), or the mean of the two."""
+    old_logprobs: Literal["learner", "sampler"] = "learner"
+    """Whose log probabilities the ratio compares with: the learner's at the start of the update, corrected for the
+    sampler by `importance_sampling_cap`, or the sampler's own, where one ratio does both."""
+    policy_loss: Literal["clip", "cispo", "cispo_two_sided"] = "clip"
+    """PPO's clipped objective, or a clipped, detached weight on log π (CISPO), capped or held in the whole range."""
     aggregation: Literal["token_mean", "seq_mean", "constant"] = "token_mean"
     """Mean over trained tokens, mean over rollouts of token means, or sum over (rollouts x max_completion_length)."""
     max_completion_length: int = Field(default=1024, ge=1)
     """L_max of the `constant` aggregation, in tokens."""
-    epsilon: float = Field(default=0.2, gt=0)
+    epsilon: float = Field(default=0.2, ge=0)
     """Lower clip range of the ratio."""
-    epsilon_high: float = Field(default=0.28, gt=0)
+    epsilon_high: float = Field(default=0.28, ge=0)
     """Upper clip range of the ratio; for `cispo` the weight is capped at 1 + epsilon_high."""
+    mask_prob_ratio: bool = False
+    """Take the gradient from every token whose ratio is outside of the clip range, whatever its advantage."""
+    max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
+    """Cap on the ratio where the advantage is negative, None for no cap."""
+    kimi_k2_tau: float = Field(default=0.0, ge=0)
+    """Takes tau · log(π/π_old) off each token's advantage."""
     beta: float = Field(default=0.0, ge=0)
     """Weight of the KL divergence to the reference model (the weights that the backend started from)."""
+    kl_penalty_coef: float = Field(default=0.0, ge=0)
+    """Weight of a penalty in the advantages: each token gains by how far its log(π/π_ref), at the start of the
+    update, is below the mean of the optimizer step."""
     importance_sampling_cap: float | None = Field(default=2.0, gt=0)
     """Truncated importance sampling: cap on π_old/μ per token, None for no correction."""
     num_iterations: int = Field(default=1, ge=1)
     """Passes over the batch, each with its own optimizer steps."""
     steps_per_batch: int = Field(default=1, ge=1)
     """Optimizer steps per pass; groups are shuffled and dealt out evenly."""
+    tokens_per_step: int | None = Field(default=None, ge=1)
+    """Deal shuffled rollouts out to optimizer steps of at most so many tokens each, instead of `steps_per_batch`; the
+    prompt that the rollouts of a group share counts once."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens in one forward and backward pass; changes memory, never the gradient."""
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -101,8 +148,17 @@ class TrainingConfig(WireModel):
     """Leave truncated rollouts out of the loss and of its denominator."""
     max_logprob_difference: float = Field(default=0.05, gt=0)
     """Alarm level: mean |Δ log p| between sampler and learner on the same tokens above which the job fails."""
+    max_served_difference: float | None = Field(default=None, gt=0)
+    """Alarm level of the same difference after the update, where both use the new weights; None: the same level."""
     seed: int = 0
     """Seed of the order in which groups are dealt out."""
+
+    @model_validator(mode="after")
+    def _one_way_to_deal(self) -> Self:
+        if self.tokens_per_step is not None and self.steps_per_batch > 1:
+            seen = f"tokens_per_step {self.tokens_per_step} and steps_per_batch {self.steps_per_batch}"
+            raise ValueError(f"{seen} are two ways to deal a batch out; set one of them")
+        return self
 
 
 class TrainingJob(WireModel):

@@ -1,0 +1,84 @@
+"""Exact tokens of calls to a model → training rows, by strict prefix merging.
+
+A call whose prompt ids begin with all ids of a row continues that row; any other begins a new one, with the
+same reward. Only sampled tokens carry a logprob, and with it loss. Text is never tokenised again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from nat.wire.training import AnswerReturn, TrainingRow
+
+
+@dataclass(frozen=True)
+class CallTokens:
+    """What one call adds: P prompt ids, C sampled ids with their C logprobs."""
+
+    model: str
+    """Calls to different models are never in one row."""
+    prompt: Sequence[int]
+    sampled: Sequence[int]
+    logprobs: Sequence[float]
+    value: float | None = None
+    """What the answer is compared by; None for the reward of its rollout."""
+
+
+@dataclass
+class _OpenRow:
+    model: str
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)
+    returns: list[AnswerReturn] = field(default_factory=list)
+
+    def continued_by(self, call: CallTokens) -> bool:
+        size = len(self.token_ids)
+        if call.model != self.model or list(call.prompt[size - 1 : size]) != self.token_ids[-1:]:
+            return False  # most rows that are not continued are told apart without reading them
+        head = call.prompt[:size]
+        return (head if isinstance(head, list) else list(head)) == self.token_ids
+
+    def add(self, call: CallTokens) -> None:
+        context = call.prompt[len(self.token_ids) :]
+        self.token_ids += [*context, *call.sampled]
+        self.logprobs += [*(None for _ in context), *call.logprobs]
+        if call.value is not None and call.sampled:
+            self.returns.append(AnswerReturn(num_tokens=len(call.sampled), value=call.value))
+
+    def finished(self) -> TrainingRow:
+        return TrainingRow(token_ids=self.token_ids, logprobs=self.logprobs, returns=self.returns or None)
+
+
+class OpenRows:
+    """The rows of one rollout, as its calls come in; they are numbered in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._rows: list[_OpenRow] = []
+
+    def continued_by(self, call: CallTokens) -> int | None:
+        """The longest row that the call continues; None if there is none."""
+        found = [number for number, row in enumerate(self._rows) if row.continued_by(call)]
+        return max(found, key=lambda number: len(self._rows[number].token_ids), default=None)
+
+    def add(self, call: CallTokens) -> int:
+        """Continue the longest row that the call continues, else begin a new one; gives its number."""
+        return self.put(call, self.continued_by(call))
+
+    def put(self, call: CallTokens, number: int | None) -> int:
+        """Likewise, where it is known which row the call continues."""
+        if number is None:
+            number = len(self._rows)
+            self._rows.append(_OpenRow(model=call.model))
+        self._rows[number].add(call)
+        return number
+
+    def finished(self) -> list[TrainingRow]:
+        """The rows in which something was sampled, in the order in which they began."""
+        return [row.finished() for row in self._rows if any(logprob is not None for logprob in row.logprobs)]
+
+
+def merge(calls: Iterable[CallTokens]) -> list[TrainingRow]:
+    """As few rows as the tokens allow, in the order in which they began."""
+    rows = OpenRows()
+    for call in calls:
+        rows.add(call)
+    return rows.finished()
