@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 UNFINISHED = ".unfinished-"
@@ -36,6 +36,12 @@ def point(link: Path, target: str) -> None:
     draft.symlink_to(target)
     draft.replace(link)
     _sync(link.parent)
+
+
+def remove_folder(target: Path) -> None:
+    """Delete a folder; it is gone at once under its name, and nothing happens if it is not there."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(_moved_away(target))
 
 
 def remove_unfinished(folder: Path) -> None:

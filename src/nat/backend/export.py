@@ -3,8 +3,6 @@
 import copy
 from pathlib import Path
 
-import torch
-from peft import PeftModel
 from transformers import PreTrainedModel
 
 from nat.backend.atomic import whole_folder
@@ -20,9 +18,9 @@ def export_model(loaded: LoadedModel, target: Path) -> Path | None:
         if loaded.peft is None:
             write_model(loaded, folder)
         else:
-            merged(loaded.peft, loaded.dtype).save_pretrained(folder)
+            merged(loaded).save_pretrained(folder)
             loaded.tokenizer.hf.save_pretrained(folder)
-            write_adapter(loaded.peft, folder / ADAPTER)
+            write_adapter(loaded, folder / ADAPTER)
     return None if loaded.peft is None else target / ADAPTER
 
 
@@ -32,14 +30,21 @@ def write_model(loaded: LoadedModel, folder: Path) -> None:
     loaded.tokenizer.hf.save_pretrained(folder)
 
 
-def write_adapter(peft: PeftModel, folder: Path) -> None:
-    """Write what was trained beside the base model, in peft's format."""
-    peft.save_pretrained(str(folder))
+def write_adapter(loaded: LoadedModel, folder: Path) -> None:
+    """Write what was trained beside the base model, in peft's format and without its key."""
+    assert loaded.peft is not None, "only an adapter can be written without its model"
+    loaded.peft.save_pretrained(str(folder), selected_adapters=[loaded.adapter])
+    own = folder / loaded.adapter  # where peft puts an adapter that is not called "default"
+    if own.is_dir():
+        for path in own.iterdir():
+            path.replace(folder / path.name)
+        own.rmdir()
 
 
-def merged(peft: PeftModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Merge a copy on the CPU in fp32, then go to `dtype`; the served weights are not touched."""
-    model = copy.deepcopy(peft).cpu().float().merge_and_unload()
+def merged(loaded: LoadedModel) -> PreTrainedModel:
+    """Merge a copy on the CPU in fp32, then go to the model's dtype; the served weights are not touched."""
+    assert loaded.peft is not None, "without an adapter there is nothing to merge"
+    model = copy.deepcopy(loaded.peft).cpu().float().merge_and_unload(adapter_names=[loaded.adapter])
     assert isinstance(model, PreTrainedModel), "an adapter of ours sits in a model of transformers"
-    model.to(dtype=dtype)  # type: ignore[call-arg]  # transformers hides torch's signature
+    model.to(dtype=loaded.dtype)  # type: ignore[call-arg]  # transformers hides torch's signature
     return model

@@ -19,6 +19,8 @@ from nat.backend.compatibility import check_config, check_forward
 from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import ModelNotSupported
 
+SOLE_ADAPTER = "default"
+"""peft's key of an adapter that is alone in its model."""
 DTypeName = Literal["auto", "float32", "bfloat16"]
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -34,7 +36,10 @@ class LoraSettings:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model on its device; with LoRA the adapter's layers sit inside `model` and `peft` wraps it."""
+    """A model on its device; with LoRA the adapter's layers sit inside `model` and `peft` wraps it.
+
+    Where several adapters sit in one model, each has a `LoadedModel` of its own, which means that one.
+    """
 
     model: PreTrainedModel
     tokenizer: ChatTokenizer
@@ -42,6 +47,8 @@ class LoadedModel:
     max_seq_length: int
     eos_token_ids: frozenset[int]
     peft: PeftModel | None
+    adapter: str = SOLE_ADAPTER
+    """peft's key of the adapter that is meant, if there is one."""
 
     @property
     def device(self) -> torch.device:
@@ -62,8 +69,11 @@ class LoadedModel:
         return sum(p.numel() for p in self.model.parameters())
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """What an optimizer may change: all weights, or only the adapter's."""
-        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        """What an optimizer may change: all weights, or only the adapter's, by names that leave its key out."""
+        if self.peft is None:
+            return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        mine, neutral = f".{self.adapter}.", f".{SOLE_ADAPTER}."
+        return {name.replace(mine, neutral): p for name, p in self.model.named_parameters() if mine in name}
 
 
 def load_model(
@@ -100,7 +110,7 @@ def load_model(
         path=path,
         max_seq_length=limit,
         eos_token_ids=_eos_token_ids(model, tokenizer),
-        peft=None if lora is None else _add_lora(model, lora, seed),
+        peft=None if lora is None else add_adapter(model, lora_config(lora), SOLE_ADAPTER, seed=seed),
     )
 
 
@@ -137,16 +147,25 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: ChatTokenizer) -> frozense
     return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
 
 
-def _add_lora(model: PreTrainedModel, lora: LoraSettings, seed: int) -> PeftModel:
-    """Put the adapter inside `model`, from a seed of its own; the base weights stop requiring gradients."""
-    config = LoraConfig(
+def lora_config(lora: LoraSettings) -> LoraConfig:
+    """The settings in peft's words."""
+    return LoraConfig(
         r=lora.rank, lora_alpha=lora.alpha, target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM"
     )
+
+
+def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str, *, seed: int) -> PeftModel:
+    """Put an adapter inside `model`, from a seed of its own; the base weights stop requiring gradients."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
         warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers by an older name
         torch.manual_seed(seed)
-        wrapped: PeftModel = get_peft_model(model, config)
-    assert model.config.get_text_config()._attn_implementation == PACKED_ATTENTION  # noqa: SLF001 - no public name for it
+        if isinstance(model, PeftModel):
+            model.add_adapter(key, config)
+            wrapped = model
+        else:
+            wrapped = get_peft_model(model, config, adapter_name=key)
+            attention = model.config.get_text_config()._attn_implementation  # noqa: SLF001 - no public name for it
+            assert attention == PACKED_ATTENTION, "an adapter leaves the attention as it is"
     wrapped.train(mode=False)
     return wrapped

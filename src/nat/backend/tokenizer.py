@@ -33,6 +33,7 @@ class ChatTokenizer:
         self.hf = tokenizer
         self._token_text = cache(self._read_token)
         self._encode_text = lru_cache(maxsize=1024)(self._encode)
+        self._vocabulary = cache(tokenizer.get_vocab)
 
     @property
     def eos_token_id(self) -> int | None:
@@ -78,6 +79,20 @@ class ChatTokenizer:
         """One token as a logprobs entry shows it, special tokens included."""
         return self._token_text(token_id)
 
+    def token_id(self, text: str, data: Sequence[int] | None = None) -> int | None:
+        """The token that a logprobs entry shows, also where it shows the vocabulary's own spelling; None if none."""
+        vocabulary = self._vocabulary()
+        content = tuple(data) if data else tuple(text.encode())
+        entries = ["".join(_byte_symbols()[byte] for byte in content), text]
+        if len(content) == 1:
+            entries.append(f"<0x{content[0]:02X}>")
+        candidates = [vocabulary[entry] for entry in entries if entry in vocabulary]
+        encoded = self._encode_text(text, special=False)
+        if len(encoded) == 1:
+            candidates.append(encoded[0])
+        exact = (token for token in candidates if self.token_text(token).data == content)
+        return next(exact, vocabulary.get(text))
+
     def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         # The server answers a text that is too long with an error of its own; `verbose` would only log it.
         return tuple(self.hf.encode(text, add_special_tokens=special, verbose=False))
@@ -96,6 +111,11 @@ def _vocabulary_bytes(entry: str) -> tuple[int, ...] | None:
         return (int(entry[3:5], 16),)
     table = _byte_level_alphabet()
     return tuple(table[c] for c in entry) if all(c in table for c in entry) else None
+
+
+@cache
+def _byte_symbols() -> dict[int, str]:
+    return {byte: symbol for symbol, byte in _byte_level_alphabet().items()}
 
 
 @cache

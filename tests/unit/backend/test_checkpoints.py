@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.atomic import whole_folder
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.checkpoints import Checkpoints, restore
+from nat.backend.checkpoints import Checkpoints, Layout, restore
 from nat.backend.export import export_model
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.training.learner import Learner
@@ -88,6 +90,50 @@ def test_torn_checkpoints_are_passed_over(tmp_path, source):
     assert found is not None
     assert found.state.step == 1
     assert not (tmp_path / ".unfinished-x").exists()
+
+
+def test_all_are_kept_under_the_names_of_a_layout(tmp_path, source):
+    """Without `keep_last` nothing goes by itself; numbers come from the caller, and only whole names count."""
+    loaded, learner = opened(source, LORA)
+    checkpoints = Checkpoints(tmp_path, keep_last=None, layout=Layout(prefix="", digits=4, tokenizer=True))
+    for number in (0, 1, 2, 12345):
+        checkpoints.save(loaded, learner, [], number=number)
+    for name in ("7", "00008", "x0009", "0010"):
+        (tmp_path / name).mkdir()
+    assert checkpoints.numbers() == [0, 1, 2, 12345]
+    assert (tmp_path / "0002" / "tokenizer.json").is_file()
+    newest, found = checkpoints.newest(), checkpoints.find(1)
+    assert newest is not None
+    assert found is not None
+    assert (newest.number, newest.path.name, newest.state.step, found.path.name) == (12345, "12345", 0, "0001")
+    assert checkpoints.find(7) is None
+
+
+def test_deleting_is_exact_and_repeatable(tmp_path, source):
+    """The named ones go, whether they are there or not, and nothing half deleted stays."""
+    loaded, learner = opened(source, LORA)
+    checkpoints = Checkpoints(tmp_path, keep_last=None)
+    for number in (1, 2, 3):
+        checkpoints.save(loaded, learner, [], number=number)
+    checkpoints.delete([1, 2, 9])
+    checkpoints.delete([2])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step_000003"]
+
+
+def test_where_nothing_was_saved_nothing_is_found(tmp_path):
+    """Neither in a folder that is not there nor below something that is none, such as /dev/null."""
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "none", tmp_path / "file" / "checkpoints"):
+        assert Checkpoints(folder, keep_last=1).open() is None
+
+
+@given(number=st.integers(0, 10**9), prefix=st.text("abc_.", max_size=3), digits=st.integers(1, 8))
+def test_every_number_has_one_name(number, prefix, digits):
+    """What a layout writes it reads, and nothing else is taken for a checkpoint."""
+    layout = Layout(prefix, digits)
+    assert layout.number(layout.name(number)) == number
+    assert layout.number(f"{prefix}0{layout.name(number).removeprefix(prefix)}") is None
+    assert layout.number(layout.name(number) + "x") is None
 
 
 def test_a_failed_write_leaves_the_old_folder(tmp_path):

@@ -59,3 +59,21 @@ def test_messages_that_the_template_refuses_are_the_callers_error():
     tokenizer.hf.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(ChatNotRendered, match="roles must alternate"):
         tokenizer.render_chat(USER)
+
+
+@given(st.integers(0, 264))
+def test_a_token_is_found_by_how_it_reads(token_id):
+    """Text and bytes of a logprobs entry lead back to the token, also if it is a part of a character."""
+    read = TOKENIZER.token_text(token_id)
+    assert TOKENIZER.token_id(read.text, read.data) == token_id
+    if len(read.text) == 1 and read.text.isascii():
+        assert TOKENIZER.token_id(read.text) == token_id
+
+
+def test_a_token_is_found_by_its_entry_in_the_vocabulary():
+    """Some servers show the vocabulary's spelling; what is in no vocabulary is not guessed."""
+    entry = TOKENIZER.hf.convert_ids_to_tokens(260)
+    assert entry == "Ġthe"
+    assert TOKENIZER.token_id(entry) == TOKENIZER.token_id(" the") == 260
+    assert TOKENIZER.token_id("<|im_end|>") == TOKENIZER.eos_token_id
+    assert TOKENIZER.token_id("no such token") is None

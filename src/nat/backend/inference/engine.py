@@ -1,5 +1,7 @@
 """One step of all running sequences: plan, forward, sample, note what came out. Single-threaded."""
 
+from collections.abc import Callable
+
 import torch
 
 from nat.backend.attention import packed_logits
@@ -12,12 +14,23 @@ from nat.backend.model import LoadedModel
 
 
 class Engine:
-    """Samples from a model whose weights someone else may change between two steps while nothing runs."""
+    """Samples from a model whose weights someone else may change between two steps while nothing runs.
+
+    Several engines may share the model's layers, each with other weights in them: `activate` puts its own in place
+    before a step, and the cache holds what these weights computed.
+    """
 
     def __init__(
-        self, loaded: LoadedModel, *, policy_version: str, max_num_seqs: int = 64, max_step_tokens: int = 4096
+        self,
+        loaded: LoadedModel,
+        *,
+        policy_version: str,
+        max_num_seqs: int = 64,
+        max_step_tokens: int = 4096,
+        activate: Callable[[], None] = lambda: None,
     ) -> None:
         self.loaded = loaded
+        self._activate = activate
         self.policy_version = policy_version
         """`name@step` of the weights; the learner sets it when it has changed them."""
         self.draining = False
@@ -63,6 +76,18 @@ class Engine:
         self._scheduler.remove_waiting(request)
         self._leave(leaving)
 
+    def withdraw(self) -> list[Request]:
+        """Take out the requests that have not begun, so that they can go to other weights; oldest first."""
+        withdrawn = [request for request in self.requests if not request.begun]
+        for request in withdrawn:
+            self.cancel(request)
+        return withdrawn
+
+    def release(self) -> None:
+        """Give the cache's memory back, while nothing runs; it grows again as needed."""
+        assert not self._scheduler.running, "the cache of what runs is needed"
+        self._cache = SlotCache()
+
     def reset(self) -> None:
         """Forget everything, after a step that failed half way."""
         self._scheduler = Scheduler(self._scheduler.max_num_seqs, self._scheduler.max_step_tokens)
@@ -76,6 +101,7 @@ class Engine:
         plan = self._scheduler.plan()
         if plan is None:
             return []
+        self._activate()
         batch = StepBatch(self._cache, plan.decoding, plan.prefill, self.loaded.device)
         running = self._scheduler.running
         for chunk in batch.order:

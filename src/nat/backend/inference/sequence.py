@@ -86,6 +86,8 @@ class Request:
     sequences: list[Sequence]
     listener: Listener
     stream: bool = False
+    model: str = ""
+    """Name of the weights that are wanted; empty for those that the backend started with."""
     policy_version: str | None = None
     """Set when the first sequence starts: `name@step` of the weights that answer."""
 

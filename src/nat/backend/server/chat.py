@@ -1,6 +1,5 @@
 """POST /v1/chat/completions."""
 
-import json
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -11,6 +10,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
+from nat.backend.messages import template_message
 from nat.backend.server.errors import ApiError, from_validation
 from nat.backend.server.generation import ClientLeft, complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
@@ -20,7 +20,7 @@ from nat.backend.server.tools import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered
 from nat.errors import ModelNotSupported
 from nat.wire.answers import AnsweredMessage, AnsweredToolCall, CalledFunction, ChatAnswer, ChatChoice
-from nat.wire.chat import ChatMessage, ChatRequest
+from nat.wire.chat import ChatRequest
 
 CLIENT_CLOSED_REQUEST = 499
 
@@ -40,16 +40,17 @@ class ChatRoute:
 
     async def answer(self, asked: ChatRequest, http: HttpRequest) -> Response:
         """Serve a request that was already parsed."""
+        asked = self._service.as_trained_on(asked)
         prompt = self._render(asked)
         sequences = self._service.sequences(
             asked, [prompt], new_tokens=asked.new_tokens, top_logprobs=asked.top_logprobs
         )
         writer = _ChatWriter(self._service, asked)
         if asked.stream:
-            request, deltas = start_stream(self._service.worker, sequences)
+            request, deltas = start_stream(self._service.worker, sequences, model=asked.model)
             return event_stream(writer.stream(request, deltas))
         try:
-            request = await complete(self._service.worker, sequences, http)
+            request = await complete(self._service.worker, sequences, http, model=asked.model)
         except ClientLeft:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         return Response(writer.whole(request), media_type="application/json")
@@ -60,7 +61,7 @@ class ChatRoute:
             tools = [tool.model_dump(exclude_unset=True) for tool in asked.tools]
         try:
             return self._service.loaded.tokenizer.render_chat(
-                [_template_message(message) for message in asked.messages],
+                [template_message(message.model_dump(exclude_unset=True)) for message in asked.messages],
                 tools=tools,
                 template_arguments=asked.chat_template_kwargs,
             )
@@ -82,6 +83,7 @@ class _ChatWriter:
         self._calls_wanted = None if asked.parallel_tool_calls else 1
 
     def whole(self, request: Request) -> str:
+        self._service.remember(request.sequences)
         answer = self._answer("chat.completion", request, [self._choice(s) for s in request.sequences])
         answer.usage = usage_of(request.sequences)
         if self._asked.return_token_ids:
@@ -97,6 +99,7 @@ class _ChatWriter:
                 if not opened:
                     opened = True
                     yield self._opening(request)
+                self._service.remember([request.sequences[delta.index] for delta in news if delta.finish_reason])
                 yield b"".join(self._chunk(request, delta, parsers[delta.index]) for delta in news)
         if self._asked.stream_options.include_usage:
             last = self._answer("chat.completion.chunk", request, [])
@@ -175,24 +178,3 @@ def _answered(call: ParsedCall, index: int | None = None) -> AnsweredToolCall:
     if index is not None:
         answered.index = index
     return answered
-
-
-def _template_message(message: ChatMessage) -> dict[str, Any]:
-    """As templates expect it: content as one text, the arguments of earlier calls as objects."""
-    plain = message.model_dump(exclude_unset=True)
-    if isinstance(message.content, list):
-        plain["content"] = "".join(part.text for part in message.content)
-    if message.role == "developer":
-        plain["role"] = "system"  # OpenAI's newer name for it, which open models do not know
-    for call in plain.get("tool_calls") or ():
-        call["function"]["arguments"] = _as_object(call["function"].get("arguments", ""))
-    return plain
-
-
-def _as_object(arguments: str) -> Any:
-    """Templates write arguments with `tojson`; a string would be quoted a second time."""
-    try:
-        parsed = json.loads(arguments)
-    except json.JSONDecodeError:
-        return arguments
-    return parsed if isinstance(parsed, dict) else arguments

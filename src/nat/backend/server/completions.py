@@ -36,10 +36,10 @@ class CompletionRoute:
         )
         writer = _TextWriter(self._service, asked)
         if asked.stream:
-            request, deltas = start_stream(self._service.worker, sequences)
+            request, deltas = start_stream(self._service.worker, sequences, model=asked.model)
             return event_stream(writer.stream(request, deltas))
         try:
-            request = await complete(self._service.worker, sequences, http)
+            request = await complete(self._service.worker, sequences, http, model=asked.model)
         except ClientLeft:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         return Response(writer.whole(request), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Errors in the shape that OpenAI's clients understand."""
+"""Errors in the shapes that OpenAI's clients and ART's clients understand."""
 
 from http import HTTPStatus
 
@@ -7,14 +7,26 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nat.errors import BackendError, BatchRefused, ModelBusy, ModelNotPrepared, ModelNotServed, ModelNotSupported
 from nat.wire.answers import ErrorAnswer, ErrorDetail
 
 _TYPES = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
     HTTPStatus.NOT_FOUND: "not_found_error",
     HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
     HTTPStatus.SERVICE_UNAVAILABLE: "server_error",
 }
+
+
+_STATUSES: dict[type[BackendError], HTTPStatus] = {
+    BatchRefused: HTTPStatus.BAD_REQUEST,
+    ModelBusy: HTTPStatus.CONFLICT,
+    ModelNotPrepared: HTTPStatus.BAD_REQUEST,
+    ModelNotServed: HTTPStatus.NOT_FOUND,
+    ModelNotSupported: HTTPStatus.BAD_REQUEST,
+}
+"""What is the client's to mend; any other failure of the backend is the server's."""
 
 
 class ApiError(Exception):
@@ -29,20 +41,21 @@ class ApiError(Exception):
 
     def answer(self) -> ErrorAnswer:
         kind = _TYPES.get(HTTPStatus(self.status), "invalid_request_error")
-        return ErrorAnswer(error=ErrorDetail(message=self.message, type=kind, param=self.param, code=self.code))
+        error = ErrorDetail(message=self.message, type=kind, param=self.param, code=self.code)
+        return ErrorAnswer(error=error, detail=self.message)
 
     def response(self) -> Response:
         return Response(self.answer().model_dump_json(), self.status, media_type="application/json")
 
 
-def from_validation(error: ValidationError) -> ApiError:
+def from_validation(error: ValidationError, *, status: int = 400) -> ApiError:
     """All findings in one message; `param` is the place of the first."""
     findings = []
     for finding in error.errors(include_url=False, include_context=False):
         place = ".".join(map(str, finding["loc"]))
         findings.append(f"{place}: {finding['msg']}" if place else finding["msg"])
     first = error.errors(include_url=False, include_context=False)[0]["loc"]
-    return ApiError("; ".join(findings), param=".".join(map(str, first)) or None)
+    return ApiError("; ".join(findings), status=status, param=".".join(map(str, first)) or None)
 
 
 async def on_api_error(_: Request, error: Exception) -> Response:
@@ -55,6 +68,14 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Unknown paths and methods."""
     assert isinstance(error, HTTPException), "registered for HTTPException"
     return ApiError(f"{request.method} {request.url.path}: {error.detail}", status=error.status_code).response()
+
+
+async def on_backend_error(_: Request, error: Exception) -> Response:
+    """Something that cannot be done, with its remedy."""
+    assert isinstance(error, BackendError), "registered for BackendError"
+    status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+    message = "; ".join(filter(None, [error.message, error.hint]))
+    return ApiError(message, status=status).response()
 
 
 async def on_crash(_: Request, error: Exception) -> Response:

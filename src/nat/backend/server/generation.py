@@ -8,6 +8,7 @@ from starlette.requests import Request as HttpRequest
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.server.errors import ApiError
+from nat.errors import ModelNotServed
 
 
 class ClientLeft(Exception):
@@ -56,10 +57,10 @@ class _Feed:
         self._loop.call_soon_threadsafe(self.queue.put_nowait, _sampling_failed(error))
 
 
-async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest) -> Request:
+async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest, *, model: str) -> Request:
     """Wait until all sequences are finished; ClientLeft (and nothing goes on) if the asker disconnects first."""
     pending = _Pending()
-    request = Request(sequences, pending)
+    request = Request(sequences, pending, model=model)
     worker.submit(request)
     leaving = asyncio.ensure_future(_disconnect(http))
     leaving.add_done_callback(lambda _: pending.settle(ClientLeft()))
@@ -72,10 +73,12 @@ async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest)
     return request
 
 
-def start_stream(worker: Worker, sequences: list[Sequence]) -> tuple[Request, AsyncIterator[list[Delta]]]:
+def start_stream(
+    worker: Worker, sequences: list[Sequence], *, model: str
+) -> tuple[Request, AsyncIterator[list[Delta]]]:
     """Submit at once, so that a request that does not fit fails before the answer's headers are sent."""
     feed = _Feed()
-    request = Request(sequences, feed, stream=True)
+    request = Request(sequences, feed, stream=True, model=model)
     worker.submit(request)
     return request, _follow(worker, request, feed)
 
@@ -98,4 +101,6 @@ async def _disconnect(http: HttpRequest) -> None:
 
 
 def _sampling_failed(error: BaseException) -> ApiError:
+    if isinstance(error, ModelNotServed):
+        return ApiError(str(error), status=404, param="model", code="model_not_found")
     return ApiError(f"sampling failed: {type(error).__name__}: {error}", status=500)

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from nat.backend.inference.randomness import derive_seed
 from nat.backend.inference.sequence import SamplingParams, Sequence
@@ -12,37 +13,40 @@ from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel
 from nat.backend.server.errors import ApiError
 from nat.wire.answers import Usage
-from nat.wire.chat import SamplingRequest
+from nat.wire.chat import ChatRequest, SamplingRequest
 
 MAX_CHOICES = 256
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
 
 
+class AnswerMemory(Protocol):
+    """Keeps what was sampled after which prompt, so that training can be exact; called from the event loop."""
+
+    def remember(self, prompt_ids: list[int], token_ids: list[int], logprobs: list[float]) -> None: ...
+
+
 @dataclass(frozen=True)
 class Service:
-    """The model behind the routes."""
+    """The models behind the routes."""
 
     worker: Worker
     clock: Callable[[], float] = time.time
+    answers: AnswerMemory | None = None
+    """Where chat answers are remembered; with it each carries its token ids and log probabilities, asked or not."""
 
     @property
     def loaded(self) -> LoadedModel:
-        return self.worker.engine.loaded
-
-    @property
-    def names(self) -> list[str]:
-        """The model's plain name, which always means the newest weights, and `name@step`."""
-        version = self.worker.policy_version
-        return [version.rpartition("@")[0], version]
+        return self.worker.loaded
 
     def now(self) -> int:
         """Seconds since 1970, for the `created` field of answers."""
         return int(self.clock())
 
     def check_model(self, name: str) -> None:
-        if name not in self.names:
+        if not self.worker.pool.knows(name):
+            served = ", ".join(map(repr, self.worker.pool.names()))
             raise ApiError(
-                f"model {name!r} is not served here; use {self.names[0]!r} (now {self.names[1]!r})",
+                f"model {name!r} is not served here; served are {served}",
                 status=404,
                 param="model",
                 code="model_not_found",
@@ -75,6 +79,18 @@ class Service:
                 text = TextStream(self.loaded.tokenizer, stop) if stop or asked.stream else None
                 sequences.append(Sequence(len(sequences), prompt, params, text))
         return sequences
+
+    def as_trained_on(self, asked: ChatRequest) -> ChatRequest:
+        """Ask for the tokens on behalf of clients that train on answers but never ask, as ART's do."""
+        if self.answers is None:
+            return asked
+        return asked.model_copy(update={"logprobs": True, "return_tokens_as_token_ids": True})
+
+    def remember(self, sequences: list[Sequence]) -> None:
+        """Keep finished answers for training, if anything is kept."""
+        if self.answers is not None:
+            for s in sequences:
+                self.answers.remember(s.prompt_ids, s.token_ids, s.logprobs)
 
     def text(self, sequence: Sequence) -> str:
         """The text of a finished sequence."""

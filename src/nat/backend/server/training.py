@@ -98,9 +98,7 @@ async def _body(http: Request, kind: type[Model]) -> Model:
     try:
         return kind.model_validate_json(await http.body())
     except ValidationError as error:
-        found = from_validation(error)
-        found.status = 422
-        raise found from error
+        raise from_validation(error, status=422) from error
 
 
 def _known(job_id: str, state: JobState | None) -> JobState:

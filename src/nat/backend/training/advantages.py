@@ -1,10 +1,15 @@
-"""Turn the rewards of a batch into one advantage per rollout.
+"""Turn the rewards of a batch, or the returns of its answers, into advantages.
 
 Formulas: GRPO (arXiv 2402.03300), Dr.GRPO (2503.20783), RLOO (2402.14740), REINFORCE++ (2501.03262). Standard
 deviations are those of a sample (n - 1), as in TRL. An advantage belongs to a rollout: all of its rows share
 it, however many rows it was cut into.
 
-Shapes: R rollouts of the batch, or of one group where a function says so.
+Where each answer of a rollout has a return of its own, it has an advantage of its own. What it is compared with is
+made of rollouts, each of which weighs the same, however many answers it gave: a mean is the mean of the rollouts'
+means, a variance the mean square of a rollout's deviations, summed and divided by the rollouts less one. With equal
+returns within each rollout all of this is what it is for rewards.
+
+Shapes: C returns (answers), R rollouts, of the batch or of one group where a function says so.
 """
 
 from collections.abc import Sequence
@@ -14,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp"]
+Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
 
 GRPO_EPSILON = 1e-4
 """Added to the standard deviation of a group, as in TRL."""
@@ -23,66 +28,137 @@ EQUAL_UP_TO = 1e-9
 
 
 @dataclass(frozen=True)
+class Returns:
+    """What the answers of some rollouts are compared by."""
+
+    values_C: Tensor
+    """float64, rollout by rollout."""
+    counts: tuple[int, ...]
+    """Of the R rollouts: how many of the values are its own, at least one."""
+
+    @staticmethod
+    def of(rollouts: Sequence[Sequence[float]]) -> "Returns":
+        values = [value for own in rollouts for value in own]
+        return Returns(torch.tensor(values, dtype=torch.float64), tuple(map(len, rollouts)))
+
+    @staticmethod
+    def joined(groups: Sequence["Returns"]) -> "Returns":
+        counts = tuple(count for group in groups for count in group.counts)
+        return Returns(torch.cat([group.values_C for group in groups]), counts)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.means_R.mean()
+
+    @property
+    def std(self) -> Tensor:
+        """Of the values around the mean, each rollout weighing the same; there are at least two rollouts."""
+        squares = self.replaced((self.values_C - self.mean).square())
+        return (squares.means_R.sum() / (len(self.counts) - 1)).sqrt()
+
+    @property
+    def means_R(self) -> Tensor:
+        return torch.stack([own.mean() for own in self._by_rollout])
+
+    @property
+    def _by_rollout(self) -> Sequence[Tensor]:
+        return torch.split(self.values_C, list(self.counts))
+
+    @property
+    def alike(self) -> bool:
+        """True if there is nothing to tell rollouts apart by: all values are equal, or each rollout has the same."""
+        if len(self.counts) == 1 or _all_equal(self.values_C):
+            return True
+        first, *others = self._by_rollout
+        rounding = EQUAL_UP_TO * self.values_C.abs().max()
+        return all(len(own) == len(first) and bool(((own - first).abs() <= rounding).all()) for own in others)
+
+    def spread(self, values_R: Tensor) -> Tensor:
+        """The value of each rollout, for each of its answers."""
+        return values_R.repeat_interleave(torch.tensor(self.counts))
+
+    def replaced(self, values_C: Tensor) -> "Returns":
+        return Returns(values_C, self.counts)
+
+
+@dataclass(frozen=True)
 class BatchAdvantages:
-    """One advantage per rollout, and which groups carry a signal."""
+    """One advantage for each return, and which groups carry a signal."""
 
     groups: list[Tensor]
-    """Per group, the advantages of its rollouts (float64); all zero where the group carries no signal."""
+    """Per group, the advantages of its returns (float64); all zero where the group carries no signal."""
     has_signal: list[bool]
     """Per group; a group without is left out of the loss and of its denominator."""
     zero_variance: list[bool]
-    """Per group: all of its rewards are equal."""
+    """Per group: there is nothing to tell its rollouts apart by."""
 
 
-def batch_advantages(rewards: Sequence[Sequence[float]], method: Advantage, *, normalize: bool) -> BatchAdvantages:
-    """Give each rollout its advantage; `rewards` holds one sequence per group.
+def batch_advantages(
+    groups: Sequence[Returns],
+    method: Advantage,
+    *,
+    normalize: bool,
+    given: Sequence[Sequence[float]] = (),
+) -> BatchAdvantages:
+    """Give each return its advantage; for the method `given`, `given` holds one advantage for each.
 
     Groups of equal rewards say nothing about better or worse and are left out, except with `reinforce_pp`,
-    which compares with the whole batch. `normalize` divides by the standard deviation of the advantages of all
-    rollouts that are left in.
+    which compares with the whole batch, and `given`, where only a group whose advantages are all zero is left out.
+    `normalize` divides by the standard deviation of the advantages of all rollouts that are left in, if they differ.
     """
-    groups = [torch.tensor(list(group), dtype=torch.float64) for group in rewards]
-    zero_variance = [_all_equal(group_R) for group_R in groups]
+    zero_variance = [group.alike for group in groups]
     if method == "reinforce_pp":
-        has_signal = [not _all_equal(torch.cat(groups))] * len(groups)
-        advantages = _whiten(groups) if all(has_signal) else groups
+        whole = Returns.joined(groups)
+        has_signal = [not whole.alike] * len(groups)
+        advantages = [_whitened(group, whole) for group in groups] if all(has_signal) else list(groups)
+    elif method == "given":
+        advantages = [
+            group.replaced(torch.tensor(list(own), dtype=torch.float64))
+            for group, own in zip(groups, given, strict=True)
+        ]
+        has_signal = [bool(group.values_C.any()) for group in advantages]
     else:
         has_signal = [not equal for equal in zero_variance]
         advantages = [
-            group_advantages(group_R, method) if keep else group_R
-            for group_R, keep in zip(groups, has_signal, strict=True)
+            group.replaced(group_advantages(group, method)) if keep else group
+            for group, keep in zip(groups, has_signal, strict=True)
         ]
-    kept = [advantage_R for advantage_R, keep in zip(advantages, has_signal, strict=True) if keep]
-    scale = torch.cat(kept).std() if normalize and kept else torch.ones((), dtype=torch.float64)
+    kept = [group for group, keep in zip(advantages, has_signal, strict=True) if keep]
+    scale = _scale(Returns.joined(kept)) if normalize and kept else 1.0
     return BatchAdvantages(
         groups=[
-            a_R / scale if keep else torch.zeros_like(a_R) for a_R, keep in zip(advantages, has_signal, strict=True)
+            group.values_C / scale if keep else torch.zeros_like(group.values_C)
+            for group, keep in zip(advantages, has_signal, strict=True)
         ],
         has_signal=has_signal,
         zero_variance=zero_variance,
     )
 
 
-def group_advantages(rewards_R: Tensor, method: Literal["grpo", "dr_grpo", "rloo"]) -> Tensor:
-    """Compare the rollouts of one group, which has at least two of them.
+def group_advantages(returns: Returns, method: Literal["grpo", "dr_grpo", "rloo"]) -> Tensor:
+    """Compare the answers of one group, which has at least two rollouts.
 
-    grpo: (r - mean) / (std + ε). dr_grpo: r - mean. rloo: r - mean of the others = R/(R-1) · (r - mean).
+    grpo: (r - mean) / (std + ε). dr_grpo: r - mean. rloo: r - mean of the other rollouts, for rewards
+    R/(R-1) · (r - mean).
     """
-    centred_R = rewards_R - rewards_R.mean()
+    values_C = returns.values_C
     if method == "grpo":
-        return centred_R / (rewards_R.std() + GRPO_EPSILON)
+        return (values_C - returns.mean) / (returns.std + GRPO_EPSILON)
     if method == "rloo":
-        count = len(rewards_R)
-        return centred_R * (count / (count - 1))
-    return centred_R
+        means_R = returns.means_R
+        others_R = (means_R.sum() - means_R) / (len(means_R) - 1)
+        return values_C - returns.spread(others_R)
+    return values_C - returns.mean
 
 
-def _whiten(groups: list[Tensor]) -> list[Tensor]:
-    rewards_R = torch.cat(groups)
-    mean, std = rewards_R.mean(), rewards_R.std()
-    return [(group_R - mean) / std for group_R in groups]
+def _whitened(group: Returns, whole: Returns) -> Returns:
+    return group.replaced((group.values_C - whole.mean) / whole.std)
 
 
-def _all_equal(rewards_R: Tensor) -> bool:
-    spread = rewards_R.max() - rewards_R.min()
-    return bool(spread <= EQUAL_UP_TO * rewards_R.abs().max())
+def _scale(advantages: Returns) -> float:
+    """Standard deviation, or 1 where there is none."""
+    return 1.0 if len(advantages.counts) == 1 or _all_equal(advantages.values_C) else float(advantages.std)
+
+
+def _all_equal(values: Tensor) -> bool:
+    return bool(values.max() - values.min() <= EQUAL_UP_TO * values.abs().max())

@@ -6,12 +6,13 @@ is only a target and never an input.
 Shapes: T input tokens of a row, K its sampled tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 
-from nat.backend.training.advantages import BatchAdvantages, batch_advantages
+from nat.backend.training.advantages import BatchAdvantages, Returns, batch_advantages
+from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 
@@ -33,7 +34,15 @@ class Row:
     """K sampled tokens."""
     sampler_logprobs: list[float]
     """K log probabilities that the sampler reported."""
-    advantage: float
+    advantages: list[float]
+    """K advantages: of each sampled token, that of the answer or the rollout which it is part of."""
+    weight: float = 1.0
+    """Factor of its tokens in the loss."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Up to and with the last sampled one."""
+        return len(self.input_ids) + 1
 
 
 @dataclass(frozen=True)
@@ -58,22 +67,22 @@ def make_batch(groups: Sequence[TrainingGroup], config: TrainingConfig) -> Batch
 
     Left out: groups without a signal; with `mask_truncated_completions` truncated rollouts (their reward still
     counts in the comparison); rows in which nothing was sampled.
+
+    Raises:
+        UpdateRejected: advantages are given where the configuration computes them, or the other way round.
+
     """
-    advantages = batch_advantages(
-        [[rollout.reward for rollout in group.rollouts] for group in groups],
-        config.advantage,
-        normalize=config.normalize_advantages,
-    )
+    advantages = _advantages(groups, config)
     rows: list[Row] = []
     rollouts = [
-        (index, rollout, float(advantage))
+        (index, rollout, own)
         for index, group in enumerate(groups)
-        for rollout, advantage in zip(group.rollouts, advantages.groups[index], strict=True)
+        for rollout, own in _by_rollout(group, advantages.groups[index].tolist())
     ]
-    for number, (group_index, rollout, advantage) in enumerate(rollouts):
+    for number, (group_index, rollout, own) in enumerate(rollouts):
         if not advantages.has_signal[group_index] or (rollout.truncated and config.mask_truncated_completions):
             continue
-        rows.extend(_rollout_rows(rollout, len(rows), group=group_index, number=number, advantage=advantage))
+        rows.extend(_rollout_rows(rollout, len(rows), group=group_index, number=number, advantages=own))
     return Batch(
         rows=rows,
         advantages=advantages,
@@ -88,17 +97,65 @@ def sampled_tokens_per_rollout(rows: Sequence[Row]) -> dict[int, int]:
     return {number: sum(len(row.targets) for row in own) for number, own in groupby(ordered, key=attrgetter("rollout"))}
 
 
+def _advantages(groups: Sequence[TrainingGroup], config: TrainingConfig) -> BatchAdvantages:
+    given = [[rollout.advantage for rollout in group.rollouts] for group in groups]
+    wanted = config.advantage == "given"
+    odd = next(((g, r) for g, own in enumerate(given) for r, a in enumerate(own) if (a is not None) != wanted), None)
+    if odd is not None:
+        seen = "has no advantage" if wanted else "carries an advantage"
+        raise UpdateRejected(
+            f"groups.{odd[0]}.rollouts.{odd[1]} {seen}, but config.advantage is {config.advantage!r}",
+            kind="invalid_batch",
+            hint="give every rollout an advantage and set config.advantage to 'given', or give none",
+        )
+    rows = (row for group in groups for rollout in group.rollouts for row in rollout.rows)
+    if wanted and any(row.returns is not None for row in rows):
+        raise UpdateRejected(
+            "rows carry returns, but config.advantage is 'given', which takes the advantages as they come",
+            kind="invalid_batch",
+            hint="send no returns, or let the backend compare them: set config.advantage to another method",
+        )
+    return batch_advantages(
+        [Returns.of([rollout.returns for rollout in group.rollouts]) for group in groups],
+        config.advantage,
+        normalize=config.normalize_advantages,
+        given=[[a for a in own if a is not None] for own in given],
+    )
+
+
+def _by_rollout(group: TrainingGroup, advantages: Sequence[float]) -> Iterator[tuple[TrainingRollout, list[float]]]:
+    """Each rollout with the advantages of its own returns."""
+    rest = iter(advantages)
+    for rollout in group.rollouts:
+        yield rollout, list(islice(rest, len(rollout.returns)))
+
+
 def _rollout_rows(
-    rollout: TrainingRollout, first_index: int, *, group: int, number: int, advantage: float
+    rollout: TrainingRollout, first_index: int, *, group: int, number: int, advantages: Sequence[float]
 ) -> list[Row]:
+    rest = iter(advantages)
     sampled = [row for row in rollout.rows if row.num_sampled]
     return [
-        _row(row, first_index + offset, group=group, rollout=number, advantage=advantage)
+        _row(
+            row,
+            first_index + offset,
+            group=group,
+            rollout=number,
+            advantages=_of_tokens(row, advantages[0] if row.returns is None else rest),
+            weight=rollout.weight,
+        )
         for offset, row in enumerate(sampled)
     ]
 
 
-def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantage: float) -> Row:
+def _of_tokens(row: TrainingRow, advantages: float | Iterator[float]) -> list[float]:
+    """The advantage of each sampled token: that of the rollout, or the next ones, one for each answer."""
+    if isinstance(advantages, float):
+        return [advantages] * row.num_sampled
+    return [a for answer, a in zip(row.returns or (), advantages, strict=False) for _ in range(answer.num_tokens)]
+
+
+def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: list[float], weight: float) -> Row:
     sampled = [(at, logprob) for at, logprob in enumerate(row.logprobs) if logprob is not None]
     last = sampled[-1][0]
     return Row(
@@ -109,5 +166,6 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantage: f
         positions=[at - 1 for at, _ in sampled],
         targets=[row.token_ids[at] for at, _ in sampled],
         sampler_logprobs=[logprob for _, logprob in sampled],
-        advantage=advantage,
+        advantages=advantages,
+        weight=weight,
     )

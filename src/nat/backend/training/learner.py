@@ -2,23 +2,25 @@
 
     groups → rows with advantages → optimizer steps → micro-batches → loss → gradient → AdamW → proof
 
-With one optimizer step the policy at its start is the policy of the step, so the forward pass that gives the
-gradient also gives π_old. With several, π_old is computed once for all rows before the first of them.
+With one optimizer step the policy at the update's start is the policy of the step, so the forward pass that gives
+the gradient also gives the log probabilities of the start. With several, they are computed once for all rows before
+the first of them. They are compared with the sampler's even where the ratio of the loss is not taken to them.
 
 The temperature is 1: the learner scores the distribution that the model defines, which is also what the sampler
 reports; log probabilities of other weights or other tokens set off the alarm in checks.py.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from nat.backend.model import LoadedModel
 from nat.backend.training.agreement import SamplerScore, difference, policy_shift, probe_rows
+from nat.backend.training.anchors import AnchorTable, ByRow, by_row
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
     check_gradient,
@@ -30,25 +32,33 @@ from nat.backend.training.logprobs import token_scores
 from nat.backend.training.loss import rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics
 from nat.backend.training.micro_batch import MicroBatch, make_micro_batch
-from nat.backend.training.objective import micro_batch_loss
+from nat.backend.training.objective import Loss, micro_batch_loss
 from nat.backend.training.optimizer import MasterAdamW
 from nat.backend.training.packing import deal, pack
 from nat.backend.training.reference import Reference
 from nat.wire.training import TrainingConfig, TrainingGroup
 
+logger = logging.getLogger(__name__)
+
+USUAL_DIFFERENCE = 0.05
+"""Mean |Δ log p| of sampler and learner above which answers are not of the current weights; told if it is allowed."""
+
 Report = Callable[[float], None]
 """Takes the percentage that is done; what it raises ends the update and leaves everything as before."""
+OnStep = Callable[[dict[str, float]], None]
+"""Takes the metrics of one optimizer step, right after it."""
 
 
 @dataclass
 class _Update:
-    """What the optimizer steps of one update share; log probabilities are by row index."""
+    """What the optimizer steps of one update share."""
 
     config: TrainingConfig
     report: Report
+    on_step: OnStep
     sums: TokenSums
-    old: dict[int, Tensor] = field(default_factory=dict)
-    reference: dict[int, Tensor] = field(default_factory=dict)
+    anchors: AnchorTable = field(default_factory=AnchorTable)
+    steps_done: int = 0
     passes: int = 0
     passes_done: int = 0
 
@@ -68,9 +78,16 @@ class Learner:
         self.step = 0
 
     def update(
-        self, groups: list[TrainingGroup], config: TrainingConfig, *, report: Report = lambda _: None
+        self,
+        groups: list[TrainingGroup],
+        config: TrainingConfig,
+        *,
+        report: Report = lambda _: None,
+        on_step: OnStep = lambda _: None,
     ) -> dict[str, float]:
         """Train on one batch and give its metrics; a batch without any signal changes nothing.
+
+        Steps that `on_step` was told of are undone, too, if a later one fails.
 
         Raises:
             UpdateRejected: an alarm went off; weights, optimizer state and step are as before.
@@ -82,7 +99,7 @@ class Learner:
         if batch.rows:
             before, step = self.optimizer.snapshot(), self.step
             try:
-                metrics |= self._train(batch.rows, config, report)
+                metrics |= self._train(batch.rows, config, report, on_step)
             except BaseException:
                 self.optimizer.restore(before)
                 self.step = step
@@ -91,88 +108,101 @@ class Learner:
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["packed_tokens"] / seconds}
         return metrics | done
 
-    def _train(self, rows: list[Row], config: TrainingConfig, report: Report) -> dict[str, float]:
-        steps = deal(rows, passes=config.num_iterations, steps_per_pass=config.steps_per_batch, seed=config.seed)
-        needs_old, needs_reference = len(steps) > 1, config.beta > 0
+    def _train(self, rows: list[Row], config: TrainingConfig, report: Report, on_step: OnStep) -> dict[str, float]:
+        steps = deal(rows, config)
+        needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
+        needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = pack(rows, config.micro_batch_tokens)
-        update = _Update(config, report, TokenSums(self._policy.device))
-        update.passes = len(packed) * (needs_old + needs_reference)
+        update = _Update(config, report, on_step, TokenSums(self._policy.device))
+        update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(pack(step, config.micro_batch_tokens)) for step in steps)
-        if needs_old:
-            update.old = self._scores(self._policy.model, packed, update.advance)
+        if needs_start:
+            update.anchors.start = self._scores(self._policy.model, packed, update.advance)
         if needs_reference:
             with self._reference.model() as reference:
-                update.reference = self._scores(reference, packed, update.advance)
+                update.anchors.reference = self._scores(reference, packed, update.advance)
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
+        seen = update.sums.sampler_difference
+        if seen.mean > USUAL_DIFFERENCE:
+            logger.warning("the batch was not sampled from the current weights, or not as they are: %s", seen)
         return {
             **update.sums.means(),
             **{name: sum(outcome[name] for outcome in outcomes) / len(outcomes) for name in outcomes[0]},
             **self._prove(rows, update),
-            "optimizer_steps": len(steps),
+            "optimizer_steps": update.steps_done,
         }
 
     def _optimizer_step(self, rows: list[Row], update: _Update) -> dict[str, float]:
-        config = update.config
+        config, sums = update.config, TokenSums(self._policy.device)
+        if config.kl_penalty_coef > 0:
+            update.anchors.penalise(rows, config.kl_penalty_coef)
         tokens = sampled_tokens_per_rollout(rows)
         weights_R = rollout_weights(
             torch.tensor(list(tokens.values())), config.aggregation, max_completion_length=config.max_completion_length
         )
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
-        loss = sum(
-            self._accumulate(make_micro_batch(part, weights, self._policy.device), update)
+        losses = [
+            self._accumulate(make_micro_batch(part, weights, self._policy.device), update, sums)
             for part in pack(rows, config.micro_batch_tokens)
-        )
+        ]
         norm = self.optimizer.clip(config.max_grad_norm)
         check_sampler_logprobs(update.sums.sampler_difference, config.max_logprob_difference)
-        check_gradient(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
-        learning_rate = config.learning_rate * min(1.0, (self.step + 1) / max(1, config.warmup_steps))
-        change, size = self.optimizer.step(learning_rate)
-        check_weights_moved(change, learning_rate=learning_rate, grad_norm=norm)
-        self.step += 1
-        return {"loss": float(loss), "grad_norm": norm, "update_ratio": change / size, "learning_rate": learning_rate}
+        warmup = min(1.0, (self.step + 1) / max(1, config.warmup_steps))
+        learning_rate = config.learning_rate * warmup * len(tokens) ** config.rollouts_learning_rate_power
+        outcome = {
+            "loss": float(sum(loss.total for loss in losses)),
+            "policy_loss": float(sum(loss.policy for loss in losses)),
+            "grad_norm": norm,
+            "update_ratio": 0.0,
+            "learning_rate": learning_rate,
+        }
+        if not (norm == 0.0 and update.steps_done and sums.all_clipped):  # else earlier steps went far enough
+            check_gradient(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
+            change, size = self.optimizer.step(learning_rate)
+            check_weights_moved(change, learning_rate=learning_rate, grad_norm=norm)
+            outcome["update_ratio"] = change / size
+            self.step += 1
+            update.steps_done += 1
+        means = {
+            name: mean for name, mean in sums.means().items() if name != "reference_kl" or update.anchors.reference
+        }
+        update.on_step(means | outcome)
+        return outcome
 
-    def _accumulate(self, batch: MicroBatch, update: _Update) -> Tensor:
+    def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:
         """Add the gradient of one micro-batch; gives its share of the loss."""
         scores = token_scores(self._policy.model, batch.packed, batch.keep_K, batch.targets_K)
-        if not all(row.index in update.old for row in batch.rows):
-            update.old |= _by_row(batch.rows, scores.logprobs_K.detach())
-        old_K = torch.cat([update.old[row.index] for row in batch.rows])
-        reference = [update.reference[row.index] for row in batch.rows if update.reference]
-        loss, values = micro_batch_loss(
-            scores, batch, old_K, torch.cat(reference) if reference else None, update.config
-        )
-        loss.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
-        update.sums.add(values)
+        if not all(row.index in update.anchors.start for row in batch.rows):
+            update.anchors.start |= by_row(batch.rows, scores.logprobs_K.detach())
+        loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.config)
+        loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
+        for each in (sums, update.sums):
+            each.add(values)
         update.advance()
-        return loss.detach()
+        return Loss(loss.total.detach(), loss.policy)
 
     @torch.no_grad()
     def _scores(
         self, model: PreTrainedModel, micro_batches: Sequence[Sequence[Row]], advance: Callable[[], None]
-    ) -> dict[int, Tensor]:
+    ) -> ByRow:
         """Log probabilities of all sampled tokens, by row."""
-        by_row: dict[int, Tensor] = {}
+        found: ByRow = {}
         for rows in micro_batches:
             batch = make_micro_batch(rows, {}, self._policy.device)
-            by_row |= _by_row(rows, token_scores(model, batch.packed, batch.keep_K, batch.targets_K).logprobs_K)
+            found |= by_row(rows, token_scores(model, batch.packed, batch.keep_K, batch.targets_K).logprobs_K)
             advance()
-        return by_row
+        return found
 
     def _prove(self, rows: list[Row], update: _Update) -> dict[str, float]:
         """Show on a few rows that the sampler serves the new weights, and measure how far the policy moved."""
         probe = probe_rows(rows)
         after = self._scores(self._policy.model, pack(probe, update.config.micro_batch_tokens), lambda: None)
         served = difference(probe, after, self._sampler_score(probe))
-        check_served_weights(served, update.config.max_logprob_difference)
+        check_served_weights(served, update.config.max_served_difference or update.config.max_logprob_difference)
         return {
-            "approx_kl": policy_shift(probe, update.old, after),
+            "approx_kl": policy_shift(probe, update.anchors.start, after),
             "served_diff_mean": served.mean,
             "served_diff_max": served.largest,
         }
-
-
-def _by_row(rows: Sequence[Row], values_K: Tensor) -> dict[int, Tensor]:
-    parts = torch.split(values_K, [len(row.targets) for row in rows])
-    return {row.index: part for row, part in zip(rows, parts, strict=True)}

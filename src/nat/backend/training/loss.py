@@ -1,8 +1,8 @@
 """The loss kernel: pure functions over log probabilities, advantages and weights of sampled tokens.
 
-Each choice is a factor of its own: the advantage (advantages.py), the level of the ratio, the policy term, the
-aggregation (a weight per token that sums to the denominator of the whole optimizer step), the KL term, the
-correction for the sampler. The loss of an optimizer step is
+Each choice is a factor of its own: the advantage (advantages.py), the level of the ratio and its bounds, the policy
+term, the aggregation (a weight per token that sums to the denominator of the whole optimizer step), the KL term or
+penalty, the correction for the sampler. The loss of an optimizer step is
 
     loss = - Σ_k weight_k · w_k · (policy_k - β · kl_k)
 
@@ -11,13 +11,14 @@ over all of its sampled tokens k, so that any split into micro-batches sums to t
 Shapes: K sampled tokens of a micro-batch, N its rows, R the rollouts of an optimizer step.
 """
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-RatioLevel = Literal["token", "sequence"]
-PolicyLoss = Literal["clip", "cispo"]
+RatioLevel = Literal["token", "sequence", "average", "geometric_average"]
+PolicyLoss = Literal["clip", "cispo", "cispo_two_sided"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
 
 MAX_LOG_RATIO = 20.0
@@ -25,40 +26,70 @@ MAX_LOG_RATIO = 20.0
 
 
 def log_ratios(logprobs_K: Tensor, old_logprobs_K: Tensor, row_K: Tensor, num_rows: int, level: RatioLevel) -> Tensor:
-    """Give log π/π_old per token, or its mean over the row's sampled tokens (GSPO, arXiv 2507.18071).
+    """Give the log of the ratio π/π_old per token, or of its geometric mean over the row's sampled tokens.
 
-    A row is one branch of a rollout: the turns that extend each other token by token.
+    The latter is GSPO's (arXiv 2507.18071). average and geometric_average: the mean of the two ratios, as said. A
+    row is one branch of a rollout: the turns that extend each other token by token.
     """
-    log_ratio_K = logprobs_K - old_logprobs_K
+    token_K = logprobs_K - old_logprobs_K
     if level == "token":
-        return log_ratio_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    sum_N = log_ratio_K.new_zeros(num_rows).index_add(0, row_K, log_ratio_K)
-    count_N = log_ratio_K.new_zeros(num_rows).index_add(0, row_K, torch.ones_like(log_ratio_K))
-    return (sum_N / count_N.clamp(min=1))[row_K].clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        return token_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    sum_N = token_K.new_zeros(num_rows).index_add(0, row_K, token_K)
+    count_N = token_K.new_zeros(num_rows).index_add(0, row_K, torch.ones_like(token_K))
+    log_ratio_K = (sum_N / count_N.clamp(min=1))[row_K]
+    if level == "average":
+        log_ratio_K = torch.logaddexp(token_K, log_ratio_K) - math.log(2)
+    elif level == "geometric_average":
+        log_ratio_K = (token_K + log_ratio_K) / 2
+    return log_ratio_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def bounded_ratios(
+    log_ratio_K: Tensor, advantages_K: Tensor, *, negative_cap: float | None, mask: bool, low: float, high: float
+) -> Tensor:
+    """Give the ratio, capped where the advantage is negative, and with `mask` zero outside of the clip range."""
+    ratio_K = log_ratio_K.exp()
+    if negative_cap is not None:
+        ratio_K = torch.where(advantages_K < 0, ratio_K.clamp(max=negative_cap), ratio_K)
+    return ratio_K.where((ratio_K > 1 - low) & (ratio_K < 1 + high), 0.0) if mask else ratio_K
 
 
 def policy_term(
-    log_ratio_K: Tensor, logprobs_K: Tensor, advantages_K: Tensor, kind: PolicyLoss, *, low: float, high: float
+    ratio_K: Tensor, logprobs_K: Tensor, advantages_K: Tensor, kind: PolicyLoss, *, low: float, high: float
 ) -> Tensor:
-    """Give the objective per token, to be maximised.
+    """Give the objective per token, to be maximised; r is the ratio, which is zero for a token that is masked.
 
-    clip: min(rA, clip(r, 1 - low, 1 + high) A) with r = π/π_old. cispo (arXiv 2506.13585):
-    sg(min(r, 1 + high)) · A · log π, where no token loses its gradient.
+    clip: min(rA, clip(r, 1 - low, 1 + high) A). cispo (arXiv 2506.13585): sg(min(r, 1 + high)) · A · log π, where no
+    token loses its gradient. cispo_two_sided: sg(clip(r, 1 - low, 1 + high)) · A · log π.
     """
-    ratio_K = log_ratio_K.exp()
-    if kind == "cispo":
-        return ratio_K.detach().clamp(max=1 + high) * advantages_K * logprobs_K
-    return torch.minimum(ratio_K * advantages_K, ratio_K.clamp(1 - low, 1 + high) * advantages_K)
+    clipped_K = ratio_K.clamp(1 - low, 1 + high)
+    if kind == "clip":
+        objective_K = torch.minimum(ratio_K * advantages_K, clipped_K * advantages_K)
+    else:
+        weight_K = clipped_K if kind == "cispo_two_sided" else ratio_K.clamp(max=1 + high)
+        objective_K = weight_K.detach() * advantages_K * logprobs_K
+    return objective_K.where(ratio_K > 0, 0.0)
 
 
 def clipped(
-    log_ratio_K: Tensor, advantages_K: Tensor, kind: PolicyLoss, *, low: float, high: float
+    ratio_K: Tensor, advantages_K: Tensor, kind: PolicyLoss, *, mask: bool, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
-    """Tell which tokens lost their gradient (clip) or had their weight capped (cispo), at the low and the high end."""
-    ratio_K = log_ratio_K.exp()
+    """Tell which tokens the clip range touched, at its low and its high end.
+
+    They lost their gradient (clip, or any kind with `mask`), or had their weight bounded (cispo).
+    """
+    low_K, high_K = ratio_K < 1 - low, ratio_K > 1 + high
+    if mask or kind == "cispo_two_sided":
+        return low_K, high_K
     if kind == "cispo":
-        return torch.zeros_like(ratio_K, dtype=torch.bool), ratio_K > 1 + high
-    return (ratio_K < 1 - low) & (advantages_K < 0), (ratio_K > 1 + high) & (advantages_K > 0)
+        return torch.zeros_like(low_K), high_K
+    return low_K & (advantages_K < 0), high_K & (advantages_K > 0)
+
+
+def kl_penalty(start_K: Tensor, reference_K: Tensor) -> Tensor:
+    """Give mean(d) - d with d = log π_start - log π_ref: what a token's advantage gains, in all nothing."""
+    difference_K = start_K - reference_K
+    return difference_K.mean() - difference_K
 
 
 def kl_term(logprobs_K: Tensor, reference_K: Tensor, old_logprobs_K: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ class TokenValues(NamedTuple):
     """What the loss computed at K tokens, without gradients."""
 
     logprobs_K: Tensor
-    old_logprobs_K: Tensor
+    start_logprobs_K: Tensor
     sampler_logprobs_K: Tensor
     reference_K: Tensor | None
     entropy_K: Tensor
@@ -29,7 +29,7 @@ class TokenValues(NamedTuple):
 
 
 class TokenSums:
-    """Running sums of one job's tokens, over all of its optimizer steps."""
+    """Running sums over the tokens of an optimizer step, or of all steps of a job."""
 
     def __init__(self, device: torch.device) -> None:
         self._sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in _SUMS}
@@ -38,13 +38,13 @@ class TokenSums:
 
     def add(self, values: TokenValues) -> None:
         weights_K = (values.logprobs_K - values.sampler_logprobs_K).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-        gap_K = (values.old_logprobs_K - values.sampler_logprobs_K).abs()
+        gap_K = (values.start_logprobs_K - values.sampler_logprobs_K).abs()
         terms = {
             "entropy": values.entropy_K,
             "clip_fraction_low": values.clipped_low_K,
             "clip_fraction_high": values.clipped_high_K,
             "logprob_diff_mean": gap_K,
-            "sampler_kl": k3(values.sampler_logprobs_K - values.old_logprobs_K),
+            "sampler_kl": k3(values.sampler_logprobs_K - values.start_logprobs_K),
             "weight": weights_K,
             "weight_squared": weights_K.square(),
         }
@@ -60,6 +60,11 @@ class TokenSums:
         """How far the learner (at the start of the update) is from what the sampler reported."""
         mean = float(self._sums["logprob_diff_mean"]) / max(1, self._count)
         return Difference(mean=mean, largest=float(self._largest), tokens=self._count)
+
+    @property
+    def all_clipped(self) -> bool:
+        """True if the clip range touched every token."""
+        return float(self._sums["clip_fraction_low"] + self._sums["clip_fraction_high"]) >= self._count
 
     def means(self) -> dict[str, float]:
         """Means over tokens, and the effective sample size as a share of the tokens."""

@@ -27,11 +27,11 @@ class MicroBatch:
     sampler_logprobs_K: Tensor
     advantages_K: Tensor
     weights_K: Tensor
-    """Share of each token in the loss of the whole optimizer step."""
+    """Share of each token in the loss of the whole optimizer step, times the weight of its rollout."""
 
 
 def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: torch.device) -> MicroBatch:
-    """Lay rows out one after another; `weights` holds the weight of a token by its rollout."""
+    """Lay rows out one after another; `weights` holds the share of a token by its rollout."""
     packed = PackedRows.of([row.input_ids for row in rows], device)
     keep = [start + position for start, row in zip(packed.starts, rows, strict=True) for position in row.positions]
     counts = torch.tensor([len(row.targets) for row in rows])
@@ -48,6 +48,6 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
         sampler_logprobs_K=torch.tensor(
             [logprob for row in rows for logprob in row.sampler_logprobs], dtype=torch.float64, device=device
         ),
-        advantages_K=spread([row.advantage for row in rows]),
-        weights_K=spread([weights.get(row.rollout, 0.0) for row in rows]),
+        advantages_K=torch.tensor([a for row in rows for a in row.advantages], dtype=torch.float64, device=device),
+        weights_K=spread([weights.get(row.rollout, 0.0) * row.weight for row in rows]),
     )

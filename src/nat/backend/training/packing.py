@@ -1,12 +1,14 @@
-"""Pack rows into micro-batches and deal groups out to optimizer steps.
+"""Deal a batch out to optimizer steps, and pack the rows of a step into micro-batches.
 
-Neither changes the gradient: rows never see each other, and the weight of a token is fixed before packing.
+Packing never changes the gradient: rows do not see each other, and the weight of a token is fixed before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from random import Random
 
 from nat.backend.training.batch import Row
+from nat.wire.training import TrainingConfig
 
 
 def pack(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
@@ -27,18 +29,64 @@ def pack(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
     return micro_batches
 
 
-def deal(rows: Sequence[Row], *, passes: int, steps_per_pass: int, seed: int) -> list[list[Row]]:
-    """Give the rows of each optimizer step: in every pass the groups are shuffled and dealt out evenly.
+def deal(rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
+    """Give the rows of each optimizer step: in every pass all of them, in an order of its own.
 
-    With fewer groups than steps there are as many steps as groups, because a step without rows has no gradient.
+    Groups are shuffled and dealt out evenly to `steps_per_batch` steps, or to as many steps as there are groups if
+    those are fewer, because a step without rows has no gradient. With `tokens_per_step` steps are filled one after
+    another with whole rollouts, those of a group side by side; a longer rollout gets a step of its own. The prompt
+    that a group shares counts once in a step, so that many short answers to a long prompt are compared in one step.
     """
-    groups = sorted({row.group for row in rows})
     steps: list[list[Row]] = []
-    for number in range(passes):
-        order = list(groups)
-        if steps_per_pass > 1:
-            Random(f"{seed}/{number}").shuffle(order)  # noqa: S311 - an order, not a secret
-        count = min(steps_per_pass, len(order))
-        hands = [set(order[start::count]) for start in range(count)]
-        steps.extend([row for row in rows if row.group in hand] for hand in hands)
+    for number in range(config.num_iterations):
+        random = Random(f"{config.seed}/{number}")  # noqa: S311 - an order, not a secret
+        if config.tokens_per_step is not None:
+            steps += _fill(rows, config.tokens_per_step, random)
+        else:
+            steps += _split(rows, config.steps_per_batch, random)
     return steps
+
+
+def _split(rows: Sequence[Row], num_steps: int, random: Random) -> list[list[Row]]:
+    order = sorted({row.group for row in rows})
+    if num_steps > 1:
+        random.shuffle(order)
+    count = min(num_steps, len(order))
+    hands = [set(order[start::count]) for start in range(count)]
+    return [[row for row in rows if row.group in hand] for hand in hands]
+
+
+def _fill(rows: Sequence[Row], max_tokens: int, random: Random) -> list[list[Row]]:
+    groups = _by(rows, attrgetter("group"))
+    steps: list[list[Row]] = []
+    room = 0
+    for group in random.sample(sorted(groups), len(groups)):
+        shared = shared_prefix(groups[group])
+        rollouts = _by(groups[group], attrgetter("rollout"))
+        for rollout in random.sample(sorted(rollouts), len(rollouts)):
+            own = rollouts[rollout]
+            size = sum(row.num_tokens - shared for row in own)
+            begins = not steps or steps[-1][-1].group != group
+            if not steps or size + begins * shared > room:
+                steps.append([])
+                room, begins = max_tokens, True
+            steps[-1] += own
+            room -= size + begins * shared
+    return steps
+
+
+def shared_prefix(rows: Sequence[Row]) -> int:
+    """Number of tokens with which all rows begin, without the last one before the first that was sampled.
+
+    The loss reads that one's output, so each row keeps it for itself.
+    """
+    end = min(row.positions[0] for row in rows)
+    first = rows[0].input_ids
+    return next((i for i in range(end) if any(row.input_ids[i] != first[i] for row in rows)), end)
+
+
+def _by(rows: Sequence[Row], key: Callable[[Row], int]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found

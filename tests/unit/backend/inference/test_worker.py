@@ -3,34 +3,13 @@ import threading
 import pytest
 import torch
 
-from fakes.listeners import Recorder
+from fakes.listeners import Waiter
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.errors import BackendError
 
 DEADLINE = 30
-
-
-class Waiter(Recorder):
-    """A listener that a test can wait for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.started = threading.Event()
-        self.done = threading.Event()
-
-    def on_deltas(self, deltas):
-        super().on_deltas(deltas)
-        self.started.set()
-
-    def on_finished(self):
-        super().on_finished()
-        self.done.set()
-
-    def on_failed(self, error):
-        super().on_failed(error)
-        self.done.set()
 
 
 class SilentText:
@@ -46,9 +25,45 @@ class SilentText:
         return ""
 
 
-def ask(count=1, max_tokens=5):
+def ask(count=1, max_tokens=5, model=""):
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-    return Request([Sequence(i, [1, 2, 3], params, SilentText()) for i in range(count)], Waiter(), stream=True)
+    sequences = [Sequence(i, [1, 2, 3], params, SilentText()) for i in range(count)]
+    return Request(sequences, Waiter(), stream=True, model=model)
+
+
+class TwoEngines:
+    """Names mean engines as a test says; a name that means an error raises it."""
+
+    def __init__(self, loaded):
+        self.one, self.other = (Engine(loaded, policy_version=name, max_num_seqs=2) for name in ("one", "other"))
+        self.meaning = {"": self.one, "moving": self.one, "other": self.other}
+
+    def names(self):
+        return list(self.meaning)
+
+    def knows(self, name):
+        return name in self.meaning
+
+    def engine(self, name):
+        found = self.meaning[name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def engines(self):
+        return [self.one, self.other]
+
+
+@pytest.fixture
+def pool(loaded):
+    return TwoEngines(loaded)
+
+
+@pytest.fixture
+def two(pool):
+    worker = Worker(pool.one, pool)
+    yield worker
+    worker.close()
 
 
 @pytest.fixture
@@ -89,6 +104,18 @@ def test_updates_run_one_after_another_and_may_fail(worker):
     worker.submit(request)
     assert request.listener.done.wait(DEADLINE)
     assert request.finished
+
+
+def test_updates_in_a_row_starve_nobody(worker):
+    """A request that one update held begins before the next, however many are queued."""
+    inside, gate = threading.Event(), threading.Event()
+    worker.run_exclusive(lambda: (inside.set(), gate.wait(DEADLINE)))
+    assert inside.wait(DEADLINE)
+    request = ask(count=5)
+    worker.submit(request)
+    updates = [worker.run_exclusive(lambda: request.finished) for _ in range(3)]
+    gate.set()
+    assert [update.result(DEADLINE) for update in updates] == [False, True, True]
 
 
 def test_a_small_model_is_sampled_on_one_thread_and_trained_on_all(loaded, monkeypatch):
@@ -170,3 +197,82 @@ def test_closing_answers_everyone(loaded):
     assert isinstance(request.listener.error, BackendError)
     with pytest.raises(BackendError, match="shutting down"):
         worker.submit(ask())
+
+
+def test_engines_take_turns(two, pool):
+    """Requests for several weights advance together, each with its own engine's."""
+    requests = [ask(count=3, max_tokens=40, model=name) for name in ("", "other", "moving", "other")]
+    gate = threading.Event()
+    two.run_exclusive(lambda: gate.wait(DEADLINE))
+    for request in requests:
+        two.submit(request)
+    gate.set()
+    for request in requests:
+        assert request.listener.done.wait(DEADLINE)
+    assert [request.policy_version for request in requests] == ["one", "other", "one", "other"]
+    assert all(request.finished for request in requests)
+
+
+def test_a_name_that_changes_its_meaning_takes_along_who_has_not_begun(two, pool):
+    """A request that began stays where it is; those that wait, in a queue or for the update, are sent anew."""
+    begun, queued = ask(count=2, max_tokens=60, model="moving"), ask(model="moving")
+    two.submit(begun)
+    assert begun.listener.started.wait(DEADLINE)
+    two.submit(queued)
+    waiting = ask(model="moving")
+
+    def update():
+        two.submit(waiting)
+        pool.meaning["moving"] = pool.other
+
+    two.run_exclusive(update).result(DEADLINE)
+    for request in (queued, waiting):
+        assert request.listener.done.wait(DEADLINE)
+    assert (begun.policy_version, waiting.policy_version) == ("one", "other")
+    assert queued.finished
+
+
+@pytest.mark.parametrize("error", [BackendError("gone"), MemoryError("no room")])
+def test_weights_that_cannot_be_had_fail_who_asks_for_them_only(two, pool, error, caplog):
+    """The asker gets the reason, the thread lives on; what nobody foresaw is logged."""
+    pool.meaning["broken"] = error
+    broken, fine = ask(model="broken"), ask(model="other")
+    for request in (broken, fine):
+        two.submit(request)
+        assert request.listener.done.wait(DEADLINE)
+    assert broken.listener.error is error
+    assert fine.finished
+    assert ("cannot be loaded" in caplog.text) == isinstance(error, MemoryError)
+
+
+def test_a_request_is_cancelled_wherever_it_is(two):
+    """Who leaves does not say which weights were to answer."""
+    request = ask(max_tokens=400, model="other")
+    two.submit(request)
+    assert request.listener.started.wait(DEADLINE)
+    two.cancel(request)
+    two.run_exclusive(lambda: None).result(DEADLINE)
+    assert not request.listener.done.is_set()
+
+
+def test_work_between_two_steps_does_not_wait_for_requests(worker):
+    """It is done while a request is being answered, and its result or error reaches the caller."""
+    request = ask(max_tokens=400)
+    worker.submit(request)
+    assert request.listener.started.wait(DEADLINE)
+    assert worker.run_between(lambda: (threading.current_thread().name, request.finished)).result(DEADLINE) == (
+        "model",
+        False,
+    )
+    with pytest.raises(ZeroDivisionError):
+        worker.run_between(lambda: 1 // 0).result(DEADLINE)
+    worker.cancel(request)
+
+
+def test_one_set_of_weights_answers_to_its_plain_name_and_its_step(worker):
+    """As long as nobody trains several; `engine` never fails for a step that is over."""
+    pool = worker.pool
+    assert pool.names() == ["m", "m@0"]
+    assert [pool.knows(name) for name in ("m", "m@0", "m@1", "", "other")] == [True, True, False, False, False]
+    assert pool.engine("m@7") is worker.engine
+    assert worker.loaded is worker.engine.loaded

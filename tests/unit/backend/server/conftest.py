@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from fakes.keys import KEY
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel
 from nat.backend.server.app import create_app
-
-KEY = "sk-test"
 
 
 @pytest.fixture(scope="session")

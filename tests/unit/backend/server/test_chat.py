@@ -6,6 +6,7 @@ import pytest
 from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
 from nat.backend.server.app import create_app
+from nat.errors import ModelNotServed
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
@@ -22,6 +23,14 @@ async def refused(client, **fields):
     answer = await client.post("/v1/chat/completions", json=HELLO | fields)
     assert answer.status_code == (404 if "model" in fields else 400), answer.text
     return answer.json()["error"]
+
+
+class Memory:
+    def __init__(self):
+        self.kept = []
+
+    def remember(self, prompt_ids, token_ids, logprobs):
+        self.kept.append((list(prompt_ids), list(token_ids), list(logprobs)))
 
 
 def joined(chunks, index):
@@ -136,6 +145,26 @@ async def test_a_stream_adds_up_to_the_whole_answer(connect, loaded, texts):
         assert streamed["finish_reason"] == [choice["finish_reason"]]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_answers_that_are_trained_on_carry_their_tokens_and_are_remembered(connect, loaded, stream):
+    """Nobody asked, but each token comes as `token_id:<id>` with bytes and log probability, and its prompt is kept."""
+    memory = Memory()
+    async with connect(ScriptedWorker(loaded, "a é", "the"), answers=memory) as client:
+        answer = await client.post("/v1/chat/completions", json=HELLO | {"model": "scripted", "n": 2, "stream": stream})
+    kept = memory.kept
+    assert len(kept) == 2
+    for index, text in enumerate(("a é", "the")):
+        if stream:
+            entries = joined(chunks_of(answer.text), index)["logprobs"]
+        else:
+            entries = answer.json()["choices"][index]["logprobs"]["content"]
+        prompt_ids, token_ids, logprobs = kept[index]
+        assert loaded.tokenizer.hf.decode(prompt_ids).startswith("<|im_start|>user\nhello")
+        assert [e["token"] for e in entries] == [f"token_id:{i}" for i in token_ids]
+        assert bytes(b for e in entries[:-1] for b in e["bytes"]).decode() == text
+        assert [e["logprob"] for e in entries] == logprobs
+
+
 async def test_a_real_stream_equals_the_real_answer(client):
     """Through the model thread: same seed, streamed and whole."""
     asked = {"max_tokens": 40, "seed": 3, "n": 2}
@@ -204,7 +233,7 @@ async def test_a_conversation_with_tools_is_rendered_as_templates_expect(connect
         ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice", "'none' or 'auto'"),
         ({"stream_options": {"include_usage": True}}, None, "stream_options needs stream=true"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, None, "text"),
-        ({"model": "tiny@3"}, "model", "'tiny@3' is not served here; use 'tiny' (now 'tiny@4')"),
+        ({"model": "tiny@3"}, "model", "'tiny@3' is not served here; served are 'tiny', 'tiny@4'"),
     ],
 )
 async def test_what_cannot_be_served_is_refused_by_name(client, fields, param, message):
@@ -213,6 +242,20 @@ async def test_what_cannot_be_served_is_refused_by_name(client, fields, param, m
     assert message in error["message"]
     if param:
         assert error["param"] == param
+
+
+class Forgetful(ScriptedWorker):
+    """Knows a name when asked, but its weights are gone when the request begins."""
+
+    def submit(self, request):
+        request.listener.on_failed(ModelNotServed(f"{request.model} was deleted", hint="ask for another"))
+
+
+async def test_weights_that_go_while_a_request_waits_are_not_found(connect, loaded):
+    """The answer is that of an unknown name, and the request names the one that was asked for."""
+    async with connect(Forgetful(loaded)) as client:
+        error = await refused(client, model="scripted@3")
+    assert (error["code"], "scripted@3 was deleted" in error["message"]) == ("model_not_found", True)
 
 
 async def test_fields_that_change_nothing_are_accepted(client):

@@ -5,10 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.backend.training.advantages import batch_advantages
+from nat.backend.training.advantages import Returns
+from nat.backend.training.advantages import batch_advantages as advantages_of
 
 METHODS = ["grpo", "dr_grpo", "rloo", "reinforce_pp"]
 rewards = st.lists(st.lists(st.integers(0, 8).map(lambda n: n / 4), min_size=2, max_size=5), min_size=1, max_size=4)
+
+
+def batch_advantages(groups, method, **options):
+    """For rewards: each rollout has one."""
+    return advantages_of([Returns.of([[reward] for reward in group]) for group in groups], method, **options)
 
 
 def values(batch):
@@ -46,6 +52,21 @@ def test_equal_rewards_everywhere_carry_nothing(method):
     assert batch.has_signal == [False, False]
 
 
+def test_given_advantages_are_taken_as_they_are():
+    """Rewards do not matter then; a group in which all of them are zero is left out."""
+    batch = batch_advantages([[1, 1], [0, 5]], "given", normalize=False, given=[[3.0, -1.0], [0.0, 0.0]])
+    assert values(batch) == [[3.0, -1.0], [0.0, 0.0]]
+    assert batch.has_signal == [True, False]
+    assert batch.zero_variance == [True, False]
+
+
+@pytest.mark.parametrize(("given", "expected"), [([3.0, 1.0], [3 / 2**0.5, 1 / 2**0.5]), ([2.0, 2.0], [2.0, 2.0])])
+def test_given_advantages_can_be_normalised(given, expected):
+    """They are divided by their standard deviation, if they have one."""
+    batch = batch_advantages([[0, 0]], "given", normalize=True, given=[given])
+    assert values(batch)[0] == pytest.approx(expected)
+
+
 @given(rewards)
 def test_rloo_is_dr_grpo_scaled(groups):
     """RLOO = G/(G-1) · Dr.GRPO in each group."""
@@ -81,3 +102,74 @@ def test_an_equal_group_changes_no_other(groups, method, normalize, reward):
     with_it = batch_advantages([[reward, reward, reward], *groups], method, normalize=normalize)
     assert with_it.groups[0].tolist() == [0.0, 0.0, 0.0]
     assert values(with_it)[1:] == values(without)
+
+
+STEPS = [[3.0, 1.0], [1.0], [0.0, 0.0, 3.0]]
+"""Returns of three rollouts with 2, 1 and 3 answers; their means are 2, 1, 1 and the mean of these is 4/3."""
+
+
+def of_steps(groups, method, *, normalize=False):
+    return values(advantages_of([Returns.of(group) for group in groups], method, normalize=normalize))
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("dr_grpo", [5 / 3, -1 / 3, -1 / 3, -4 / 3, -4 / 3, 5 / 3]),
+        ("rloo", [3 - 1, 1 - 1, 1 - 1.5, 0 - 1.5, 0 - 1.5, 3 - 1.5]),
+        # mean squares: (25/9 + 1/9)/2 = 13/9, 1/9, (16/9 + 16/9 + 25/9)/3 = 19/9; their sum 33/9 over R - 1 = 2
+        ("grpo", [n / 3 / ((33 / 18) ** 0.5 + 1e-4) for n in (5, -1, -1, -4, -4, 5)]),
+        ("reinforce_pp", [n / 3 / (33 / 18) ** 0.5 for n in (5, -1, -1, -4, -4, 5)]),
+    ],
+)
+def test_golden_returns(method, expected):
+    """Answers are compared with rollouts: each weighs the same in mean and deviation, however many answers it gave."""
+    assert of_steps([STEPS], method)[0] == pytest.approx(expected)
+
+
+def test_returns_of_a_batch_by_hand():
+    """reinforce_pp: rollouts of mean 1, 0, 2, 1 have mean 1; mean squares 1, 1, 1, 0 make a variance of 3/3."""
+    found = of_steps([[[2.0, 0.0], [0.0]], [[2.0], [1.0]]], "reinforce_pp")
+    assert found == [pytest.approx([1, -1, -1]), pytest.approx([1, 0])]
+
+
+def test_normalised_returns_by_hand():
+    """Dr.GRPO gives 2, 0, -1 of mean 0 (by rollout: 1, -1); mean squares 2 and 1, over 2 - 1, make a variance of 3."""
+    assert of_steps([[[3.0, 1.0], [0.0]]], "dr_grpo", normalize=True) == [pytest.approx([2 / 3**0.5, 0, -1 / 3**0.5])]
+
+
+@given(rewards, st.sampled_from(METHODS), st.booleans(), st.integers(1, 4))
+def test_equal_returns_are_a_reward(groups, method, normalize, answers):
+    """Rollouts whose answers all have the same return get the advantages of that reward, in however many answers."""
+    one = batch_advantages(groups, method, normalize=normalize)
+    many = advantages_of(
+        [Returns.of([[reward] * (answers + n) for n, reward in enumerate(group)]) for group in groups],
+        method,
+        normalize=normalize,
+    )
+    assert many.has_signal == one.has_signal
+    for own, group, advantages in zip(many.groups, groups, values(one), strict=True):
+        wanted = [a for n, a in zip(range(len(group)), advantages, strict=True) for _ in range(answers + n)]
+        assert own.tolist() == pytest.approx(wanted, abs=1e-9)
+
+
+@given(st.lists(st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=4), min_size=2, max_size=4))
+def test_the_order_of_answers_is_no_comparison(group):
+    """Returns are compared with the mean of rollouts, never with the answer of the same number in another rollout."""
+    turned = [own[::-1] for own in group]
+    for method in METHODS:
+        one, other = (of_steps([g], method)[0] for g in (group, turned))
+        back, start = [], 0
+        for own in group:
+            back += other[start : start + len(own)][::-1]
+            start += len(own)
+        assert one == pytest.approx(back, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", ["grpo", "dr_grpo", "rloo", "reinforce_pp"])
+def test_rollouts_that_are_alike_carry_nothing(method):
+    """Early answers have higher returns in each rollout alike: that tells nothing of what was said. Nor does one."""
+    alike = [[3.0, 1.0], [3.0, 1.0 + 1e-12]]
+    assert of_steps([alike], method) == [[0.0] * 4]
+    assert of_steps([[[3.0, 1.0]]], method) == [[0.0] * 2]
+    assert any(of_steps([[[3.0, 1.0], [1.0, 3.0]]], method)[0])

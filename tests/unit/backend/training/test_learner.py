@@ -1,6 +1,7 @@
 """The update as a whole: what it must not depend on, what it proves, and that it leaves no trace when it fails."""
 
 from itertools import product
+from random import Random
 
 import pytest
 import torch
@@ -49,15 +50,67 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=lambda c: "-".join(c.values()))
+CHOICES += [
+    {"policy_loss": "cispo_two_sided", "importance_sampling_level": "average", "kl_penalty_coef": 0.3},
+    {"policy_loss": "cispo_two_sided", "importance_sampling_level": "geometric_average", "old_logprobs": "sampler"},
+    {"policy_loss": "cispo_two_sided", "old_logprobs": "sampler", "kimi_k2_tau": 0.5, "mask_prob_ratio": True},
+    {"policy_loss": "clip", "old_logprobs": "sampler", "max_negative_advantage_importance_sampling_weight": 0.99},
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda c: "-".join(map(str, c.values())))
 def test_gradient_does_not_depend_on_the_split(make_learner, loaded64, choice):
     """Micro-batches of any size, down to one row each, sum to the gradient of the whole batch."""
-    groups = random_groups(loaded64, rows=2)
+    groups = noisy(random_groups(loaded64, rows=2), 0.1)
+    choice = {**choice, "max_logprob_difference": 10}
     whole = gradient(make_learner, loaded64, groups, micro_batch_tokens=100_000, beta=0.1, **choice)
     for tokens in (1, 30, 100):
         split = gradient(make_learner, loaded64, groups, micro_batch_tokens=tokens, beta=0.1, **choice)
         assert largest_gap(whole, split) < 1e-10
     assert max(float(g.abs().max()) for g in whole.values()) > 1e-4
+
+
+@pytest.mark.parametrize("advantage", ["dr_grpo", "grpo", "rloo", "reinforce_pp"])
+def test_the_gradient_of_returns_does_not_depend_on_the_split(make_learner, loaded64, advantage):
+    """Answers with returns of their own sum to the same gradient, and to another one than their rollout's reward."""
+    groups = with_returns(random_groups(loaded64, groups=2, rollouts=3, rows=2))
+    whole = gradient(make_learner, loaded64, groups, micro_batch_tokens=100_000, advantage=advantage)
+    for tokens in (1, 30):
+        split = gradient(make_learner, loaded64, groups, micro_batch_tokens=tokens, advantage=advantage)
+        assert largest_gap(whole, split) < 1e-10
+    plain = random_groups(loaded64, groups=2, rollouts=3, rows=2)
+    assert largest_gap(whole, gradient(make_learner, loaded64, plain, advantage=advantage)) > 1e-4
+
+
+def test_returns_that_are_the_reward_change_nothing(make_learner, loaded64):
+    """The same gradient, to the last digits, as without any."""
+    groups = random_groups(loaded64, groups=2, rollouts=3, rows=2)
+    told = with_returns(groups, draw=lambda _, reward: reward)
+    assert largest_gap(gradient(make_learner, loaded64, groups), gradient(make_learner, loaded64, told)) < 1e-12
+
+
+def with_returns(groups, draw=lambda random, _: random.uniform(-1, 1)):
+    """The same groups, each row with one answer of a single token and one of the rest, each with a return."""
+    random = Random(2)  # noqa: S311 - made-up batches
+    text = [g.model_dump() for g in groups]
+    for rollout in (rollout for group in text for rollout in group["rollouts"]):
+        for row in rollout["rows"]:
+            sampled = sum(p is not None for p in row["logprobs"])
+            counts = [count for count in (1, sampled - 1) if count]
+            row["returns"] = [{"num_tokens": n, "value": draw(random, rollout["reward"])} for n in counts]
+    return [TrainingGroup.model_validate(g) for g in text]
+
+
+def noisy(groups, by):
+    """The same groups as another sampler would have reported them, and each rollout with a weight of its own."""
+    random = Random(1)  # noqa: S311 - made-up batches
+    text = [g.model_dump() for g in groups]
+    for group in text:
+        for rollout in group["rollouts"]:
+            rollout["weight"] = random.uniform(0.5, 2)
+            for row in rollout["rows"]:
+                row["logprobs"] = [None if p is None else p + random.uniform(-by, by) for p in row["logprobs"]]
+    return [TrainingGroup.model_validate(g) for g in text]
 
 
 def test_gradient_does_not_depend_on_order(make_learner, loaded64):
@@ -116,7 +169,7 @@ def test_update_raises_the_probability_of_what_was_rewarded(make_learner, loaded
     metrics = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-3))
     after = served_logprobs(loaded, rows)
     for row in rows:
-        assert float((after[row.index] - before[row.index]).sum()) * row.advantage > 0
+        assert float((after[row.index] - before[row.index]).sum()) * row.advantages[0] > 0
     assert metrics["logprob_diff_mean"] < 1e-5
     assert metrics["served_diff_mean"] < 1e-5
     assert metrics["approx_kl"] > 0
@@ -152,12 +205,21 @@ BASE = {"learning_rate": 1e-3, "adam_epsilon": 1e-3, "num_iterations": 2, "max_l
         {"adam_beta2": 0.5},
         {"adam_epsilon": 1e-2},
         {"mask_truncated_completions": True},
+        {"importance_sampling_level": "average"},
+        {"importance_sampling_level": "geometric_average"},
+        {"policy_loss": "cispo_two_sided"},
+        {"old_logprobs": "sampler"},
+        {"mask_prob_ratio": True, "epsilon": 1e-2},
+        {"max_negative_advantage_importance_sampling_weight": 0.9},
+        {"kimi_k2_tau": 0.5},
+        {"tokens_per_step": 100},
+        {"rollouts_learning_rate_power": 0.5},
     ],
     ids=str,
 )
 def test_every_option_has_an_effect(make_learner, checkpoint, loaded, option):
     """An option of the algorithm leads to other weights than its default."""
-    groups = random_groups(loaded, groups=4)
+    groups = noisy(random_groups(loaded, groups=4), 0.1)
     groups[0].rollouts[0].truncated = True
     plain = {name: value for name, value in option.items() if name in {"aggregation", "steps_per_batch"}}
     results = []
@@ -284,3 +346,124 @@ def test_warmup_raises_the_learning_rate(make_learner, loaded):
     """The first of four warm-up steps uses a quarter of the rate."""
     metrics = make_learner(loaded).update(random_groups(loaded), TrainingConfig(learning_rate=1e-3, warmup_steps=4))
     assert metrics["learning_rate"] == pytest.approx(2.5e-4)
+
+
+def test_each_step_tells_its_own_metrics(make_learner, loaded):
+    """`on_step` hears of each optimizer step in order; means of its values are the job's."""
+    seen = []
+    config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3)
+    metrics = make_learner(loaded).update(random_groups(loaded), config, on_step=seen.append)
+    assert [step["learning_rate"] for step in seen] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])
+    for name in ("loss", "policy_loss", "grad_norm", "update_ratio"):
+        assert sum(step[name] for step in seen) / 3 == pytest.approx(metrics[name])
+    assert len({step["entropy"] for step in seen}) == 3
+    assert {"logprob_diff_mean", "clip_fraction_low"} <= seen[0].keys()
+
+
+def test_a_step_tells_the_kl_where_there_is_a_reference(make_learner, loaded):
+    """Zero would look like a measurement."""
+    for beta in (0.0, 0.1):
+        seen = []
+        make_learner(loaded).update(random_groups(loaded), TrainingConfig(beta=beta), on_step=seen.append)
+        assert ("reference_kl" in seen[0]) == (beta > 0)
+
+
+def test_a_step_that_finds_everything_clipped_leaves_the_weights_alone(make_learner, loaded):
+    """Earlier steps of the update went as far as the range allows: that is no failure, and no step of AdamW."""
+    seen = []
+    narrow = {"epsilon": 1e-4, "epsilon_high": 1e-4, "importance_sampling_level": "sequence"}
+    config = TrainingConfig(learning_rate=1e-3, num_iterations=2, **narrow, **GIVEN)
+    groups = given_groups(loaded, [1.0])
+    metrics = make_learner(loaded).update(groups, config, on_step=seen.append)
+    assert [step["grad_norm"] > 0 for step in seen] == [True, False]
+    assert [step["update_ratio"] > 0 for step in seen] == [True, False]
+    assert metrics["optimizer_steps"] == metrics["policy_step"] == 1
+
+
+def given_groups(loaded, advantages, weights=None):
+    """A group of rollouts with equal rewards, but advantages of their own."""
+    rollouts = random_groups(loaded, groups=1, rollouts=len(advantages))[0].rollouts
+    made = [
+        TrainingRollout(reward=0.0, rows=r.rows, advantage=a, weight=w)
+        for r, a, w in zip(rollouts, advantages, weights or [1.0] * len(rollouts), strict=True)
+    ]
+    return [TrainingGroup(id="given", rollouts=made)]
+
+
+GIVEN = {
+    "advantage": "given",
+    "normalize_advantages": False,
+    "old_logprobs": "sampler",
+    "importance_sampling_cap": None,
+}
+
+
+def test_a_weight_is_a_factor_of_the_gradient(make_learner, loaded64):
+    """The weight multiplies what the rollout adds, and the denominator does not see it; as does the advantage."""
+    better, worse, both = (
+        gradient(make_learner, loaded64, given_groups(loaded64, *shares), **GIVEN)
+        for shares in (([2.0, 0.0],), ([0.0, -1.0],), ([1.0, -1.0], (2.0, 3.0)))
+    )
+    assert max(float((both[n] - better[n] - 3 * worse[n]).abs().max()) for n in both) < 1e-6
+    assert max(float(g.abs().max()) for g in both.values()) > 1e-2
+
+
+def test_given_advantages_decide_what_becomes_likelier(make_learner, loaded):
+    """Rewards are equal, so only the given advantages can tell."""
+    groups = given_groups(loaded, [1.0, -1.0])
+    config = TrainingConfig(**GIVEN, learning_rate=1e-3)
+    rows = make_batch(groups, config).rows
+    before = served_logprobs(loaded, rows)
+    make_learner(loaded).update(groups, config)
+    after = served_logprobs(loaded, rows)
+    assert [float((after[r.index] - before[r.index]).sum()) * r.advantages[0] > 0 for r in rows] == [True, True]
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_alarm_does_not_go_blind_with_the_samplers_logprobs(make_learner, loaded, steps):
+    """Even where the loss needs no π_old, the learner's own at the start are compared with the sampler's."""
+    config = TrainingConfig(old_logprobs="sampler", steps_per_batch=steps)
+    error = rejected(make_learner, loaded, lambda: shifted(random_groups(loaded), -0.3), config)
+    assert error.kind == "logprob_mismatch"
+    assert "0.3" in str(error)
+
+
+def test_old_answers_can_be_trained_on_with_a_warning(make_learner, loaded, caplog):
+    """Above the usual level, but below the allowed one: the numbers are in the log and in the metrics."""
+    config = TrainingConfig(old_logprobs="sampler", max_logprob_difference=10, steps_per_batch=2)
+    metrics = make_learner(loaded).update(shifted(random_groups(loaded), -0.3), config)
+    assert metrics["logprob_diff_mean"] == pytest.approx(0.3, abs=1e-3)
+    (warning,) = [record.getMessage() for record in caplog.records if record.name.endswith("learner")]
+    assert "mean |Δ log p| 0.3" in warning
+
+
+def test_the_proof_of_serving_has_a_level_of_its_own(make_learner, loaded):
+    """However old the answers may be, after the update the sampler must agree with the learner."""
+
+    def spoil(learner):
+        learner._sampler_score = lambda rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
+
+    config = TrainingConfig(max_logprob_difference=10, max_served_difference=0.05)
+    error = rejected(make_learner, loaded, lambda: random_groups(loaded), config, break_learner=spoil)
+    assert "after the update" in str(error)
+
+
+def test_the_kl_penalty_pulls_towards_the_reference(make_learner, checkpoint, loaded):
+    """After a first update, one with the penalty ends nearer to the start than one without."""
+    config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100)
+    distances = []
+    for coefficient in (0.0, 20.0):
+        fresh = load_model(checkpoint, device="cpu")
+        learner, groups = make_learner(fresh), random_groups(fresh)
+        learner.update(groups, config)
+        learner.update(groups, config.model_copy(update={"kl_penalty_coef": coefficient}))
+        probe = config.model_copy(update={"beta": 1e-6, "learning_rate": 1e-7})
+        distances.append(learner.update(groups, probe)["reference_kl"])
+    assert distances[1] < distances[0]
+
+
+def test_large_steps_take_more_rollouts(make_learner, loaded):
+    """The learning rate grows with the number of rollouts in the step, to the given power."""
+    config = TrainingConfig(learning_rate=1e-4, rollouts_learning_rate_power=0.5)
+    metrics = make_learner(loaded).update(random_groups(loaded, groups=1, rollouts=4), config)
+    assert metrics["learning_rate"] == pytest.approx(2e-4)

@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from nat.backend.training.loss import kl_term, log_ratios, policy_term, rollout_weights, sampler_weights
+from nat.backend.training.loss import (
+    bounded_ratios,
+    clipped,
+    kl_penalty,
+    kl_term,
+    log_ratios,
+    policy_term,
+    rollout_weights,
+    sampler_weights,
+)
 
 CLIP = {"low": 0.2, "high": 0.28}
 
@@ -17,14 +26,14 @@ def tensor(*values, grad=False):
 def test_clip_golden_case():
     """min(rA, clip(r)A): a ratio of 2 counts as 1.28 for A > 0 and as 2 for A < 0; one of 1/2 as 1/2 and 0.8."""
     ratios = tensor(2.0, 2.0, 0.5, 0.5)
-    objective = policy_term(ratios.log(), tensor(0, 0, 0, 0), tensor(1, -1, 1, -1), "clip", **CLIP)
+    objective = policy_term(ratios, tensor(0, 0, 0, 0), tensor(1, -1, 1, -1), "clip", **CLIP)
     assert objective.tolist() == pytest.approx([1.28, -2.0, 0.5, -0.8])
 
 
 def test_clip_stops_the_gradient_outside():
     """A token beyond the range in the direction of its advantage has no gradient; the others have rA."""
     log_ratio = tensor(math.log(2), math.log(2), 0.0, grad=True)
-    policy_term(log_ratio, log_ratio, tensor(1, -1, 3), "clip", **CLIP).sum().backward()
+    policy_term(log_ratio.exp(), log_ratio, tensor(1, -1, 3), "clip", **CLIP).sum().backward()
     assert log_ratio.grad.tolist() == pytest.approx([0.0, -2.0, 3.0])
 
 
@@ -32,7 +41,7 @@ def test_cispo_keeps_every_gradient():
     """The gradient is sg(min(r, 1 + high)) · A at every token."""
     logprobs = tensor(-1.0, -1.0, -1.0, grad=True)
     log_ratio = logprobs - tensor(-1 - math.log(2), -1 - math.log(0.5), -1.0)
-    policy_term(log_ratio, logprobs, tensor(1, 1, -2), "cispo", **CLIP).sum().backward()
+    policy_term(log_ratio.exp(), logprobs, tensor(1, 1, -2), "cispo", **CLIP).sum().backward()
     assert logprobs.grad.tolist() == pytest.approx([1.28, 0.5, -2.0])
 
 
@@ -43,7 +52,62 @@ def test_sequence_ratio_is_the_mean_of_the_row():
     assert log_ratios(logprobs, old, row, 2, "token").tolist() == pytest.approx([1.0, 0.0, -2.0])
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_averaged_ratios():
+    """Ratios of 4 and 1 have the row's 2: averages of 3 and 3/2, geometric ones of √8 and √2."""
+    logprobs, old, row = tensor(math.log(4), 0.0), tensor(0.0, 0.0), torch.tensor([0, 0])
+    average = log_ratios(logprobs, old, row, 1, "average").exp()
+    assert average.tolist() == pytest.approx([3.0, 1.5])
+    geometric = log_ratios(logprobs, old, row, 1, "geometric_average").exp()
+    assert geometric.tolist() == pytest.approx([8**0.5, 2**0.5])
+
+
+def test_two_sided_cispo_holds_the_weight_in_the_range():
+    """The weight is clip(r, 0.8, 1.28) at every token, whatever the sign of its advantage."""
+    logprobs = tensor(-1.0, -1.0, -1.0, grad=True)
+    policy_term(tensor(2.0, 0.5, 1.0), logprobs, tensor(1, 1, -2), "cispo_two_sided", **CLIP).sum().backward()
+    assert logprobs.grad.tolist() == pytest.approx([1.28, 0.8, -2.0])
+
+
+@pytest.mark.parametrize("kind", ["clip", "cispo", "cispo_two_sided"])
+def test_masked_tokens_are_out_of_the_objective(kind):
+    """Outside of the range neither value nor gradient is left, with any policy loss; `clipped` counts them."""
+    advantages, log_ratio = tensor(1, -1, -2), tensor(math.log(2), math.log(0.5), 0.0, grad=True)
+    ratio = bounded_ratios(log_ratio, advantages, negative_cap=None, mask=True, **CLIP)
+    objective = policy_term(ratio, log_ratio - 1, advantages, kind, **CLIP)
+    objective.sum().backward()
+    assert objective[:2].tolist() == log_ratio.grad[:2].tolist() == [0.0, 0.0]
+    assert log_ratio.grad[2] == pytest.approx(-2.0)
+    low, high = clipped(log_ratio.exp(), advantages, kind, mask=True, **CLIP)
+    assert (low.tolist(), high.tolist()) == ([False, True, False], [True, False, False])
+
+
+def test_the_negative_cap_leaves_positive_advantages_alone():
+    """A ratio of 2 counts as 1.5 where the advantage is negative, one of 1 as itself."""
+    ratio = bounded_ratios(tensor(2.0, 2.0, 1.0).log(), tensor(1, -1, -1), negative_cap=1.5, mask=False, **CLIP)
+    assert ratio.tolist() == pytest.approx([2.0, 1.5, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("clip", [False, True, False, False], [True, False, False, False]),
+        ("cispo", [False, False, False, False], [True, False, True, False]),
+        ("cispo_two_sided", [False, True, False, True], [True, False, True, False]),
+    ],
+)
+def test_what_counts_as_clipped(kind, low, high):
+    """clip: only where the gradient is lost; cispo: only the cap; two-sided: both ends, whatever the advantage."""
+    found = clipped(tensor(2.0, 0.5, 2.0, 0.5), tensor(1, -1, -1, 1), kind, mask=False, **CLIP)
+    assert [end.tolist() for end in found] == [low, high]
+
+
+def test_the_kl_penalty_moves_advantages_and_creates_none():
+    """Distances of 0.1 and 0.5 to the reference: the nearer token gains 0.2, the farther one loses it."""
+    penalty = kl_penalty(tensor(-1.0, -1.0), tensor(-1.1, -1.5))
+    assert penalty.tolist() == pytest.approx([0.2, -0.2])
+
+
+@pytest.mark.parametrize("level", ["token", "sequence", "average", "geometric_average"])
 def test_absurd_ratios_stay_finite(level):
     """A log ratio of 1000 is clamped before exp."""
     log_ratio = log_ratios(tensor(-1.0), tensor(-1001.0), torch.tensor([0]), 1, level)

@@ -1,0 +1,1 @@
+"""OpenPipe ART on the server side: the models of its clients, their batches, and the routes they call."""

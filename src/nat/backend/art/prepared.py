@@ -1,0 +1,71 @@
+"""A model that can be trained and asked: its adapter, learner, engine and checkpoints, for the model thread."""
+
+import logging
+from dataclasses import dataclass
+
+from nat.backend.adapters import Adapter
+from nat.backend.art.batch import ArtBatch
+from nat.backend.art.names import ModelKey, version
+from nat.backend.checkpoints import Checkpoints
+from nat.backend.inference.engine import Engine
+from nat.backend.training.job import Job
+from nat.backend.training.learner import Learner, OnStep, Report
+
+logger = logging.getLogger(__name__)
+STEPS = "num_gradient_steps"
+"""Metric with the number of optimizer steps of the whole training call."""
+
+
+@dataclass(eq=False)
+class PreparedModel:
+    """Weights of a client's own; `step` counts its training calls, the learner counts optimizer steps."""
+
+    key: ModelKey
+    adapter: Adapter
+    learner: Learner
+    engine: Engine
+    checkpoints: Checkpoints
+    step: int
+    job: Job | None = None
+    """The newest training call."""
+
+    @property
+    def busy(self) -> bool:
+        """True while a training call waits or runs."""
+        return self.job is not None and not self.job.state.status.final
+
+    def has(self, step: int) -> bool:
+        """True if the weights after `step` training calls can be served."""
+        return step == self.step or self.checkpoints.find(step) is not None
+
+    def train(self, batch: ArtBatch, job: Job, *, report: Report, on_step: OnStep) -> dict[str, object]:
+        """Train, save, and only then serve; whatever fails, weights, optimizer and step are as before.
+
+        A batch without signal trains nothing, but it is a training call: it has a step, a checkpoint and one line of
+        metrics.
+        """
+        before, optimizer_step = self.learner.optimizer.snapshot(), self.learner.step
+        number = self.step + 1
+        try:
+            metrics = self._update(batch, report, on_step)
+            done = {"progress": 100.0, "metrics": metrics, "policy_version": version(self.key.name, number)}
+            self.checkpoints.save(self.adapter.loaded, self.learner, [job.completed(done)], number=number)
+        except BaseException:
+            self.learner.optimizer.restore(before)
+            self.learner.step = optimizer_step
+            self.checkpoints.delete([number])
+            raise
+        self.step = number
+        self.engine.policy_version = version(self.key.name, number)
+        logger.info("%s is at step %d, %d optimizer steps later", self.key, number, self.learner.step - optimizer_step)
+        return done
+
+    def _update(self, batch: ArtBatch, report: Report, on_step: OnStep) -> dict[str, float]:
+        """Train, and tell of each optimizer step how many there are; ART's clients want that in every line."""
+        count = batch.num_gradient_steps
+        if count == 0:
+            on_step({STEPS: 0.0})
+            return {}
+        return self.learner.update(
+            batch.groups, batch.config, report=report, on_step=lambda metrics: on_step({**metrics, STEPS: float(count)})
+        )

@@ -1,0 +1,90 @@
+"""Where a client's model is made, or restored from its newest checkpoint. For the model thread."""
+
+import logging
+from dataclasses import dataclass
+
+from nat.backend.adapters import Adapter, Adapters
+from nat.backend.art.names import ModelKey, version
+from nat.backend.art.pool import ModelPool
+from nat.backend.art.prepared import PreparedModel
+from nat.backend.art.store import Store
+from nat.backend.art.wishes import longest_row, lora_of, without_effect
+from nat.backend.checkpoints import Checkpoint, Checkpoints, resume
+from nat.backend.model import LoraSettings
+from nat.backend.training.job import JobTable
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
+from nat.backend.training.served import served_logprobs
+from nat.errors import BackendError
+from nat.wire.art import InternalModelConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What it takes to make a model; `lora` is for clients that do not say what they want."""
+
+    pool: ModelPool
+    adapters: Adapters
+    store: Store
+    jobs: JobTable
+    lora: LoraSettings
+    seed: int
+
+    def make(self, key: ModelKey, wishes: InternalModelConfig | None) -> PreparedModel:
+        """Make or restore a model and serve it, unless someone else just did.
+
+        Raises:
+            BackendError: its newest checkpoint cannot be restored.
+
+        """
+        if (prepared := self.pool.find(key)) is not None:
+            return prepared
+        self._tell_what_is_other(key, wishes)
+        checkpoints = self.store.checkpoints(key)
+        found = _newest(checkpoints)
+        lora = lora_of(wishes, self.lora)
+        adapter = self.adapters.create(lora, seed=self.seed) if found is None else self.adapters.load(found.path)
+        try:
+            learner = _learner(adapter)
+            if found is None:
+                checkpoints.save(adapter.loaded, learner, [], number=0)
+            else:
+                resume(found, learner)
+        except BaseException:
+            self.adapters.remove(adapter)
+            raise
+        if adapter.settings != lora:
+            logger.warning("%s keeps the adapter of its checkpoint, %s; wanted was %s", key, adapter.settings, lora)
+        for state in () if found is None else found.state.jobs:
+            self.jobs.know(state)
+        step = 0 if found is None else found.number
+        logger.info("%s is served from step %d on", key, step)
+        engine = self.pool.new_engine(adapter, version(key.name, step))
+        prepared = PreparedModel(key, adapter, learner, engine, checkpoints, step)
+        self.pool.serve(prepared)
+        return prepared
+
+    def _tell_what_is_other(self, key: ModelKey, wishes: InternalModelConfig | None) -> None:
+        wanted, limit = longest_row(wishes), self.adapters.base.max_seq_length
+        if wanted is not None and wanted > limit:
+            logger.warning("%s wants max_seq_length %d; this model has %d tokens", key, wanted, limit)
+        if ignored := without_effect(wishes):
+            logger.warning("%s: these have no effect on this server: %s", key, ", ".join(ignored))
+
+
+def _newest(checkpoints: Checkpoints) -> Checkpoint | None:
+    """The checkpoint to go on from; None only where nothing would be lost by beginning anew."""
+    found = checkpoints.open()
+    if found is None and checkpoints.numbers():
+        raise BackendError(
+            f"{checkpoints.folder} holds checkpoints, but none of them whole",
+            hint="bring back what is missing, or move the folder away to begin anew",
+        )
+    return found
+
+
+def _learner(adapter: Adapter) -> Learner:
+    loaded = adapter.loaded
+    return Learner(loaded, Reference(loaded, lambda: loaded.model), lambda rows: served_logprobs(loaded, rows))

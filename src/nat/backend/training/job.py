@@ -1,0 +1,139 @@
+"""One training job and the table of all: its state as it goes, how it is stopped, and who waits for its end."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from nat.backend.training.learner import Report
+from nat.errors import TrainingFailed, UpdateCanceled, UpdateRejected
+from nat.wire.training import JobFailure, JobState, JobStatus
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[Report], Mapping[str, object]]
+"""Trains and saves; gives what the state of the completed job says besides."""
+
+
+@dataclass
+class Job:
+    """A job's state as it goes, and what it takes to stop it or to wait for it."""
+
+    state: JobState
+    digest: str | None = None
+    """Of the request; None for a job known from a checkpoint."""
+    finished: Future[None] = field(default_factory=Future)
+    _canceled: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, work: Work) -> None:
+        """Do the work on the model thread; every end of it is a state."""
+        if not self._start():
+            return
+        try:
+            done = work(self._report)
+        except UpdateCanceled:
+            self._become(JobStatus.CANCELED)
+        except TrainingFailed as error:
+            logger.warning("job %s failed: %s", self.state.id, error)
+            self._become(JobStatus.FAILED, failure=_failure(error))
+        except Exception as error:  # the boundary of a job: whatever breaks in it becomes its state
+            logger.exception("job %s failed", self.state.id)
+            self._become(JobStatus.FAILED, failure=_internal(error))
+        else:
+            self._become(JobStatus.COMPLETED, **done)
+
+    def stop(self) -> None:
+        """Cancel what waits at once, and what runs at its next micro-batch."""
+        with self._lock:
+            self._canceled.set()
+            if self.state.status is JobStatus.PENDING:
+                self._become(JobStatus.CANCELED)
+
+    def completed(self, values: Mapping[str, object]) -> JobState:
+        """What the state will be if nothing fails any more."""
+        return self.state.model_copy(update={"status": JobStatus.COMPLETED, **values})
+
+    def _start(self) -> bool:
+        """Begin, unless someone canceled the job while it waited."""
+        with self._lock:
+            if self.state.status is JobStatus.PENDING:
+                self._become(JobStatus.RUNNING)
+            return self.state.status is JobStatus.RUNNING
+
+    def _report(self, percent: float) -> None:
+        if self._canceled.is_set():
+            raise UpdateCanceled(f"job {self.state.id} was canceled")
+        self.state = self.state.model_copy(update={"progress": min(percent, 100.0)})
+
+    def _become(self, status: JobStatus, **values: object) -> None:
+        """Change the state; a final one wakes those who wait for it."""
+        self.state = self.state.model_copy(update={"status": status, **values})
+        if status.final:
+            self.finished.set_result(None)
+
+
+class JobTable:
+    """The jobs of one backend, those of its checkpoints included; safe from any thread."""
+
+    def __init__(self, known: Iterable[JobState] = ()) -> None:
+        self._jobs: dict[str, Job] = {}
+        for state in known:
+            self.know(state)
+
+    def know(self, state: JobState) -> None:
+        """Take in a job that ended in an earlier process."""
+        job = self._jobs.setdefault(state.id, Job(state))
+        if not job.finished.done():
+            job.finished.set_result(None)
+
+    def add(self, job_id: str, digest: str | None = None) -> Job:
+        """Take in a new job, which then waits for its turn."""
+        job = self._jobs[job_id] = Job(JobState(id=job_id, status=JobStatus.PENDING), digest)
+        return job
+
+    def find(self, job_id: str) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def get(self, job_id: str) -> JobState | None:
+        job = self._jobs.get(job_id)
+        return None if job is None else job.state
+
+    async def wait(self, job_id: str, seconds: float) -> JobState | None:
+        """Give the state once it is final, at the latest after `seconds`; None for an unknown job."""
+        job = self._jobs.get(job_id)
+        if job is None:
+            return None
+        await asyncio.wait([asyncio.wrap_future(job.finished)], timeout=seconds)
+        return job.state
+
+    def cancel(self, job_id: str) -> JobState | None:
+        """Ask a job to stop before its next micro-batch; one that has ended stays as it is."""
+        job = self._jobs.get(job_id)
+        if job is None:
+            return None
+        job.stop()
+        return job.state
+
+    def completed(self) -> list[JobState]:
+        return [job.state for job in list(self._jobs.values()) if job.state.status is JobStatus.COMPLETED]
+
+    def stop(self) -> None:
+        """Cancel all that have not ended."""
+        for job in list(self._jobs.values()):
+            job.stop()
+
+
+def _failure(error: TrainingFailed) -> JobFailure:
+    kind = error.kind if isinstance(error, UpdateRejected) else "internal"
+    return JobFailure.model_validate({"type": kind, "message": error.message, "hint": error.hint or ""})
+
+
+def _internal(error: Exception) -> JobFailure:
+    return JobFailure(
+        type="internal",
+        message=f"{type(error).__name__}: {error}",
+        hint="the backend's log has the traceback; out of memory: lower micro_batch_tokens",
+    )

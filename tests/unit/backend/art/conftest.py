@@ -1,0 +1,54 @@
+"""ART's routes on fake models; tokens and chat template are those of a tiny model."""
+
+import httpx
+import pytest
+
+from fakes.art_models import FakeArtModels
+from fakes.keys import KEY
+from fakes.running_server import running
+from fakes.scripted_worker import ScriptedWorker
+from nat.backend.art.experimental import experimental_router
+from nat.backend.art.intake import Intake
+from nat.backend.art.routes import control_router
+from nat.backend.art.served import ServedAnswers
+from nat.backend.art.serverless import serverless_router
+from nat.backend.server.app import create_app
+
+
+@pytest.fixture
+def models(loaded, tmp_path):
+    return FakeArtModels(loaded, tmp_path)
+
+
+@pytest.fixture
+def app(models, loaded):
+    """The application as `nat backend serve --inference_port 8000` composes it, with the well-known key."""
+    served = ServedAnswers()
+    intake = Intake(models, served)
+    return create_app(
+        ScriptedWorker(loaded, "an"),
+        api_key=KEY,
+        well_known_key=True,
+        answers=served,
+        extra_routers=[
+            control_router(intake, inference_port=8000, api_key=KEY, host="127.0.0.1"),
+            experimental_router(models),
+            serverless_router(intake, base_model="tiny"),
+        ],
+    )
+
+
+@pytest.fixture
+async def client(app):
+    """Sends no key, as ART's clients do on control routes."""
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://gpu-box:7623"
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+async def wire(app):
+    """The same over a real socket: how connections end cannot be seen without one."""
+    async with running(app) as client:
+        yield client

@@ -1,0 +1,153 @@
+import asyncio
+
+import pytest
+
+from fakes.art_clients import CHAT, EXPERIMENTAL, SERVERLESS_MODEL, ArtClient
+from fakes.keys import KEY
+from nat.errors import TrainingFailed
+
+ART = ArtClient("0.5.18")
+MANY = 20
+"""Turns of the event loop in which a job of the fake gets as far as it can."""
+
+
+@pytest.fixture
+def client(client):
+    client.headers["authorization"] = f"Bearer {KEY}"
+    return client
+
+
+async def ask(client, method, path, body=None, status=200, **params):
+    answer = await client.request(method, f"/v1/preview{path}", json=body, params=params)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def created(client):
+    return (await ask(client, "POST", "/models", SERVERLESS_MODEL))["id"]
+
+
+def job(model_id, **changes):
+    return {"model_id": model_id, "trajectory_groups": ART.groups(), "experimental_config": EXPERIMENTAL} | changes
+
+
+async def all_events(client, job_id):
+    """Follow the pages to the end of the job, as the client does: the cursor moves, `has_more` turns the page."""
+    events = []
+    for _ in range(MANY):
+        if events and events[-1]["type"] in ("training_ended", "training_failed"):
+            break
+        await asyncio.sleep(0)  # the job runs in this event loop, too
+        cursor = {"after": events[-1]["id"]} if events else {}
+        events += (await ask(client, "GET", f"/training-jobs/{job_id}/events", **cursor))["data"]
+    return events
+
+
+async def test_the_native_client_goes_through_its_life(client, models):
+    """Create, sample, train, follow the events, ask for checkpoints, delete: what 0.5.18 does, answer by answer."""
+    models.go.set()
+    model = await ask(client, "POST", "/models", SERVERLESS_MODEL)
+    assert (model["entity"], model["project"], model["name"], model["run_id"]) == ("local", "demo", "agent-001", None)
+    assert model["base_model"] == SERVERLESS_MODEL["base_model"]
+    answer = await client.post("/v1/chat/completions", json={**CHAT, "model": "scripted", "logprobs": True})
+    assert answer.json()["choices"][0]["logprobs"]["content"][0]["token"].startswith("token_id:")
+    job_id = (await ask(client, "POST", "/training-jobs", job(model["id"])))["id"]
+    events = await all_events(client, job_id)
+    assert [event["type"] for event in events] == [
+        "training_started",
+        "gradient_step",
+        "gradient_step",
+        "training_ended",
+    ]
+    assert events[0]["data"] == {"num_sequences": 2.0}
+    assert events[1]["data"]["loss/train"] == 0.5
+    assert all(isinstance(value, float) for value in events[2]["data"].values())
+    path = f"/models/{model['id']}/checkpoints"
+    newest = await ask(client, "GET", path, limit=1, order="desc")
+    assert (newest["data"][0]["step"], newest["has_more"]) == (1, True)
+    assert await ask(client, "DELETE", path, {"steps": [0, 7]}) == {"deleted_count": 1, "not_found_steps": [7]}
+    assert [point["step"] for point in (await ask(client, "GET", path))["data"]] == [1]
+
+
+async def test_a_failed_job_says_why(client, models):
+    """The last event has the reason and what to do."""
+    models.error = TrainingFailed("the gradient is zero", hint="vary the rewards")
+    models.go.set()
+    job_id = (await ask(client, "POST", "/training-jobs", job(await created(client))))["id"]
+    last = (await all_events(client, job_id))[-1]
+    assert last["type"] == "training_failed"
+    assert "the gradient is zero" in last["data"]["error_message"]
+    assert "vary the rewards" in last["data"]["error_message"]
+
+
+async def test_events_are_told_as_they_happen_and_as_often_as_asked(client, models):
+    """Pages begin after a cursor, and what was told is told again to who asks again."""
+    job_id = (await ask(client, "POST", "/training-jobs", job(await created(client))))["id"]
+    path = f"/training-jobs/{job_id}/events"
+    page = {"data": []}
+    for _ in range(MANY):
+        await asyncio.sleep(0)
+        page = await ask(client, "GET", path)
+    assert [event["id"] for event in page["data"]] == ["1", "2", "3"]
+    small = await ask(client, "GET", path, limit=1, after="1")
+    assert ([event["id"] for event in small["data"]], small["has_more"]) == (["2"], True)
+    assert await ask(client, "GET", path, after="3") == {"data": [], "has_more": False}
+    models.go.set()
+    assert (await all_events(client, job_id))[-1]["type"] == "training_ended"
+
+
+async def test_checkpoints_know_what_the_client_logged(client, models):
+    """The metrics of the history come with the step, so that the client finds the best one."""
+    model_id = await created(client)
+    body = {"model_id": model_id, "trajectory_groups": ART.groups(1.0, 0.5), "split": "val"}
+    assert await ask(client, "POST", f"/models/{model_id}/log", body) is None
+    (point,) = (await ask(client, "GET", f"/models/{model_id}/checkpoints", order="asc"))["data"]
+    assert (point["step"], point["metrics"]["val/reward"]) == (0, 0.75)
+
+
+async def test_a_model_is_found_again_by_its_name(client):
+    """The id is the same each time; who wants a new model of that name is refused."""
+    model_id = await created(client)
+    assert await created(client) == model_id
+    other = {**SERVERLESS_MODEL, "name": "agent-002"}
+    assert (await ask(client, "POST", "/models", other))["id"] != model_id
+    await ask(client, "POST", "/models", {**SERVERLESS_MODEL, "return_existing": False}, status=409)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/models/model-0/checkpoints", None, 404),
+        ("DELETE", "/models/model-0", None, 404),
+        ("POST", "/training-jobs", job("model-0"), 404),
+        ("POST", "/training-jobs", {}, 422),
+        ("GET", "/training-jobs/job-9/events", None, 404),
+        ("POST", "/sft-training-jobs", {}, 404),
+        ("POST", "/models", {"name": "x"}, 422),
+        ("POST", "/models", {**SERVERLESS_MODEL, "name": "a/b"}, 400),
+    ],
+)
+async def test_what_is_not_there_is_told(client, method, path, body, status):
+    """By status and detail, and nothing is made up for it."""
+    assert (await ask(client, method, path, body, status))["detail"]
+
+
+async def test_a_model_can_be_deleted(client, models):
+    """It is gone, and its id with it."""
+    path = f"/models/{await created(client)}"
+    assert await ask(client, "DELETE", path) is None
+    assert models.checkpoints == {}
+    await ask(client, "DELETE", path, status=404)
+
+
+@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "x"}, {"after": "nobody"}])
+async def test_pages_that_cannot_be_are_refused(client, query):
+    """The parameter is named."""
+    path = f"/models/{await created(client)}/checkpoints"
+    assert next(iter(query)) in (await ask(client, "GET", path, status=422, **query))["detail"]
+
+
+async def test_the_serverless_protocol_needs_the_key(client):
+    """Its client always sends one."""
+    del client.headers["authorization"]
+    await ask(client, "POST", "/models", SERVERLESS_MODEL, status=401)

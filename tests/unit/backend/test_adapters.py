@@ -1,0 +1,103 @@
+"""Adapters side by side: each computes as if it were alone, and the base as if there were none."""
+
+import pytest
+import torch
+
+from fakes.tiny_model import make_tiny_model
+from fakes.training_batches import random_groups
+from nat.backend.adapters import Adapters
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.export import merged, write_adapter
+from nat.backend.model import LoraSettings, load_model
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
+from nat.backend.training.served import served_logprobs
+from nat.errors import BackendError
+from nat.wire.training import TrainingConfig
+
+CONFIG = TrainingConfig(learning_rate=1e-2, max_logprob_difference=100)
+ROWS = PackedRows.of([[5, 6, 7, 8], [9, 10]])
+
+
+@pytest.fixture(params=["qwen2", "gpt2"])
+def base(tiny_dir, request):
+    return load_model(tiny_dir(request.param), device="cpu")
+
+
+@torch.no_grad()
+def logits(adapters, adapter):
+    adapters.activate(adapter)
+    return packed_logits(adapters.base.model, ROWS)
+
+
+def train(adapters, adapter, seed=0):
+    adapters.activate(adapter)
+    loaded = adapter.loaded
+    reference = Reference(loaded, lambda: loaded.model)
+    learner = Learner(loaded, reference, lambda rows: served_logprobs(loaded, rows))
+    learner.update(random_groups(loaded, seed=seed), CONFIG)
+
+
+def test_each_adapter_computes_what_its_merged_model_computes_alone(base):
+    """Two adapters of different rank, trained differently, switched back and forth; the base never changes."""
+    before = packed_logits(base.model, ROWS).detach()
+    adapters = Adapters(base)
+    pair = [adapters.create(LoraSettings(rank, 16), seed=rank) for rank in (2, 4)]
+    assert all(torch.equal(logits(adapters, adapter), before) for adapter in pair)
+    for seed, adapter in enumerate(pair):
+        train(adapters, adapter, seed)
+    for adapter in [*pair, *pair]:
+        alone = merged(adapter.loaded)
+        found = logits(adapters, adapter)
+        torch.testing.assert_close(found, packed_logits(alone, ROWS), atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(found, before, atol=1e-3)
+        assert torch.equal(logits(adapters, None), before)
+    assert not torch.allclose(*(logits(adapters, adapter) for adapter in pair), atol=1e-3)
+
+
+def test_an_adapter_comes_back_from_its_folder_beside_others(base, tmp_path):
+    """What one server wrote, another one computes bit by bit, in peft's layout, whatever else is loaded."""
+    adapters = Adapters(base)
+    first, second = (adapters.create(LoraSettings(2), seed=seed) for seed in (1, 2))
+    train(adapters, second)
+    write_adapter(second.loaded, tmp_path / "adapter")
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= {p.name for p in (tmp_path / "adapter").iterdir()}
+    again = adapters.load(tmp_path / "adapter")
+    assert again.settings == LoraSettings(2, 32)
+    assert torch.equal(logits(adapters, again), logits(adapters, second))
+    adapters.remove(again)
+    assert not torch.equal(logits(adapters, first), logits(adapters, second))
+
+
+def test_names_of_weights_do_not_depend_on_what_else_is_loaded(base):
+    """An optimizer's state fits the same model in another process, where the adapter has another key."""
+    adapters = Adapters(base)
+    first, second = (adapters.create(LoraSettings(2), seed=seed) for seed in (1, 2))
+    one, other = first.loaded.trainable_parameters(), second.loaded.trainable_parameters()
+    assert list(one) == list(other)
+    assert not any(one[name] is other[name] for name in one)
+    assert all(name.endswith("default.weight") for name in one)
+
+
+def test_the_last_adapter_may_go(base):
+    """Without adapters the base computes on, and the next one finds its place."""
+    before = packed_logits(base.model, ROWS).detach()
+    adapters = Adapters(base)
+    adapters.remove(adapters.create(LoraSettings(2), seed=0))
+    assert torch.equal(logits(adapters, None), before)
+    adapter = adapters.create(LoraSettings(2), seed=0)
+    train(adapters, adapter)
+    assert not torch.equal(logits(adapters, adapter), before)
+
+
+def test_an_adapter_of_another_base_is_refused(tiny_dir, tmp_path, caplog):
+    """The error names the folder and the base, the log both bases, and nothing of the adapter stays."""
+    other = Adapters(load_model(make_tiny_model(tmp_path / "other", hidden=64), device="cpu"))
+    write_adapter(other.create(LoraSettings(2), seed=0).loaded, tmp_path / "adapter")
+    adapters = Adapters(load_model(tiny_dir("qwen2"), device="cpu"))
+    with pytest.raises(BackendError, match="does not fit"):
+        adapters.load(tmp_path / "adapter")
+    assert "was made on" in caplog.text
+    with pytest.raises(BackendError, match="no LoRA adapter"):
+        adapters.load(tmp_path)
+    assert not any("lora" in name for name, _ in adapters.base.model.named_parameters())
