@@ -45,6 +45,18 @@ def with_fields(body: bytes, fields: Mapping[str, Any], added: Mapping[str, Any]
     return body[:end] + b"," + _dumps(added)[1:]
 
 
+def with_model(body: bytes, fields: Mapping[str, Any], model: str) -> bytes:
+    """The body with another model's name: written over the old one where it stands, else the body is written anew.
+
+    Quotes inside of texts are escaped, so the only `"model"` of a body is its own key; where there are several, another
+    object may hold the same pair.
+    """
+    asked = _dumps({"model": fields["model"]})[1:-1]
+    if body.count(asked) == 1 == body.count(b'"model"'):
+        return body.replace(asked, _dumps({"model": model})[1:-1])
+    return _dumps({**fields, "model": model})
+
+
 def _for_route(defaults: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
     """A completion asks for logprobs by number; a chat by flag and number."""
     if chat:

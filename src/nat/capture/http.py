@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from nat.capture.library import httpx
+from nat.capture.loops import LoopClients
 from nat.capture.request import is_call_route
 from nat.capture.tap import Attempt, Tap
 
@@ -18,24 +19,26 @@ _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
 
 
 class CapturingAsyncClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` whose calls of completions routes are recorded by a tap."""
+    """An `httpx.AsyncClient` whose calls of completions routes are recorded by a tap; for any number of event loops."""
 
     def __init__(self, tap: Tap, **options: Any) -> None:
-        super().__init__(**{"limits": _CONNECTIONS, "follow_redirects": True, **options})
+        options = {"limits": _CONNECTIONS, "follow_redirects": True, **options}
+        super().__init__(**options)
         self._tap = tap
+        self._loops = LoopClients(options)
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         attempt = self._tap.open(request.url.path, await request.aread()) if _is_call(request) else None
         if attempt is None:
-            return await super().send(request, stream=stream, **options)
+            return await self._carry(request, stream=stream, **options)
         try:
             _prepare(request, attempt.body, stream=stream)
-            response = await super().send(request, stream=stream, **options)
+            response = await self._carry(request, stream=stream, **options)
             if response.is_error:
                 body = attempt.body_without_refused(response.status_code, await response.aread())
                 if body is not None:
                     _prepare(request, body, stream=stream)
-                    response = await super().send(request, stream=stream, **options)
+                    response = await self._carry(request, stream=stream, **options)
             if response.is_error:
                 await response.aread()
         except (Exception, asyncio.CancelledError) as error:
@@ -49,6 +52,13 @@ class CapturingAsyncClient(httpx.AsyncClient):
         else:
             attempt.answered(response.content, events=_is_events(response))
         return response
+
+    async def _carry(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """Send as it is, over a connection of the running event loop."""
+        elsewhere = self._loops.elsewhere()
+        if elsewhere is None:
+            return await super().send(request, **options)
+        return await elsewhere.send(request, **options)
 
 
 class CapturingClient(httpx.Client):

@@ -9,12 +9,15 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from nat.capture.address import address_of
 from nat.capture.answer import Answer, Choice, UnreadableAnswer, error_text, read_answer, read_completion
-from nat.capture.asks import fields_to_add, with_fields
+from nat.capture.asks import fields_to_add, with_fields, with_model
 from nat.capture.events import join_events
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
+from nat.capture.redirect import served_name
 from nat.capture.request import CallRequest, read_request
 from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, failure_steps
 from nat.data_models.framework import LLMFrameworkEnum
@@ -39,13 +42,15 @@ class Tap:
         *,
         llm_name: str | None = None,
         framework: LLMFrameworkEnum | None = None,
+        base_url: str | None = None,
         defaults: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`defaults` are the sampling parameters for requests that bring none."""
+        """`base_url` is where the server is; `defaults` are the sampling parameters for requests that bring none."""
         self.push = push
         self.llm_name = llm_name
         self.framework = framework
+        self.server = None if base_url is None else address_of(base_url)
         self.defaults = {key: value for key, value in (defaults or {}).items() if value is not None}
         self.clock = clock
         self.server_knows_token_ids = True
@@ -55,15 +60,23 @@ class Tap:
         request = read_request(path, body)
         if request is None:
             return None
-        return Attempt(self, request, body, current_capture() or RolloutCapture(CapturePolicy()))
+        asked, served = request.model, served_name(self.server, request.model)
+        if served != asked:
+            body = with_model(body, request.fields, served)
+            request = replace(request, fields={**request.fields, "model": served})
+        capture = current_capture() or RolloutCapture(CapturePolicy())
+        return Attempt(self, request, body, capture, asked_model=asked)
 
 
 class Attempt:
     """One request on its way; it ends in a call or in a failure."""
 
-    def __init__(self, tap: Tap, request: CallRequest, body: bytes, capture: RolloutCapture) -> None:
+    def __init__(
+        self, tap: Tap, request: CallRequest, body: bytes, capture: RolloutCapture, *, asked_model: str
+    ) -> None:
         self._tap = tap
         self._request = request
+        self._asked_model = asked_model
         self._author_body = body
         self._capture = capture
         self._context = contextvars.copy_context()
@@ -162,6 +175,7 @@ class Attempt:
         return LLMCall.model_construct(
             llm_name=self._tap.llm_name,
             model=self._request.model,
+            asked_model=self._asked_model,
             messages=messages,
             tools=tools,
             message=recall.message(choice.message),

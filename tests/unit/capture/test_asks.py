@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.capture.asks import fields_to_add, with_fields
+from nat.capture.asks import fields_to_add, with_fields, with_model
 from nat.capture.policy import CapturePolicy
 
 NOTHING = CapturePolicy()
@@ -76,3 +76,19 @@ def test_the_body_holds_both_whatever_it_held(fields, added, indent):
 def test_a_long_history_is_not_written_anew():
     """The bytes of the author's body stay as they are, odd spacing included."""
     assert with_fields(b'{"messages":  [ ] }', {"messages": []}, {"seed": 1}) == b'{"messages":  [ ] ,"seed":1}'
+
+
+@given(json_objects, st.text(max_size=5), st.sampled_from([(",", ":"), (", ", ": ")]), st.booleans())
+def test_another_model_replaces_nothing_but_the_name(fields, name, separators, nested):
+    """Whatever else the body holds, and however it was written, only its own model's name changes."""
+    fields = {**fields, "model": "base", "messages": [{"role": "user", "content": '"model":"base"'}]}
+    if nested:
+        fields["metadata"] = {"model": "base"}
+    body = json.dumps(fields, ensure_ascii=False, separators=separators).encode()
+    assert json.loads(with_model(body, fields, name)) == {**fields, "model": name}
+
+
+def test_renaming_keeps_the_rest_byte_for_byte():
+    """A long history costs a copy, and no JSON is written anew."""
+    body = b'{"messages":[1.50,  2],"model":"base","n":1}'
+    assert with_model(body, json.loads(body), "run") == b'{"messages":[1.50,  2],"model":"run","n":1}'
