@@ -11,9 +11,14 @@
     │   ├── TrainingFailed        a job ended without new weights
     │   │   ├── UpdateRejected    an alarm went off during an update; the weights are as before
     │   │   └── UpdateCanceled    someone asked for the update to stop; the weights are as before
-    │   └── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
+    │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
+    │   ├── ModelNotServed        a name that no weights answer to (any more)
+    │   ├── BatchRefused          trajectories cannot be trained on, or not as the call asks
+    │   ├── ModelNotPrepared      a model is to be trained before it was prepared
+    │   └── ModelBusy             a model is being trained, and a second call came for it
     ├── RunFailed                 a finetuning run cannot learn, or must not go on
     │   ├── NoTrajectories        nothing to train on, with the causes counted
+    │   │   └── InvalidTrajectories   they are not conversations that the backend can be trained on
     │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
     │   ├── TooManyFailures       more rollouts failed than the configuration allows
     │   └── RewardCollapse        the reward fell far below that of the first epochs
@@ -90,12 +95,32 @@ class ModelNotSupported(BackendError):
     """A checkpoint cannot be loaded, or its attention cannot be computed by the embedded backend."""
 
 
+class ModelNotServed(BackendError):
+    """No weights answer to a name, or those that did are gone."""
+
+
+class BatchRefused(BackendError):
+    """Trajectories cannot be trained on, or not in the way that the call asks for."""
+
+
+class ModelNotPrepared(BackendError):
+    """A model is to be trained that has no weights of its own yet."""
+
+
+class ModelBusy(BackendError):
+    """A model is being trained already."""
+
+
 class RunFailed(NatError):
     """A finetuning run cannot learn, or must not go on."""
 
 
 class NoTrajectories(RunFailed):
     """There is nothing to train on; the message counts the causes."""
+
+
+class InvalidTrajectories(NoTrajectories, ValueError):
+    """Trajectories are not conversations that the backend can be trained on."""
 
 
 class NoLearningSignal(RunFailed):

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.intermediate_step import IntermediateStep
@@ -43,15 +43,22 @@ class EvalInput(BaseModel):
 class EvalOutputItem(BaseModel):
     """The score of one item; an item that could not be scored has `score` None and an `error`."""
 
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
     id: Any
     score: Any
     reasoning: Any
     error: str | None = None
     """Why there is no score."""
+    step_rewards: dict[int | str, float] | None = None
+    """What single steps were worth, by the number of a call (from 0, or -1 for the last) or by a step's UUID. With
+    `finetuning.reward_function.credit` they take the place of the score, which then is what is reported."""
 
 
 class EvalOutput(BaseModel):
     """The scores of one evaluator, with their mean over the items that have one."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     average_score: Any
     eval_output_items: list[EvalOutputItem]

@@ -1,7 +1,7 @@
 """The `finetuning` section, the bases of its three kinds of components, and the records that they exchange."""
 
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -50,10 +50,21 @@ class FinetuneModel(BaseModel):
 
 
 class RewardFunctionConfig(FinetuneModel):
-    """Which evaluator's score is the reward."""
+    """Which evaluator's score is the reward, and which answers of a rollout count for it."""
 
     name: EvaluatorRef
     """A key of `eval.evaluators`."""
+    credit: Literal["outcome", "per_step", "return_to_go"] = "outcome"
+    """What an answer is compared by: the score of its rollout; the rewards of its own step; or these and all that
+    follow. For the last two the score is the reward of the last answer, unless the evaluator gives `step_rewards`."""
+    gamma: float = Field(default=1.0, ge=0.0, le=1.0)
+    """With `return_to_go`, a reward counts for each earlier answer by this factor less."""
+
+    @model_validator(mode="after")
+    def _gamma_needs_a_return(self) -> Self:
+        if self.gamma != 1 and self.credit != "return_to_go":
+            raise ValueError(f"gamma {self.gamma:g} has no effect with credit '{self.credit}'; it is for return_to_go")
+        return self
 
 
 class TrainerConfig(TypedBaseModel):
@@ -122,9 +133,9 @@ class FinetuneRunConfig(BaseModel):
     result_json_path: str = "$"
     """JSONPath to the answer inside the workflow's output."""
     endpoint: str | None = None
-    """A workflow at a URL; a run refuses it, since rollouts run in this process."""
+    """Where the workflow is served by `nat serve`; it is built and played in this process if left out."""
     endpoint_timeout: int = Field(default=300, ge=1)
-    """Goes with `endpoint`."""
+    """Seconds that one rollout at `endpoint` may take."""
     override: tuple[tuple[str, str], ...] = ()
     """Pairs of dotted path and YAML text."""
     validation_dataset: str | None = None

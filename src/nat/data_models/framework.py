@@ -15,3 +15,7 @@ class LLMFrameworkEnum(StrEnum):
     STRANDS = "strands"
     AUTOGEN = "autogen"
     OPENAI = "openai"
+    OPENAI_SYNC = "openai_sync"
+    OPENAI_AGENTS = "openai_agents"
+    PYDANTIC_AI = "pydantic_ai"
+    SMOLAGENTS = "smolagents"

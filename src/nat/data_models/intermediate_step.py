@@ -35,7 +35,7 @@ __all__ = [
 class StreamEventData(BaseModel):
     """What went into a step and what came out of it."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", ser_json_inf_nan="constants")
 
     input: Any | None = None
     output: Any | None = None
@@ -55,7 +55,7 @@ class TTCEventData(StreamEventData):
 class TraceMetadata(BaseModel):
     """What else is known of a step; extra keys are allowed."""
 
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
+    model_config = ConfigDict(extra="allow", protected_namespaces=(), ser_json_inf_nan="constants")
 
     chat_responses: Any | None = None
     chat_inputs: Any | None = None
@@ -73,7 +73,7 @@ class TraceMetadata(BaseModel):
 class IntermediateStepPayload(BaseModel):
     """One event, as whoever pushes it describes it."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", ser_json_inf_nan="constants")
 
     event_type: IntermediateStepType
     event_timestamp: float = Field(default_factory=time.time)

@@ -8,12 +8,14 @@ from pydantic import BaseModel, ConfigDict
 class LLMCall(BaseModel):
     """One request and one choice of its answer; attached to the LLM_END step as `metadata.llm_call`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     llm_name: str | None = None
     """The key under `llms` in the YAML, None for a client that the harness did not build."""
     model: str
-    """The model's name as the request had it."""
+    """The model's name as the request had it when it was sent."""
+    asked_model: str | None = None
+    """The model's name as the agent said it; a run may send its requests to another."""
     messages: list[dict[str, Any]]
     """The request's messages in OpenAI's shape; a completion's prompt is one user message."""
     tools: list[dict[str, Any]] | None = None

@@ -26,6 +26,11 @@ class EpisodeItem(BaseModel):
     logprobs: Any | None = None
     metadata: dict[str, Any] | None = None
 
+    @property
+    def sampled(self) -> bool:
+        """False for an assistant message that the policy did not say: a few-shot example, an edited history."""
+        return (self.metadata or {}).get("sampled") is not False
+
     @model_validator(mode="after")
     def _an_assistant_has_logprobs(self) -> Self:
         if self.role is EpisodeItemRole.ASSISTANT and self.logprobs is None:
@@ -54,7 +59,14 @@ class Trajectory(BaseModel):
     episode: list[EpisodeItem] | list[DPOItem]
     reward: float
     shaped_rewards: list[float] | None = None
+    """What each of the `answers` is compared by, in their order; None: all of them by the reward."""
     metadata: dict[str, Any] | None = None
+
+    @property
+    def answers(self) -> list[EpisodeItem]:
+        """What is trained on: the assistant items of the episode, less those whose metadata says `sampled: false`."""
+        items = [item for item in self.episode if isinstance(item, EpisodeItem)]
+        return [item for item in items if item.role is EpisodeItemRole.ASSISTANT and item.sampled]
 
 
 class TrajectoryCollection(BaseModel):
