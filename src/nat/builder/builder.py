@@ -41,6 +41,11 @@ class Builder(ABC):
     def llm_name(self) -> str | None:
         """Inside the build function of an LLM provider or client: the LLM's key in the YAML; None elsewhere."""
 
+    @property
+    @abstractmethod
+    def llm_names(self) -> list[str]:
+        """The keys under `llms`, in the order of the YAML."""
+
     @abstractmethod
     async def get_function(self, name: str) -> Function:
         """A function by its key."""

@@ -5,6 +5,7 @@ rollout starts sees it, and no other rollout does.
 """
 
 import contextlib
+import math
 import uuid
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ from nat.builder.component_utils import ROOT_COMPONENT_NAME
 from nat.builder.intermediate_step_manager import IntermediateStepManager
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.data_models.invocation_node import InvocationNode
+from nat.data_models.step_rewards import REWARD, REWARDED_STEP
 
 ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
 
@@ -134,6 +136,22 @@ class Context:
     @property
     def active_span_id(self) -> str:
         return _active_spans.get()[-1]
+
+    def reward(self, value: float, *, step: str | None = None, name: str = "reward") -> None:
+        """Say what was done here is worth; counts with `finetuning.reward_function.credit`.
+
+        It is the reward of the last answer before it, within the function that says so and those that it called;
+        or before the end of `step`, the UUID of another step.
+
+        Raises:
+            ValueError: the value is not a finite number.
+
+        """
+        if not math.isfinite(value):
+            raise ValueError(f"a reward is a finite number, not {value!r}")
+        metadata = {REWARD: float(value)} | ({} if step is None else {REWARDED_STEP: step})
+        payload = IntermediateStepPayload(event_type=IntermediateStepType.CUSTOM_END, name=name, metadata=metadata)
+        self.intermediate_step_manager.push_intermediate_step(payload)
 
     @contextlib.contextmanager
     def push_active_function(

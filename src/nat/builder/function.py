@@ -88,6 +88,17 @@ class Function(ABC):
         """The value as `to_type`, or as it is if there is no way."""
         return self._converter.try_convert(value, to_type)
 
+    def from_arguments(self, value: dict[str, Any]) -> Any:
+        """The input that named arguments stand for; TypeError if they do not fit."""
+        try:
+            model = self.input_schema.model_validate(value)
+        except ValidationError as error:
+            why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors())
+            raise TypeError(f"{sorted(value)} does not fit {self.input_schema.__name__}: {why}") from None
+        if is_a(model, self.input_type):
+            return model
+        return getattr(model, next(iter(self.input_schema.model_fields)))
+
     async def ainvoke(self, value: Any, to_type: Any = None) -> Any:
         """Call the function; `to_type` converts what comes back."""
         if not self.has_single_output:
@@ -136,20 +147,10 @@ class Function(ABC):
             return value
         try:
             if isinstance(value, dict):
-                return self._from_mapping(value)
+                return self.from_arguments(value)
             return self.convert(value, self.input_type)
         except TypeError as error:
             raise TypeError(f"input of the function '{self.instance_name}': {error}") from None
-
-    def _from_mapping(self, value: dict[str, Any]) -> Any:
-        try:
-            model = self.input_schema.model_validate(value)
-        except ValidationError as error:
-            why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors())
-            raise TypeError(f"{sorted(value)} does not fit {self.input_schema.__name__}: {why}") from None
-        if is_a(model, self.input_type):
-            return model
-        return getattr(model, next(iter(self.input_schema.model_fields)))
 
 
 class LambdaFunction(Function):

@@ -50,7 +50,10 @@ class IntermediateStepManager:
             self._open.pop(uuid, None)
             if uuid in spans:
                 self._active_spans.set(spans[: spans.index(uuid)])
-        step = IntermediateStep(parent_id=place[0], function_ancestry=place[1], payload=payload)
+        self.publish(IntermediateStep(parent_id=place[0], function_ancestry=place[1], payload=payload))
+
+    def publish(self, step: IntermediateStep) -> None:
+        """Hand a step on that has its place already, as those of a workflow elsewhere have."""
         for on_next, _, _ in tuple(self._subscribers):
             on_next(step)
 

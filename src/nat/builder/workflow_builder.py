@@ -47,20 +47,23 @@ class WorkflowBuilder(TrainingParts):
 
     @classmethod
     @asynccontextmanager
-    async def from_config(cls, config: Config, run_dir: Path | None = None) -> "AsyncIterator[WorkflowBuilder]":
+    async def from_config(
+        cls, config: Config, run_dir: Path | None = None, *, workflow: bool = True
+    ) -> "AsyncIterator[WorkflowBuilder]":
         """Open llms, functions, evaluators and the workflow; the parts of finetuning follow when they are asked for.
 
-        `run_dir` is the folder in which components may keep files; None for a run that leaves nothing.
+        `run_dir` is the folder in which components may keep files; None for a run that leaves nothing. Without
+        `workflow`, which then runs elsewhere, functions are built when something asks for them.
         """
         async with cls(eval_general=config.eval.general, run_dir=run_dir) as builder:
             builder._components.hold(config)
             for name in config.llms:
                 await builder.get_llm_provider(name)
-            for name in config.functions:
+            for name in config.functions if workflow else ():
                 await builder.get_function(name)
             for name in config.eval.evaluators:
                 await builder._open_evaluator(name)
-            if not isinstance(config.workflow, EmptyFunctionConfig):
+            if workflow and not isinstance(config.workflow, EmptyFunctionConfig):
                 await builder.set_workflow(config.workflow)
             yield builder
 
@@ -92,6 +95,10 @@ class WorkflowBuilder(TrainingParts):
     @property
     def llm_name(self) -> str | None:
         return _llm_name.get()
+
+    @property
+    def llm_names(self) -> list[str]:
+        return self._components.names(ComponentGroup.LLMS)
 
     # ---- functions
 

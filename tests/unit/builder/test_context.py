@@ -132,3 +132,23 @@ def test_facts_of_the_rollout():
         assert Context.get().rollout_seed == 7
         assert Context.get().active_span_id == "root"
     assert Context.get().rollout_seed is None
+
+
+def test_a_reward_is_a_step_of_the_function_that_gives_it():
+    """It ends where it is given, with its number; it may be for another step."""
+    steps = []
+    with ContextState().active() as context, context.push_active_function("f", input_data=None):
+        context.intermediate_step_manager.subscribe(steps.append)
+        Context.get().reward(1)
+        Context.get().reward(-0.5, step="an earlier one", name="too slow")
+    assert [(s.event_type.value, s.name, s.metadata, s.function_ancestry.function_name) for s in steps[:2]] == [
+        ("CUSTOM_END", "reward", {"reward": 1.0}, "f"),
+        ("CUSTOM_END", "too slow", {"reward": -0.5, "reward_step": "an earlier one"}, "f"),
+    ]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reward_is_a_number(value):
+    """What is none is told where it is given, not when the rollout is over."""
+    with ContextState().active() as context, pytest.raises(ValueError, match="a finite number"):
+        context.reward(value)

@@ -249,8 +249,8 @@ async def test_tools():
     ) as builder:
         assert await builder.get_tool("a", "mine") == ("a", "a")
         assert await builder.get_all_tools("mine") == [("a", "a"), ("b", "b")]
-        with pytest.raises(RegistryError, match="'langchain' is not registered as tool wrapper"):
-            await builder.get_tool("a", "langchain")
+        with pytest.raises(RegistryError, match="'theirs' is not registered as tool wrapper"):
+            await builder.get_tool("a", "theirs")
 
 
 async def test_the_builder_in_use_can_be_found(tmp_path):
@@ -270,3 +270,22 @@ async def test_names_are_given_once():
         await builder.add_function("a", NodeConfig())
         with pytest.raises(WorkflowError, match="'a' is already under functions"):
             await builder.add_function("a", NodeConfig())
+
+
+async def test_the_names_of_the_llms_can_be_listed():
+    """A component that must find out which LLMs ask its server needs no list of its own."""
+    llm = {"_type": "openai", "model_name": "m"}
+    async with WorkflowBuilder.from_config(config(llms={"b": llm, "a": llm})) as builder:
+        assert builder.llm_names == ["b", "a"]
+
+
+async def test_without_its_workflow_only_what_is_asked_for_is_built(log):
+    """Functions of a workflow that runs elsewhere may need what only that machine has; an evaluator may use one."""
+    text = "functions: {a: {_type: node}, b: {_type: node, calls: [a]}}\nworkflow: {_type: node, calls: [b]}"
+    config = parse_config(parse_yaml(text))
+    async with WorkflowBuilder.from_config(config, workflow=False) as builder:
+        assert log == []
+        await builder.get_function("a")
+        assert log == ["open [] None"]
+        with pytest.raises(WorkflowError, match="there is no workflow"):
+            builder.get_workflow()

@@ -26,9 +26,11 @@ class OpenAIClient(AsyncOpenAI):
     with_options = copy
 
 
-def open_client(config: OpenAIModelConfig, *, llm_name: str | None) -> OpenAIClient:
-    """A client to be closed by whoever opens it (`async with`)."""
-    tap = open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.OPENAI)
+def open_client(
+    config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMFrameworkEnum = LLMFrameworkEnum.OPENAI
+) -> OpenAIClient:
+    """A client to be closed by whoever opens it (`async with`); its calls are noted as the framework's."""
+    tap = open_tap(config, llm_name=llm_name, framework=framework)
     client = OpenAIClient(
         api_key=api_key(config, llm_name=llm_name),
         base_url=config.base_url,

@@ -1,15 +1,19 @@
 """The `openai` LLM: any server that speaks OpenAI's API, and its client for agents that use the OpenAI SDK."""
 
+import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from pydantic import AliasChoices, Field, SecretStr
 
 from nat.builder.builder import Builder
+from nat.builder.function import Function
 from nat.builder.llm import LLMProviderInfo
+from nat.builder.tool import ToolFunction
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.llm import LLMBaseConfig
-from nat.registry.decorators import register_llm_client, register_llm_provider
+from nat.plugins.llms.tools import OpenAITool
+from nat.registry.decorators import register_llm_client, register_llm_provider, register_tool_wrapper
 
 
 class OpenAIModelConfig(LLMBaseConfig, name="openai"):
@@ -43,6 +47,11 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     """Further fields for requests that do not have them, as the server understands them."""
 
     @property
+    def server_url(self) -> str | None:
+        """Where the clients send requests to; None for OpenAI itself."""
+        return self.base_url or os.environ.get("OPENAI_BASE_URL")
+
+    @property
     def request_defaults(self) -> dict[str, Any]:
         """The fields of a request that this config fills in."""
         names = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs")
@@ -62,3 +71,9 @@ async def openai_client(config: OpenAIModelConfig, builder: Builder) -> AsyncGen
 
     async with open_client(config, llm_name=builder.llm_name) as client:
         yield client
+
+
+@register_tool_wrapper(wrapper_type=LLMFrameworkEnum.OPENAI)
+def openai_tool(name: str, fn: Function, _builder: Builder) -> OpenAITool:
+    """A function to put into `tools=[…]`."""
+    return OpenAITool(ToolFunction(name, fn))

@@ -9,7 +9,13 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 
 def open_tap(config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMFrameworkEnum) -> Tap:
     """Records calls into the rollout that makes them, under the LLM's key in the YAML."""
-    return Tap(push_step, llm_name=llm_name, framework=framework, defaults=config.request_defaults)
+    return Tap(
+        push_step,
+        llm_name=llm_name,
+        framework=framework,
+        base_url=config.server_url,
+        defaults=config.request_defaults,
+    )
 
 
 def push_step(payload: IntermediateStepPayload) -> None:

@@ -1,0 +1,30 @@
+"""A JSON schema without references, for those who take an object's properties one by one. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_DEFINITIONS = "#/$defs/"
+
+
+def property_schemas(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The schema of each property, with every definition written out where it is used.
+
+    A definition inside of itself becomes `{"type": "object"}`: written out it would have no end.
+    """
+    definitions = schema.get("$defs", {})
+    return {name: _inlined(part, definitions, ()) for name, part in schema.get("properties", {}).items()}
+
+
+def _inlined(part: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(part, list):
+        return [_inlined(each, definitions, inside) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    rest = {key: _inlined(value, definitions, inside) for key, value in part.items() if key != "$ref"}
+    reference = part.get("$ref")
+    if not isinstance(reference, str):
+        return rest
+    name = reference.removeprefix(_DEFINITIONS)
+    if name in inside or name not in definitions:
+        return {"type": "object", **rest}
+    return {**_inlined(definitions[name], definitions, (*inside, name)), **rest}

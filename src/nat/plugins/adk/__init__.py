@@ -1,0 +1,1 @@
+"""Google ADK: its LiteLlm on a recorded client, and functions as its tools."""

@@ -1,0 +1,1 @@
+"""Agno on recorded clients."""

@@ -1,0 +1,1 @@
+"""AutoGen on recorded clients."""

@@ -1,0 +1,1 @@
+"""CrewAI: its OpenAI LLM on recorded clients, and functions as its tools."""

@@ -1,0 +1,1 @@
+"""LlamaIndex: its LLM on recorded clients, and functions as its tools."""

@@ -1,0 +1,73 @@
+"""Functions as tools of the bare OpenAI client, which has a shape for them but nothing that runs them.
+
+What a function raises is told to the model. An error of the harness's own is not: no model can act on it.
+"""
+
+import json
+from typing import Any, Protocol
+
+from nat.builder.tool import ToolFunction, as_text
+from nat.errors import NatError
+
+Message = dict[str, Any]
+
+
+class CalledFunction(Protocol):
+    """The `function` of a tool call, as the SDK gives it."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Protocol):
+    """One of the `tool_calls` of an answer, as the SDK gives it."""
+
+    id: str
+    function: CalledFunction
+
+
+class RequestTool(dict[str, Any]):
+    """Goes into `tools=[…]` of a request as it is."""
+
+    def __init__(self, tool: ToolFunction) -> None:
+        function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        super().__init__(type="function", function=function)
+        self._tool = tool
+
+    @property
+    def name(self) -> str:
+        return self._tool.name
+
+
+class OpenAITool(RequestTool):
+    """Answers the calls that come back."""
+
+    async def answer(self, call: ToolCall) -> Message:
+        """The tool message for a call; what the function raises is told to the model."""
+        try:
+            return _message(call, as_text(await self._tool.call(json.loads(call.function.arguments))))
+        except NatError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary of one tool call: its failure is an answer
+            return _message(call, _told(error))
+
+
+class BlockingOpenAITool(RequestTool):
+    """The same for code that blocks."""
+
+    def answer(self, call: ToolCall) -> Message:
+        """The tool message for a call; what the function raises is told to the model."""
+        try:
+            return _message(call, as_text(self._tool.call_blocking(json.loads(call.function.arguments))))
+        except NatError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            return _message(call, _told(error))
+
+
+def _message(call: ToolCall, content: str) -> Message:
+    return {"role": "tool", "tool_call_id": call.id, "content": content}
+
+
+def _told(error: Exception) -> str:
+    return f"Error: {type(error).__name__}: {error}"

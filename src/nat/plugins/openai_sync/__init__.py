@@ -1,0 +1,1 @@
+"""The OpenAI SDK for agents that block."""

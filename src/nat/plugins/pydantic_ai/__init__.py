@@ -1,0 +1,1 @@
+"""Pydantic AI on recorded clients."""

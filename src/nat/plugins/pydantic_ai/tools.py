@@ -1,0 +1,29 @@
+"""A function as Pydantic AI's tool."""
+
+from typing import Any
+
+from pydantic_ai import Tool
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+
+from nat.builder.tool import ToolFunction, as_text
+from nat.errors import NatError
+
+_NOT_FOR_THE_MODEL = (NatError, ApprovalRequired, CallDeferred, ModelRetry, ToolFailed)
+"""An error of the harness ends the run; with the others a function tells the framework itself what to do."""
+
+
+def as_tool(tool: ToolFunction) -> Tool[Any]:
+    """A tool with the function's own schema; what it raises becomes the result that the model reads.
+
+    Any other error would end the agent's run, and `ModelRetry` would after a second one.
+    """
+
+    async def call(**arguments: Any) -> str:
+        try:
+            return as_text(await tool.call(arguments))
+        except _NOT_FOR_THE_MODEL:
+            raise
+        except Exception as error:
+            raise ToolFailed(f"{type(error).__name__}: {error}") from error
+
+    return Tool.from_schema(call, name=tool.name, description=tool.description, json_schema=tool.parameters)

@@ -1,0 +1,1 @@
+"""Semantic Kernel on recorded clients."""

@@ -1,0 +1,51 @@
+"""A function as Semantic Kernel's function."""
+
+from typing import Any
+
+from semantic_kernel.filters import FunctionInvocationContext
+from semantic_kernel.functions import (
+    KernelFunctionFromMethod,
+    KernelParameterMetadata,
+    kernel_function,
+)
+
+from nat.builder.schema import property_schemas
+from nat.builder.tool import ToolFunction, as_text
+
+
+class FunctionOfOurs(KernelFunctionFromMethod):
+    """A kernel function with the function's own schema, and with no arguments but the model's.
+
+    Semantic Kernel puts objects of its own into arguments called `kernel`, `service` or `arguments`.
+    """
+
+    def __init__(self, tool: ToolFunction) -> None:
+        @kernel_function(name=tool.name, description=tool.description)
+        async def call(**arguments: Any) -> str:
+            return as_text(await tool.call(arguments))
+
+        super().__init__(method=call, parameters=_parameters(tool.parameters))
+
+    def gather_function_parameters(self, context: FunctionInvocationContext) -> dict[str, Any]:
+        """The arguments that the model gave; the function itself says what is missing."""
+        given = context.arguments
+        return {each.name: given[each.name] for each in self.parameters if each.name is not None and each.name in given}
+
+
+def as_tool(tool: ToolFunction) -> FunctionOfOurs:
+    """A function to put into a plugin; what it raises, the kernel gives to the model as the result."""
+    return FunctionOfOurs(tool)
+
+
+def _parameters(schema: dict[str, Any]) -> list[KernelParameterMetadata]:
+    return [
+        KernelParameterMetadata(
+            name=name,
+            description=part.get("description"),
+            default_value=part.get("default"),
+            type=part.get("type"),
+            is_required=name in schema.get("required", ()),
+            schema_data=part,
+        )
+        for name, part in property_schemas(schema).items()
+    ]

@@ -1,0 +1,1 @@
+"""smolagents: its OpenAI model on a recorded client, and functions as its tools."""

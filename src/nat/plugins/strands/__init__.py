@@ -1,0 +1,1 @@
+"""Strands: its OpenAI model on recorded clients, and functions as its tools."""
