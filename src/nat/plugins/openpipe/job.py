@@ -1,0 +1,109 @@
+"""One training call: read in a task of its own, with an end that is remembered."""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from statistics import fmean
+from typing import Any
+
+from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
+from nat.errors import NatError
+
+_STEPS = ("num_gradient_steps", "data/step_num_gradient_steps")
+
+
+class ArtJob:
+    """Runs `work`, which reports each gradient step and gives the name of the new weights; never raises."""
+
+    def __init__(
+        self,
+        ref: TrainingJobRef,
+        work: Callable[[Callable[[dict[str, Any]], None]], Coroutine[Any, Any, str | None]],
+        *,
+        seconds: float,
+    ) -> None:
+        self.ref = ref
+        self._lines: list[dict[str, float]] = []
+        self._seconds = seconds
+        self._final: TrainingJobStatus | None = None
+        self.task = asyncio.create_task(self._run(work), name=f"training of {ref.run_id}")
+
+    @property
+    def active(self) -> bool:
+        return not self.task.done()
+
+    @property
+    def status(self) -> TrainingJobStatus:
+        """How it stands; asked again, a finished job tells its end again."""
+        if self._final is not None:
+            return self._final
+        if self.task.done():  # it was cancelled before it began
+            return self._told(TrainingStatusEnum.CANCELED, "Training was canceled.")
+        return self._told(TrainingStatusEnum.RUNNING, "Training is in progress.", progress=self._progress)
+
+    def of(self, run_id: str) -> bool:
+        return self.ref.run_id == run_id
+
+    async def end(self) -> TrainingJobStatus:
+        """Wait for the end; whoever waits may go away without ending the job."""
+        await asyncio.wait([self.task])
+        return self.status
+
+    async def cancel(self) -> TrainingJobStatus:
+        """Close the stream, by which the server learns that nobody wants the weights any more."""
+        self.task.cancel()
+        return await self.end()
+
+    async def _run(self, work: Callable[[Callable[[dict[str, Any]], None]], Coroutine[Any, Any, str | None]]) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                version = await work(self._add)
+        except asyncio.CancelledError:
+            self._final = self._told(TrainingStatusEnum.CANCELED, "Training was canceled.")
+            raise
+        except TimeoutError:
+            text = f"it was not done within {self._seconds:.0f} s (`timeout` of the trainer adapter)"
+            self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {text}")
+        except Exception as error:  # noqa: BLE001 - the boundary of one job: its failure becomes its status
+            reason = str(error) if isinstance(error, NatError) else f"{type(error).__name__}: {error}"
+            self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {reason}")
+        else:
+            self._final = self._done(version)
+
+    def _add(self, line: dict[str, Any]) -> None:
+        """Keep the numbers of a gradient step; a NaN is the server's word for a metric that it has not got."""
+        self._lines.append({name: float(v) for name, v in line.items() if _is_number(v)})
+
+    @property
+    def _progress(self) -> float:
+        planned = max((line[name] for line in self._lines for name in _STEPS if name in line), default=0.0)
+        return min(100.0, 100.0 * len(self._lines) / planned) if planned else 0.0
+
+    def _done(self, version: str | None) -> TrainingJobStatus:
+        steps = sum(bool(line.get(_STEPS[0], line.get(_STEPS[1], 1))) for line in self._lines)
+        text = "Training completed successfully."
+        if not steps:
+            text += " The server found nothing to train on and made no gradient step."
+        return self._told(TrainingStatusEnum.COMPLETED, text, progress=100.0, policy_version=version)
+
+    def _told(
+        self, status: TrainingStatusEnum, message: str, *, progress: float | None = None, **facts: Any
+    ) -> TrainingJobStatus:
+        return TrainingJobStatus(
+            run_id=self.ref.run_id,
+            backend=self.ref.backend,
+            status=status,
+            progress=progress,
+            message=message,
+            metadata={**(self.ref.metadata or {}), "metrics": mean_metrics(self._lines), **facts},
+        )
+
+
+def mean_metrics(lines: list[dict[str, float]]) -> dict[str, float]:
+    """Each metric's mean over the gradient steps that told it."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    return {name: fmean(line[name] for line in lines if name in line) for name in names}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
