@@ -17,6 +17,7 @@ _COMMANDS = {
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
     "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),
+    "serve": ("nat.cli.commands.serve:serve_command", "Serve a workflow over HTTP."),
     "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file."),
     "info": ("nat.cli.commands.info:info_command", "Show the registered components and their fields."),
     "backend": ("nat.cli.commands.backend:backend_command", "The embedded backend as a server of its own."),

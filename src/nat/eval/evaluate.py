@@ -36,7 +36,8 @@ class EvaluationRun:
         """Play and score every item.
 
         The workflow is that of `session_manager`, else of the session in use that serves the config file, else
-        it is built here and closed at the end. With `job_id` the reports go to a folder of that name.
+        it is built here and closed at the end, or, with an `endpoint`, played there. With `job_id` the reports go
+        to a folder of that name.
 
         Raises:
             ConfigError: the configuration is wrong.
@@ -49,8 +50,15 @@ class EvaluationRun:
 
     def _session(self, given: WorkflowSession | None) -> AbstractAsyncContextManager[WorkflowSession]:
         config = self.config
-        session = given or current_session(config.config_file, config.override)
-        return opened_session(config.config_file, config.override) if session is None else nullcontext(session)
+        session = given or current_session(config.config_file, config.override, config.endpoint)
+        if session is not None:
+            return nullcontext(session)
+        return opened_session(
+            config.config_file,
+            config.override,
+            endpoint=config.endpoint,
+            endpoint_timeout=config.endpoint_timeout,
+        )
 
     async def _evaluate(self, session: WorkflowSession, job_id: str | None) -> EvaluationRunOutput:
         pass_index = session.begin_pass()  # before anything is awaited, so that passes count in the order they start

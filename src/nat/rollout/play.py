@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from nat.builder.context import ContextState, RuntimeTypeEnum
+from nat.builder.intermediate_step_manager import OnNext
 from nat.capture.policy import CapturePolicy, capturing
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep
@@ -14,6 +15,8 @@ from nat.data_models.rollout_failure import RolloutFailure
 from nat.rollout.record import Rollout
 
 logger = logging.getLogger(__name__)
+
+ITEM_TIMEOUT = "eval.general.item_timeout"
 
 
 class Invocable(Protocol):
@@ -30,9 +33,14 @@ async def play(
     generation: int = 0,
     policy: CapturePolicy,
     deadline: float | None,
+    deadline_option: str = ITEM_TIMEOUT,
     runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
+    on_step: OnNext | None = None,
 ) -> Rollout:
-    """The rollout's record, whether it went well or not; only a cancellation from outside is passed on."""
+    """The rollout's record, whether it went well or not; only a cancellation from outside is passed on.
+
+    `deadline_option` is what a user sets the deadline with; `on_step` hears of each step as it happens.
+    """
     steps: list[IntermediateStep] = []
     state = ContextState(
         input_message=item.input_obj,
@@ -41,9 +49,11 @@ async def play(
         rollout_seed=seed,
     )
     state.intermediate_step_manager.subscribe(steps.append)
+    if on_step is not None:
+        state.intermediate_step_manager.subscribe(on_step)
     started_at, began = datetime.now(UTC), time.monotonic()
     with state.active(), capturing(policy):
-        output, error = await _attempt(workflow, item, generation, deadline)
+        output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
     # What a thread that lost its deadline still pushes is no part of the record.
     state.intermediate_step_manager.complete()
     return Rollout(
@@ -59,7 +69,7 @@ async def play(
 
 
 async def _attempt(
-    workflow: Invocable, item: EvalInputItem, generation: int, deadline: float | None
+    workflow: Invocable, item: EvalInputItem, generation: int, deadline: float | None, deadline_option: str
 ) -> tuple[Any, RolloutFailure | None]:
     """The output, or why there is none. A workflow that outlives its deadline has timed out, whatever it returns."""
     task = asyncio.current_task()
@@ -77,7 +87,7 @@ async def _attempt(
     except Exception as error:  # noqa: BLE001 - the boundary of one rollout: its failure is a record
         raised = error
     if timer.expired():
-        message = f"no answer within {deadline:g} s (eval.general.item_timeout)"
+        message = f"no answer within {deadline:g} s ({deadline_option})"
         return None, _failure(item, generation, "timeout", "TimeoutError", message)
     if raised is not None:
         logger.debug("the workflow failed on item %s", item.id, exc_info=raised)

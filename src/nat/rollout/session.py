@@ -3,8 +3,9 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -16,14 +17,23 @@ from nat.capture.policy import CapturePolicy
 from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
-from nat.rollout.play import play
+from nat.rollout.play import ITEM_TIMEOUT, Invocable, play
 from nat.rollout.record import Rollout
+from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.seeds import held_out_seed, training_seed
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
 OnRollout = Callable[[Rollout], None]
 OnPass = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A workflow that runs elsewhere, and how long one rollout there may take."""
+
+    workflow: RemoteWorkflow
+    timeout: float
 
 
 class WorkflowSession:
@@ -38,17 +48,19 @@ class WorkflowSession:
         override: Overrides = (),
         training: bool = False,
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
+        remote: Remote | None = None,
     ) -> None:
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed
-        self._workflow = Workflow(builder.get_workflow())
+        self._workflow: Invocable = Workflow(builder.get_workflow()) if remote is None else remote.workflow
+        self._endpoint = None if remote is None else remote.workflow.endpoint
         self._config_file = config_file
         self._override = override
         self._training = training
         self._runtime_type = runtime_type
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
-        self._deadline = config.eval.general.item_timeout
+        self._deadline, self._deadline_option = _deadline(config, remote)
         self._passes = itertools.count()
         self._listeners: list[tuple[OnRollout, OnPass | None]] = []
 
@@ -61,12 +73,14 @@ class WorkflowSession:
         config_file: Path | None = None,
         override: Overrides = (),
         training: bool = False,
+        remote: Remote | None = None,
     ) -> Self:
         """A session on a builder that somebody else has opened and will close.
 
-        With `training` the LLMs are asked for logprobs and token ids, and each rollout has a seed for its calls.
+        With `remote` the workflow is the one there; the builder needs none. With `training` the LLMs are asked for
+        logprobs and token ids, and each rollout has a seed for its calls.
         """
-        return cls(config, builder, config_file=config_file, override=override, training=training)
+        return cls(config, builder, config_file=config_file, override=override, training=training, remote=remote)
 
     @property
     def phase(self) -> Phase:
@@ -75,9 +89,12 @@ class WorkflowSession:
             return "eval"
         return "validation" if _held_out.get() else "train"
 
-    def serves(self, config_file: object, override: Overrides) -> bool:
-        """True if this session runs the workflow of that file (or loaded config) under those overrides."""
-        if override not in ((), self._override):
+    def serves(self, config_file: object, override: Overrides, endpoint: str | None = None) -> bool:
+        """True if this session runs the workflow of that file (or loaded config) under those overrides, at that URL.
+
+        Who names no URL wants the workflow where the session has it.
+        """
+        if override not in ((), self._override) or endpoint not in (None, self._endpoint):
             return False
         if isinstance(config_file, Path):
             return self._config_file is not None and config_file.resolve() == self._config_file.resolve()
@@ -104,6 +121,7 @@ class WorkflowSession:
                 generation=generation,
                 policy=policy,
                 deadline=self._deadline,
+                deadline_option=self._deadline_option,
                 runtime_type=self._runtime_type,
             )
         for on_rollout, _ in tuple(self._listeners):
@@ -151,9 +169,12 @@ def using_session(session: WorkflowSession) -> Iterator[WorkflowSession]:
         _sessions.reset(token)
 
 
-def current_session(config_file: object, override: Overrides = ()) -> WorkflowSession | None:
+def current_session(
+    config_file: object, override: Overrides = (), endpoint: str | None = None
+) -> WorkflowSession | None:
     """The innermost session in use that serves this config, None if there is none."""
-    return next((session for session in _sessions.get() if session.serves(config_file, override)), None)
+    endpoint = None if endpoint is None else endpoint.rstrip("/")
+    return next((session for session in _sessions.get() if session.serves(config_file, override, endpoint)), None)
 
 
 @asynccontextmanager
@@ -162,9 +183,29 @@ async def opened_session(
     override: Overrides = (),
     *,
     runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
+    endpoint: str | None = None,
+    endpoint_timeout: float = 300,
 ) -> AsyncIterator[WorkflowSession]:
-    """A session of its own: loads the YAML (or takes the loaded config), builds the workflow, closes it again."""
+    """A session of its own: loads the YAML (or takes the loaded config), builds the workflow, closes it again.
+
+    With `endpoint` the workflow is the one at that URL, and none is built.
+    """
     path = config_file if isinstance(config_file, Path) else None
     config = config_file if isinstance(config_file, Config) else load_config(Path(str(config_file)), override)
-    async with WorkflowBuilder.from_config(config) as builder:
-        yield WorkflowSession(config, builder, config_file=path, override=override, runtime_type=runtime_type)
+    async with AsyncExitStack() as stack:
+        remote = None
+        if endpoint is not None:
+            opened = await stack.enter_async_context(open_remote(endpoint, trains=False))
+            remote = Remote(opened, timeout=endpoint_timeout)
+        builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, workflow=remote is None))
+        yield WorkflowSession(
+            config, builder, config_file=path, override=override, runtime_type=runtime_type, remote=remote
+        )
+
+
+def _deadline(config: Config, remote: Remote | None) -> tuple[float | None, str]:
+    """Seconds that a rollout may take, and the option that says so: the shorter of the two where there are two."""
+    local = config.eval.general.item_timeout
+    if remote is None or (local is not None and local < remote.timeout):
+        return local, ITEM_TIMEOUT
+    return remote.timeout, ENDPOINT_TIMEOUT

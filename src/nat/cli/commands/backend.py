@@ -7,10 +7,10 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import click
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from nat.errors import ConfigError
+from nat.cli.commands.checked_options import checked_options
 from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
 
 Command = Callable[..., None]
@@ -50,13 +50,7 @@ def serve_command(**given: object) -> None:
 def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:
     """The options, with the key from the environment if there is one; ConfigError with all findings."""
     key = {"api_key": environment[API_KEY_VARIABLE]} if API_KEY_VARIABLE in environment else {}
-    try:
-        return ServeOptions.model_validate({**key, **given})
-    except ValidationError as error:
-        findings = [
-            ": ".join(filter(None, [".".join(map(str, finding["loc"])), finding["msg"]])) for finding in error.errors()
-        ]
-        raise ConfigError(findings, source="the options of `nat backend serve`") from error
+    return checked_options(ServeOptions, {**key, **given}, command="nat backend serve")
 
 
 def backend_arguments(options: ServeOptions) -> list[str]:

@@ -20,4 +20,18 @@ override_option = click.option(
     help="Set a dotted key of the YAML, for example `-o llms.judge.temperature 0`; may be repeated.",
 )
 
+endpoint_option = click.option(
+    "--endpoint",
+    metavar="URL",
+    help="Play the workflow that `nat serve` serves there, and build none here; its key is in NAT_SERVE_API_KEY.",
+)
+
+endpoint_timeout_option = click.option(
+    "--endpoint_timeout",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Seconds that one rollout at --endpoint may take.",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")

@@ -8,7 +8,13 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from nat.cli import event_loop
-from nat.cli.commands.config_options import config_file_option, json_option, override_option
+from nat.cli.commands.config_options import (
+    config_file_option,
+    endpoint_option,
+    endpoint_timeout_option,
+    json_option,
+    override_option,
+)
 from nat.cli.commands.finetune_summary import plan_text, result_record, summary_text
 from nat.cli.progress import console_progress
 from nat.data_models.finetuning import FinetuneRunConfig
@@ -38,6 +44,8 @@ from nat.finetuning.runtime import RunResult, run_finetuning
     show_default=True,
     help="Where in the workflow's output the answer is, as a JSON path.",
 )
+@endpoint_option
+@endpoint_timeout_option
 @override_option
 @click.option("--dry_run", is_flag=True, help="Check everything that can be checked without training, show the plan.")
 @json_option

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from nat.data_models.served_model import ServedModel
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison
@@ -45,6 +46,9 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if summary.model is not None:
         model = run_dir / summary.model
         rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
+    if result.served_model is not None:
+        served = result.served_model
+        rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
     return "\n" + _table(rows)
 
 
@@ -64,6 +68,12 @@ def use_command(llm: str | None, model: Path, config_file: Path) -> str:
     """The command that runs the same workflow with the trained model."""
     key = llm or "<name>"
     return f"nat run --config_file={config_file} -o llms.{key}.model {model} --input '…'"
+
+
+def served_command(served: ServedModel, config_file: Path) -> str:
+    """The command that runs the same workflow with the model that its server keeps."""
+    options = "".join(f" -o {key} {value}" for key, value in served.overrides)
+    return f"nat run --config_file={config_file}{options} --input '…'"
 
 
 def result_record(result: RunResult) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from pydantic_core import to_jsonable_python
 
 from nat.builder.context import RuntimeTypeEnum
 from nat.cli import event_loop
@@ -14,6 +13,7 @@ from nat.cli.commands.config_options import config_file_option, json_option, ove
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.eval.result_path import answer_of
+from nat.front_end.outputs import plain
 from nat.rollout.record import Rollout
 from nat.rollout.session import opened_session
 
@@ -63,15 +63,10 @@ def _as_text(rollout: Rollout) -> str:
     if rollout.error is not None:
         return f"Workflow Failed:\n{rollout.error}"
     answer = answer_of(rollout.output, None)
-    return f"Workflow Result:\n{answer if isinstance(answer, str) else json.dumps(_plain(answer), ensure_ascii=False)}"
+    return f"Workflow Result:\n{answer if isinstance(answer, str) else json.dumps(plain(answer), ensure_ascii=False)}"
 
 
 def _as_json(rollout: Rollout) -> str:
     error = None if rollout.error is None else rollout.error.model_dump(include={"kind", "type", "message"})
-    record = {"result": _plain(rollout.output), "error": error, "seconds": round(rollout.seconds, 3)}
+    record = {"result": plain(rollout.output), "error": error, "seconds": round(rollout.seconds, 3)}
     return json.dumps(record, ensure_ascii=False)
-
-
-def _plain(value: object) -> object:
-    """The value as JSON has it; what JSON does not know becomes text."""
-    return to_jsonable_python(value, fallback=repr, inf_nan_mode="strings")

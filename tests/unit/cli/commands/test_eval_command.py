@@ -125,7 +125,7 @@ async def test_options_reach_the_evaluation(tmp_path: Path):
     assert scripted.tones == ["loud"]
 
 
-@pytest.mark.parametrize("arguments", [["--reps", "0"], ["--endpoint", "http://x"], []])
+@pytest.mark.parametrize("arguments", [["--reps", "0"], ["--endpoint", "http://x", "--endpoint_timeout", "0"], []])
 def test_what_it_does_not_do_it_does_not_accept(arguments):
     """An option without an effect would be a lie; a missing configuration is a usage error."""
     assert CliRunner().invoke(eval_command, arguments).exit_code == 2

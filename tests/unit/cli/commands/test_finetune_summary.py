@@ -1,8 +1,11 @@
 """The words at the end of a run."""
 
+from pathlib import Path
+
 import pytest
 
-from nat.cli.commands.finetune_summary import _held_out_rows
+from nat.cli.commands.finetune_summary import _held_out_rows, served_command
+from nat.data_models.served_model import ServedModel
 from nat.finetuning.verdict import compare
 
 
@@ -15,3 +18,13 @@ def test_scores_between_0_and_1_are_percentages(scale, shown):
     before = {str(i): scale * (i < 2) for i in range(10)}
     after = {str(i): scale for i in range(10)}
     assert ("Held-out", shown) in _held_out_rows(compare(before, after))
+
+
+def test_a_model_that_its_server_keeps_comes_with_the_options_that_use_it():
+    """Without them the YAML would go on asking for the base model."""
+    served = ServedModel(
+        name="my_run@20", base_url="http://localhost:8000/v1", overrides=(("llms.a.model_name", "my_run"),)
+    )
+    assert str(served) == "my_run@20 at http://localhost:8000/v1"
+    expected = "nat run --config_file=finetune.yml -o llms.a.model_name my_run --input '…'"
+    assert served_command(served, Path("finetune.yml")) == expected

@@ -1,0 +1,19 @@
+"""Options of a command that a pydantic model checks."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from nat.errors import ConfigError
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def checked_options(model: type[Options], given: Mapping[str, object], *, command: str) -> Options:
+    """The options as the model has them; ConfigError with all findings."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        findings = [": ".join(filter(None, [".".join(map(str, e["loc"])), e["msg"]])) for e in error.errors()]
+        raise ConfigError(findings, source=f"the options of `{command}`") from error

@@ -1,0 +1,59 @@
+"""`nat serve`: a workflow behind HTTP."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from nat.cli import event_loop
+from nat.cli.commands.checked_options import checked_options
+from nat.cli.commands.config_options import config_file_option, override_option
+from nat.errors import ConfigError
+from nat.front_end.options import ServeOptions
+
+_NEEDED = ("fastapi", "uvicorn")
+
+
+@click.command("serve")
+@config_file_option
+@click.option(
+    "--host",
+    default="localhost",
+    show_default=True,
+    help="Address to listen on; one that others can reach needs a key.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one, which is shown.",
+)
+@click.option("--api_key", help="Key that requests need, as a bearer token; better given as NAT_SERVE_API_KEY.")
+@override_option
+def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
+    """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions; what there is stands at /docs."""
+    check_installed()
+    from nat.front_end.serve import serve  # noqa: PLC0415 - FastAPI comes with the `serve` extra only
+
+    stated = {name: value for name, value in given.items() if value is not None}
+    options = checked_options(ServeOptions, stated, command="nat serve")
+    event_loop.run(serve(config_file, override, options, lambda url: _greet(config_file, url)))
+
+
+def check_installed() -> None:
+    """Raise ConfigError if what serves is not installed."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            [f"{', '.join(missing)}: not installed, but `nat serve` needs it"],
+            source="the installation",
+            hint="pip install 'nat-finetuning-harness[serve]'",
+        )
+
+
+def _greet(config_file: Path, url: str) -> None:
+    click.echo(
+        f"Serving {config_file} at {url} (routes: {url}/docs)\n"
+        f"Next: `nat eval --endpoint {url}`, or `nat finetune --endpoint {url}`."
+    )

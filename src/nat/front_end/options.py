@@ -1,0 +1,35 @@
+"""How a workflow is served."""
+
+from ipaddress import ip_address
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from nat.wire.rollout import KEY_VARIABLE
+
+
+class ServeOptions(BaseModel):
+    """Options of `nat serve`; each field is the option of the same name."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    host: str = "localhost"
+    """Address to listen on; one that others can reach needs a key."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one, which is shown."""
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    """Key that requests need, as a bearer token; better given as NAT_SERVE_API_KEY."""
+
+    @model_validator(mode="after")
+    def _a_public_host_has_a_key(self) -> Self:
+        if self.api_key is None and not is_loopback(self.host):
+            raise ValueError(f"host {self.host} can be reached from outside, so it needs a key: set {KEY_VARIABLE}")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """True for an address that only this machine can reach."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

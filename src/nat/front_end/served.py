@@ -1,0 +1,103 @@
+"""The open workflow behind the routes: bounded, with a deadline, under the wishes of whoever asks."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nat.builder.context import RuntimeTypeEnum
+from nat.builder.function import Function
+from nat.builder.intermediate_step_manager import OnNext
+from nat.builder.workflow import Workflow
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.capture.address import Address
+from nat.capture.policy import CapturePolicy
+from nat.capture.redirect import redirecting
+from nat.config.load import load_config
+from nat.data_models.evaluator import EvalInputItem
+from nat.rollout.play import Invocable, play
+from nat.rollout.record import Rollout
+from nat.wire.rollout import RolloutWishes
+
+logger = logging.getLogger(__name__)
+
+OnChunk = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class ServedWorkflow:
+    """One workflow; requests beyond the limit wait for their turn."""
+
+    function: Function
+    slots: asyncio.Semaphore
+    deadline: float | None
+    """Seconds that one answer may take, once its turn has come."""
+
+    async def play(
+        self,
+        value: Any,
+        wishes: RolloutWishes | None = None,
+        *,
+        on_step: OnNext | None = None,
+        on_chunk: OnChunk | None = None,
+    ) -> Rollout:
+        """One input through the workflow. `on_chunk` streams its output, piece by piece.
+
+        With wishes it is a rollout of somebody's evaluation, played as it would be in that process.
+        """
+        workflow = Workflow(self.function)
+        asked = wishes or RolloutWishes(item_id=uuid.uuid4().hex)
+        async with self.slots:
+            with redirecting() as redirects:
+                for sent in asked.redirects:
+                    redirects.send(Address(sent.host, sent.port), sent.asked, sent.to)
+                rollout = await play(
+                    workflow if on_chunk is None else _Streamed(workflow, on_chunk),
+                    EvalInputItem(id=asked.item_id, input_obj=value, expected_output_obj=None),
+                    seed=asked.seed,
+                    generation=asked.generation,
+                    policy=CapturePolicy(logprobs=asked.logprobs, token_ids=asked.token_ids, seed=asked.call_seed),
+                    deadline=self.deadline,
+                    runtime_type=RuntimeTypeEnum.RUN_OR_SERVE if wishes is None else RuntimeTypeEnum.EVALUATE,
+                    on_step=on_step,
+                )
+        if rollout.error is not None:
+            logger.warning("there is no answer to %s: %s", asked.item_id, rollout.error)
+        return rollout
+
+
+class _Streamed(Invocable):
+    """Hands the pieces on as they come; its own output is the list of them."""
+
+    def __init__(self, workflow: Workflow, on_chunk: OnChunk) -> None:
+        self._workflow = workflow
+        self._on_chunk = on_chunk
+
+    async def ainvoke(self, value: Any) -> list[Any]:
+        chunks = []
+        async for piece in self._workflow.astream(value):
+            chunks.append(piece)
+            self._on_chunk(piece)
+        return chunks
+
+
+@asynccontextmanager
+async def opened_workflow(
+    config_file: Path, override: tuple[tuple[str, str], ...] = ()
+) -> AsyncIterator[ServedWorkflow]:
+    """The workflow of a YAML, open until the block ends; datasets and evaluators are left alone.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+        WorkflowError: it has no workflow.
+
+    """
+    config = load_config(config_file, override)
+    config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": {}})})
+    general = config.eval.general
+    async with WorkflowBuilder.from_config(config) as builder:
+        yield ServedWorkflow(builder.get_workflow(), asyncio.Semaphore(general.max_concurrency), general.item_timeout)

@@ -1,0 +1,241 @@
+"""`/generate`, `/generate/stream`, `/generate/full`, and what all routes share."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from fakes.scripted_workflow import ScriptedWorkflow
+from fakes.served_workflow import serving, serving_file
+from nat.builder.context import Context
+from nat.builder.function_info import FunctionInfo
+from nat.builder.threads import run_in_thread
+from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.intermediate_step import IntermediateStepPayload
+from nat.registry.decorators import register_function
+from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutWishes
+
+
+async def shout(question):
+    return f"{question}!"
+
+
+def lines(text: str, prefix: str) -> list[dict]:
+    return [json.loads(line.removeprefix(prefix)) for line in text.splitlines() if line.startswith(prefix)]
+
+
+@pytest.mark.parametrize("body", [{"question": "hi"}, {"input_message": "hi"}, "hi"])
+async def test_an_input_by_any_of_its_names(tmp_path, body):
+    """By the workflow's own argument, as the toolkit's clients call it, or bare."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        answer = await client.post("/generate", json=body)
+    assert (answer.status_code, answer.json()) == (200, {"value": "hi!"})
+
+
+async def test_an_object_is_given_as_it_is(tmp_path):
+    """Only what is no object needs a name in JSON."""
+
+    async def board(question):
+        return {"move": [1, 2]}
+
+    async with serving(ScriptedWorkflow(tmp_path, board, [])) as client:
+        assert (await client.post("/generate", json="x")).json() == {"move": [1, 2]}
+        assert lines((await client.post("/generate/stream", json="x")).text, "data: ") == [{"move": [1, 2]}]
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "told"),
+    [
+        (b"{", 400, "the body is no JSON"),
+        (b'{"answer": "x"}', 422, "takes question: question: Field required"),
+        (b'"' + b"x" * (33 * 2**20) + b'"', 413, "larger than"),
+    ],
+)
+async def test_what_the_client_has_to_mend(tmp_path, content, status, told):
+    """The status says whose fault it is, the text what was wanted; nothing is played."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        answer = await client.post("/generate", content=content)
+    assert answer.status_code == status
+    assert told in answer.json()["error"]["message"] == answer.json()["detail"]
+
+
+async def test_a_workflow_that_raises(tmp_path):
+    """500 with the exception's name and text; in a stream, whose status is sent, a last line with the same."""
+
+    async def fails(question):
+        raise KeyError("board")
+
+    async with serving(ScriptedWorkflow(tmp_path, fails, [])) as client:
+        answer = await client.post("/generate", json="x")
+        streamed = await client.post("/generate/stream", json="x")
+        full = await client.post("/generate/full", json="x")
+    assert answer.status_code == 500
+    assert (answer.json()["error"]["type"], answer.json()["error"]["message"]) == ("KeyError", "'board'")
+    assert streamed.status_code == full.status_code == 200
+    assert lines(streamed.text, "data: ") == lines(full.text, "data: ") == [answer.json()]
+
+
+async def test_a_deadline_is_told_as_such(tmp_path):
+    """504, and the option that sets it."""
+
+    async def hangs(question):
+        await asyncio.Event().wait()
+
+    scripted = ScriptedWorkflow(tmp_path, hangs, [])
+    scripted.general["item_timeout"] = 0.01
+    async with serving(scripted) as client:
+        answer = await client.post("/generate", json="x")
+    assert answer.status_code == 504
+    assert "eval.general.item_timeout" in answer.json()["detail"]
+
+
+async def test_steps_as_the_toolkits_clients_read_them(tmp_path):
+    """Each step's payload is JSON in a text, and fits the toolkit's class; the result is the last line."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        answer = await client.post("/generate/full", json={"input_message": "hi"})
+    steps = lines(answer.text, "intermediate_data: ")
+    names = [IntermediateStepPayload.model_validate_json(step["payload"]).event_type for step in steps]
+    assert names == ["WORKFLOW_START", "FUNCTION_START", "FUNCTION_END", "WORKFLOW_END"]
+    assert {key for step in steps for key in step} == {"id", "type", "name", "parent_id", "payload"}
+    assert answer.text.splitlines()[-2] == 'data: {"value":"hi!"}'
+    assert ROLLOUT_HEADER not in answer.headers
+
+
+async def test_wishes_make_a_rollout(tmp_path):
+    """The workflow sees seed and purpose of the rollout, and its steps come whole."""
+    seen = []
+
+    async def look(question):
+        seen.append((Context.get().rollout_seed, Context.get().is_evaluating, Context.get().workflow_run_id))
+        return {"value": question}
+
+    wishes = RolloutWishes(item_id="Übung", generation=3, seed=5)
+    async with serving(ScriptedWorkflow(tmp_path, look, [])) as client:
+        headers = {ROLLOUT_HEADER: wishes.header()}
+        answer = await client.post("/generate/full", json={"input_message": "hi"}, headers=headers)
+        bad = await client.post("/generate/full", json={"input_message": "x"}, headers={ROLLOUT_HEADER: "{}"})
+        none = await client.post("/generate/full", json={"question": "x"}, headers=headers)
+        plain = await client.post("/generate", json="x")
+    assert seen[0] == (5, True, "Übung#3")
+    assert seen[1][:2] == (None, False)
+    assert answer.headers[ROLLOUT_HEADER] == PROTOCOL_VERSION
+    assert lines(answer.text, "data: ") == [{"value": {"value": "hi"}}]
+    ancestry = [step["function_ancestry"]["function_name"] for step in lines(answer.text, "intermediate_data: ")]
+    assert ancestry == ["root", "<workflow>", "<workflow>", "root"]
+    assert (bad.status_code, none.status_code, plain.status_code) == (400, 400, 200)
+
+
+class StreamConfig(FunctionBaseConfig, name="streams"):
+    pass
+
+
+async def test_a_workflow_that_streams(tmp_path):
+    """Each piece is a line; where one answer is wanted, a workflow that only streams says so."""
+
+    async def words(question: str) -> AsyncGenerator[str, None]:
+        for word in question.split():
+            yield word
+
+    scripted = ScriptedWorkflow(tmp_path, shout, [])
+    scripted.config["workflow"] = {"_type": "streams"}
+    with scripted.registered():
+
+        @register_function(config_type=StreamConfig)
+        async def build(config, builder):
+            yield FunctionInfo.from_fn(words)
+
+        async with serving_file(scripted.config_file) as client:
+            streamed = await client.post("/generate/stream", json="a b")
+            whole = await client.post("/generate", json="a b")
+    assert lines(streamed.text, "data: ") == [{"value": "a"}, {"value": "b"}]
+    assert "only streams" in whole.json()["detail"]
+
+
+async def test_who_hangs_up_cancels_the_workflow(tmp_path):
+    """Nothing goes on for a client that is gone, whether it waits for one answer or for a stream."""
+    for route in ("/generate", "/generate/stream", "/generate/full", "/v1/chat/completions"):
+        started, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def hangs(question, started=started, cancelled=cancelled):
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        body = {"messages": [{"role": "user", "content": "x"}]} if "chat" in route else "x"
+        async with serving(ScriptedWorkflow(tmp_path, hangs, [])) as client:
+            asking = asyncio.create_task(client.post(route, json=body))
+            await started.wait()
+            asking.cancel()
+            await asyncio.wait_for(cancelled.wait(), 10)
+
+
+async def test_requests_beyond_the_limit_wait(tmp_path):
+    """`eval.general.max_concurrency` is the limit here, too; all are answered."""
+    running, most = 0, 0
+
+    async def counts(question):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return question
+
+    scripted = ScriptedWorkflow(tmp_path, counts, [])
+    scripted.general["max_concurrency"] = 2
+    async with serving(scripted) as client:
+        answers = await asyncio.gather(*(client.post("/generate", json=f"{n}") for n in range(8)))
+    assert [answer.json()["value"] for answer in answers] == [f"{n}" for n in range(8)]
+    assert most == 2
+
+
+async def test_health_and_description(tmp_path):
+    """The toolkit's health answer; a page of the routes with the workflow's own arguments."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        health = await client.get("/health")
+        page = await client.get("/docs")
+        description = (await client.get("/openapi.json")).json()
+    assert health.json() == {"status": "healthy"}
+    assert health.headers[ROLLOUT_HEADER] == PROTOCOL_VERSION
+    assert "text/html" in page.headers["content-type"]
+    assert sorted(description["paths"]) == [
+        "/chat",
+        "/chat/stream",
+        "/generate",
+        "/generate/full",
+        "/generate/stream",
+        "/health",
+        "/v1/chat/completions",
+    ]
+    body = description["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert [list(choice["properties"]) for choice in body["anyOf"]] == [["question"], ["input_message"]]
+
+
+async def test_an_unknown_path_is_told(tmp_path):
+    """In the shape of all errors."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        answer = await client.get("/generate")
+    assert answer.status_code == 405
+    assert answer.json()["error"]["message"] == "GET /generate: Method Not Allowed"
+
+
+async def test_steps_of_threads_keep_their_order(tmp_path):
+    """Blocking code pushes its steps from a thread; the answer has them as they happened, the result last."""
+
+    async def blocks(question):
+        def push():
+            for number in range(50):
+                payload = IntermediateStepPayload(event_type="CUSTOM_START", name=f"{number}")
+                Context.get().intermediate_step_manager.push_intermediate_step(payload)
+
+        await run_in_thread(push)
+        return question
+
+    async with serving(ScriptedWorkflow(tmp_path, blocks, [])) as client:
+        answer = await client.post("/generate/full", json="x")
+    names = [step["name"] for step in lines(answer.text, "intermediate_data: ") if step["type"] == "CUSTOM_START"]
+    assert names == [f"{number}" for number in range(50)]
+    assert answer.text.splitlines()[-2] == 'data: {"value":"x"}'

@@ -1,0 +1,58 @@
+"""Who is let in."""
+
+import pytest
+from pydantic import ValidationError
+
+from fakes.scripted_workflow import ScriptedWorkflow
+from fakes.served_workflow import serving, url_of
+from nat.front_end.options import ServeOptions
+
+
+async def shout(question):
+    return f"{question}!"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [("Bearer secret", 200), ("bearer secret", 200), ("Bearer Secret", 401), ("secret", 401), ("", 401)],
+)
+async def test_a_key_is_asked_for_everywhere(tmp_path, authorization, status):
+    """The health of a server and its description are nobody else's business, either."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, []), api_key="secret") as client:
+        headers = {"Authorization": authorization} if authorization else {}
+        for answer in (
+            await client.get("/health", headers=headers),
+            await client.get("/openapi.json", headers=headers),
+            await client.post("/generate", json="x", headers=headers),
+        ):
+            assert answer.status_code == status
+            assert status == 200 or "NAT_SERVE_API_KEY" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
+async def test_without_a_key_pages_of_others_are_refused(tmp_path, origin):
+    """A page in a browser could else make this machine's agent work; its own page of routes may."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        assert (await client.post("/generate", json="x", headers={"Origin": origin})).status_code == 403
+        assert (await client.post("/generate", json="x", headers={"Origin": url_of(client)})).status_code == 200
+
+
+async def test_a_name_that_leads_here_is_not_this_machine(tmp_path):
+    """A site may give its own name the loopback address; host and origin then agree, and still it is refused."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        headers = {"Origin": "http://evil.example:8000", "Host": "evil.example:8000"}
+        assert (await client.post("/generate", json="x", headers=headers)).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])  # noqa: S104 - refused
+def test_a_public_host_needs_a_key(host):
+    """Whoever reaches the port could spend the owner's tokens."""
+    with pytest.raises(ValidationError, match="NAT_SERVE_API_KEY"):
+        ServeOptions(host=host)
+    assert ServeOptions.model_validate({"host": host, "api_key": "k"}).host == host
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
+def test_this_machine_needs_none(host):
+    """Nobody else can ask."""
+    assert ServeOptions(host=host).api_key is None

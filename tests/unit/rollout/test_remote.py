@@ -1,0 +1,269 @@
+"""A rollout of a workflow behind a URL."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from fakes.openai_server import OpenAIServer, Say
+from fakes.scripted_workflow import ScriptedWorkflow
+from fakes.served_workflow import serving, url_of
+from nat.builder.builder import Builder
+from nat.capture.address import address_of
+from nat.capture.policy import CapturePolicy
+from nat.capture.redirect import redirecting
+from nat.data_models.evaluator import EvalInputItem
+from nat.errors import BackendUnreachable, WorkflowError
+from nat.eval.result_path import answer_of, compile_path
+from nat.rollout.play import play
+from nat.rollout.record import Rollout
+from nat.rollout.remote import ENDPOINT_TIMEOUT, open_remote
+from nat.rollout.session import opened_session
+from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
+
+EXACT = CapturePolicy(logprobs=True, token_ids=True, seed=11)
+WHOLE = {ROLLOUT_HEADER: PROTOCOL_VERSION}
+
+
+def item(question: object = "q") -> EvalInputItem:
+    return EvalInputItem(id="a#1", input_obj=question, expected_output_obj=None)
+
+
+async def played(remote, *, question: object = "q", policy=EXACT, deadline=None) -> Rollout:
+    return await play(
+        remote,
+        item(question),
+        seed=7,
+        generation=2,
+        policy=policy,
+        deadline=deadline,
+        deadline_option=ENDPOINT_TIMEOUT,
+    )
+
+
+def to(client: httpx.AsyncClient):
+    return open_remote(url_of(client), trains=True)
+
+
+async def answered(*responses: tuple[int, bytes], headers=WHOLE, trains=True) -> Rollout:
+    """A rollout against a server that answers as told, after a good health."""
+    told = iter(responses)
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, json={"status": "healthy"}, headers=headers)
+        status, content = next(told)
+        return httpx.Response(status, content=content, headers=headers)
+
+    async with open_remote("http://there/", trains=trains, transport=httpx.MockTransport(handle)) as remote:
+        return await played(remote)
+
+
+async def test_the_output_is_that_of_the_workflow(tmp_path):
+    """Whatever JSON it is, also where it has the names that the lines use."""
+
+    async def look(question):
+        return {"value": 1, "error": {"type": "x", "message": question}}
+
+    async with serving(ScriptedWorkflow(tmp_path, look, [])) as client, to(client) as remote:
+        rollout = await played(remote)
+    assert rollout.error is None
+    assert rollout.output == {"value": 1, "error": {"type": "x", "message": "q"}}
+    assert [step.event_type for step in rollout.steps] == [
+        "WORKFLOW_START",
+        "FUNCTION_START",
+        "FUNCTION_END",
+        "WORKFLOW_END",
+    ]
+
+
+class Move(BaseModel):
+    at: list[int]
+    value: float
+
+
+async def test_evaluators_see_the_same(tmp_path):
+    """A record is seen as its JSON text, whole or at a path; a number that is none stays one."""
+
+    async def moves(question):
+        return Move(at=[1, 2], value=0.5) if question == "record" else {"score": float("inf")}
+
+    async with serving(ScriptedWorkflow(tmp_path, moves, [])) as client, to(client) as remote:
+        record = (await played(remote, question="record")).output
+        number = (await played(remote)).output
+    assert answer_of(record, None) == answer_of(Move(at=[1, 2], value=0.5), None)
+    assert answer_of(record, compile_path("$.at[1]")) == 2
+    assert number == {"score": float("inf")}
+
+
+async def test_a_workflow_that_raises_there_has_failed_here(tmp_path):
+    """With its own words and the address, and with the steps until then; there is no output to be scored."""
+
+    async def fails(question):
+        raise KeyError("board")
+
+    async with serving(ScriptedWorkflow(tmp_path, fails, [])) as client, to(client) as remote:
+        rollout = await played(remote)
+    assert rollout.output is None
+    assert str(rollout.error) == f"RemoteFailure: KeyError: 'board' (in the workflow at {url_of(client)})"
+    assert len(rollout.steps) == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "told"),
+    [
+        (500, b"out of order", "answers 500: out of order"),
+        (422, b'{"error": {"type": "invalid_request_error", "message": "no"}}', "422: invalid_request_error: no"),
+        (200, b"", "the answer ended without a result"),
+        (200, b"intermediate_data: {}\n", "sent a step that is none"),
+        (200, b'data: {"value"\n', "sent data that is no JSON"),
+    ],
+)
+async def test_an_answer_without_a_result_is_a_failure(status, content, told):
+    """Of the rollout, with its cause; never an empty output that is scored 0."""
+    rollout = await answered((status, content))
+    assert rollout.output is None
+    assert rollout.error is not None
+    assert rollout.error.kind == "raised"
+    assert told in rollout.error.message
+
+
+async def test_a_server_that_dies_meanwhile(tmp_path):
+    """A lost connection is the failure of a rollout, too."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, headers=WHOLE)
+        raise httpx.RemoteProtocolError("peer closed connection")
+
+    async with open_remote("http://there", trains=True, transport=httpx.MockTransport(handle)) as remote:
+        rollout = await played(remote)
+    assert str(rollout.error) == "RemoteFailure: http://there: RemoteProtocolError: peer closed connection"
+
+
+async def test_a_rollout_that_takes_too_long(tmp_path):
+    """The option that sets the limit is named, and the workflow there is cancelled."""
+    cancelled = asyncio.Event()
+
+    async def hangs(question):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with serving(ScriptedWorkflow(tmp_path, hangs, [])) as client:
+        async with to(client) as remote:
+            rollout = await played(remote, deadline=0.2)
+        await asyncio.wait_for(cancelled.wait(), 10)
+    assert rollout.error is not None
+    assert (rollout.error.kind, rollout.error.message) == ("timeout", "no answer within 0.2 s (--endpoint_timeout)")
+
+
+async def test_the_shorter_limit_holds(tmp_path):
+    """`item_timeout` of the YAML goes on to hold where it is shorter than `--endpoint_timeout`."""
+
+    async def hangs(question):
+        await asyncio.Event().wait()
+
+    scripted = ScriptedWorkflow(tmp_path, hangs, [])
+    async with serving(scripted) as client:
+        scripted.general["item_timeout"] = 0.1
+        async with opened_session(scripted.config_file, endpoint=url_of(client), endpoint_timeout=9) as session:
+            rollout = await session.run(item(), seed=None)
+    assert rollout.error is not None
+    assert "0.1 s (eval.general.item_timeout)" in rollout.error.message
+
+
+async def test_nothing_listens():
+    """An error before the first rollout, with the address and what to do."""
+    with pytest.raises(BackendUnreachable, match=r"no served workflow answers at http://127.0.0.1:9: (?s:.*)nat serve"):
+        async with open_remote("http://127.0.0.1:9", trains=False):
+            pass
+
+
+@pytest.mark.parametrize("url", ["there", "ftp://there", "http://[bad"])
+async def test_what_is_no_address(url):
+    """Said in the same words as a server that does not answer."""
+    with pytest.raises(BackendUnreachable, match="correct --endpoint"):
+        async with open_remote(url, trains=False):
+            pass
+
+
+async def test_the_key_comes_from_the_environment(tmp_path, monkeypatch):
+    """The same variable on both sides; without it the error names it."""
+
+    async def echo(question):
+        return question
+
+    async with serving(ScriptedWorkflow(tmp_path, echo, []), api_key="secret") as client:
+        monkeypatch.delenv(KEY_VARIABLE, raising=False)
+        with pytest.raises(BackendUnreachable, match=KEY_VARIABLE):
+            async with open_remote(url_of(client), trains=True):
+                pass
+        monkeypatch.setenv(KEY_VARIABLE, "secret")
+        async with to(client) as remote:
+            assert (await played(remote)).output == "q"
+
+
+STEP_LINE = {"id": "1", "name": "m", "payload": json.dumps({"event_type": "LLM_END", "name": "m", "UUID": "1"})}
+UPSTREAM = f'intermediate_data: {json.dumps(STEP_LINE)}\n\ndata: {{"value":"a"}}\n\n'.encode()
+
+
+async def test_another_server_can_be_evaluated():
+    """It sends no whole steps, but an answer, which is all that a score needs."""
+    rollout = await answered((200, UPSTREAM), headers={}, trains=False)
+    assert rollout.output == "a"
+    assert [step.function_ancestry.function_name for step in rollout.steps] == ["m"]
+    assert (await answered((200, b'data: {"move": 3}\n\n'), headers={}, trains=False)).output == {"move": 3}
+
+
+async def test_another_server_cannot_be_trained():
+    """An error before the first rollout, that says what is missing and what serves."""
+    with pytest.raises(WorkflowError, match=r"sends no log probabilities(?s:.*)nat serve"):
+        await answered((200, UPSTREAM), headers={})
+    with pytest.raises(WorkflowError, match="speaks version 9"):
+        await answered((200, UPSTREAM), headers={ROLLOUT_HEADER: "9"})
+
+
+async def asks(question):
+    client = await Builder.current().get_llm("student", "openai")
+    reply = await client.chat.completions.create(model="base", messages=[{"role": "user", "content": question}])
+    return reply.choices[0].message.content
+
+
+def asking(tmp_path, server) -> ScriptedWorkflow:
+    scripted = ScriptedWorkflow(tmp_path, asks, [])
+    scripted.config["llms"] = {
+        "student": {"_type": "openai", "model_name": "base", "base_url": server.base_url, "api_key": "k"}
+    }
+    return scripted
+
+
+async def test_the_workflow_there_asks_for_the_model_that_is_trained(tmp_path):
+    """Its YAML may name the base model, as it may in this process; the name changes with each training step."""
+    async with OpenAIServer(lambda _request: Say("ok")) as server, serving(asking(tmp_path, server)) as client:
+        address = address_of(server.base_url)
+        async with to(client) as remote:
+            with redirecting() as redirects:
+                for name in ("run@0", "run@1"):
+                    redirects.send(address, "base", name)
+                    assert (await played(remote)).error is None
+            assert (await played(remote)).error is None
+        assert [body["model"] for body in server.bodies] == ["run@0", "run@1", "base"]
+
+
+async def test_a_workflow_there_that_asks_another_server_is_told(tmp_path):
+    """Samples of the untrained model teach nothing: the rollout has failed, and says what its YAML needs."""
+    async with (
+        OpenAIServer(lambda _request: Say("ok")) as server,
+        serving(asking(tmp_path, server)) as client,
+        to(client) as remote,
+    ):
+        with redirecting() as redirects:
+            redirects.send(address_of("http://trainer:8000/v1"), "base", "run")
+            rollout = await played(remote)
+    assert rollout.error is not None
+    assert "sampled base, not the model that is trained" in rollout.error.message
+    assert "llms.student needs model_name run, or a base_url at trainer:8000" in rollout.error.message

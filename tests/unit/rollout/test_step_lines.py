@@ -1,0 +1,120 @@
+"""Steps over the wire and back."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.openai_replies import tool_call
+from fakes.openai_server import OpenAIServer, Refuse, Say
+from nat.builder.context import Context, ContextState
+from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.recall import Recall
+from nat.data_models.intermediate_step import (
+    IntermediateStep,
+    IntermediateStepPayload,
+    IntermediateStepType,
+    InvocationNode,
+    StreamEventData,
+    TraceMetadata,
+    TTCEventData,
+)
+from nat.plugins.llms.client import open_client
+from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.rollout.step_lines import StepDecoder, StepEncoder, plain_line
+from nat.wire.rollout import STEP
+
+PLACE = InvocationNode(function_id="f", function_name="agent", parent_id="w", parent_name="<workflow>")
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def step(**fields) -> IntermediateStep:
+    return IntermediateStep(
+        parent_id="p", function_ancestry=PLACE, payload=IntermediateStepPayload.model_validate(fields)
+    )
+
+
+def there_and_back(steps: list[IntermediateStep]) -> tuple[list[IntermediateStep], bytes]:
+    encoder, decoder = StepEncoder(), StepDecoder(Recall())
+    content = b"".join(encoder.encode(one) for one in steps) + encoder.rest()
+    found = [decoder.decode(line.removeprefix(STEP)) for line in content.split(b"\n") if line]
+    return found, content
+
+
+async def captured() -> list[IntermediateStep]:
+    """The steps of an agent with several turns, a tool, a failed attempt and two choices."""
+    replies = [Say(None, (tool_call("look", {"at": "ö"}),)), Refuse(503), Say("done"), Say("a", others=(Say("b"),))]
+    steps: list[IntermediateStep] = []
+    state = ContextState()
+    state.intermediate_step_manager.subscribe(steps.append)
+    messages: list[dict] = [{"role": "user", "content": "line\u2028break"}]
+    async with OpenAIServer(replies) as server:
+        config = OpenAIModelConfig(model_name="m", base_url=server.base_url, max_retries=1)
+        async with open_client(config, llm_name="student") as client:
+            with state.active(), capturing(CapturePolicy(logprobs=True, token_ids=True, seed=3)):
+                for turn in range(3):
+                    with Context.get().push_active_function(f"turn {turn}", input_data=messages):
+                        reply = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+                    messages = [*messages, reply.choices[0].message.model_dump(exclude_none=True)]
+                    messages.append({"role": "user", "content": f"turn {turn}"})
+    return steps
+
+
+async def test_captured_steps_come_back_equal():
+    """Every field of every step: messages, tools, log probabilities, ids, function, span, times."""
+    steps = await captured()
+    found, _ = there_and_back(steps)
+    assert [one.event_type for one in steps].count(IntermediateStepType.LLM_END) == 4
+    assert found == steps
+    assert [one.metadata for one in found] == [one.metadata for one in steps]
+
+
+async def test_a_conversation_is_sent_once_and_kept_once():
+    """The two steps of a call name its messages four times; what is sent and kept must not grow like that."""
+    steps = await captured()
+    found, content = there_and_back(steps)
+    own = [line for line in content.split(b"\n") if b"LLM_" in line]
+    assert [line.count("line\u2028break".encode()) for line in own[:2]] == [0, 2]  # in messages, and as the input
+    calls = [one.metadata.llm_call for one in found if one.event_type == IntermediateStepType.LLM_END]
+    assert all(call.messages[0] is calls[0].messages[0] for call in calls)
+    starts = [one for one in found if one.event_type == IntermediateStepType.LLM_START]
+    assert starts[0].data.input is calls[0].messages
+
+
+@given(JSON, JSON)
+def test_any_json_comes_back_equal(value, other):
+    """What a workflow pushes by hand, too, also where a start has no end, or not the one that follows it."""
+    steps = [
+        step(event_type="LLM_START", UUID="a", data=StreamEventData(input=value), metadata={"x": other}),
+        step(event_type="LLM_START", UUID="b", data=StreamEventData(input=value), metadata=TraceMetadata()),
+        step(event_type="LLM_END", UUID="a", data=StreamEventData(output=value), tags=["t"]),
+        step(event_type="CUSTOM_START", name="n", data=StreamEventData(input=other), metadata={"llm_call": None}),
+        step(event_type="TTC_END", data=TTCEventData(turn_id="t", score=0.5, input=value)),
+        step(event_type="LLM_START", UUID="c", data=StreamEventData(input=value)),
+    ]
+    found, _ = there_and_back(steps)
+    assert found == steps
+    assert [type(one.data) for one in found] == [type(one.data) for one in steps]
+    assert [type(one.metadata) for one in found] == [type(one.metadata) for one in steps]
+
+
+def test_what_json_does_not_know_becomes_text():
+    """A step with an object of the workflow's own must not end the rollout."""
+    thing = object()
+    [found], _ = there_and_back([step(event_type="CUSTOM_START", data=StreamEventData(input=thing))])
+    assert found.data.input == repr(thing)
+
+
+def test_a_line_of_another_server():
+    """Without a function's place the step stands under its own name, as the toolkit's remote evaluation has it."""
+    sent = step(event_type="TOOL_END", name="search", data=StreamEventData(output="x"))
+    line = plain_line(sent)
+    assert json.loads(line.removeprefix(STEP))["payload"].startswith("{")
+    found = StepDecoder(Recall()).decode(line.removeprefix(STEP))
+    assert found.payload == sent.payload
+    assert (found.function_ancestry.function_name, found.function_ancestry.parent_name) == ("search", "remote")
