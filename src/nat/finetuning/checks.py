@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, TrajectoryCollection
 from nat.errors import ConfigError
 from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
 from nat.registry.suggest import did_you_mean, one_of
@@ -18,8 +18,6 @@ def check(config: Config, given: FinetuneRunConfig) -> None:
             hint="set `finetuning.enabled: true`",
         )
     findings = [*_reward_findings(config, given)]
-    if given.endpoint is not None:
-        findings.append("endpoint: rollouts run in this process; a workflow behind a URL cannot be trained yet")
     if finetuning.early_stopping is not None and given.validation_dataset is None:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
     if findings:
@@ -38,9 +36,30 @@ def warnings(config: Config, given: FinetuneRunConfig, *, compares_across_groups
     training = given.dataset or (str(dataset.file_path) if dataset and dataset.file_path else None)
     if given.validation_dataset is not None and given.validation_dataset == training:
         found.append("The validation dataset is the training dataset: it cannot tell learning from memorising.")
+    if given.endpoint is not None:
+        found.append(
+            f"Rollouts run at {given.endpoint}: serve the same YAML there, with LLMs that ask the server that trains "
+            "under the base_url that stands here; changes of this YAML's workflow have no effect."
+        )
     if given.validation_dataset is None:
         found.append("There is no validation dataset, so the run cannot tell whether the model got better.")
     return found
+
+
+def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryCollection) -> None:
+    """Raise ConfigError if answers are to be compared by rewards of their own, and a trajectory has none.
+
+    Whether a builder gives them is known only once it has.
+    """
+    if reward is None or reward.credit == "outcome":
+        return
+    trajectories = [trajectory for group in collected.trajectories for trajectory in group]
+    if without := sum(trajectory.shaped_rewards is None for trajectory in trajectories):
+        found = f"'{reward.credit}', but {without} of {len(trajectories)} trajectories have no shaped_rewards"
+        raise ConfigError(
+            [f"finetuning.reward_function.credit: {found}, so it would have no effect on them"],
+            hint="use a trajectory builder that gives them, as the built-in ones do, or `credit: outcome`",
+        )
 
 
 def num_generations(config: Config) -> int | None:

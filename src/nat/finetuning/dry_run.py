@@ -13,6 +13,7 @@ from nat.finetuning.checks import num_generations, warnings
 from nat.finetuning.configured import configured
 from nat.finetuning.datasets import count_examples
 from nat.finetuning.runtime import build_parts, check_health
+from nat.finetuning.workflow_sessions import opened_remote
 from nat.runs.records import Phase
 
 
@@ -58,7 +59,9 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     examples = await count_examples(config, given)
     config_text = dump_resolved(config)  # before any component gets its hands on it
     async with AsyncExitStack() as stack:
-        builder = await stack.enter_async_context(WorkflowBuilder.from_config(config))
+        building = WorkflowBuilder.from_config(config, workflow=given.endpoint is None)
+        builder = await stack.enter_async_context(building)
+        await opened_remote(stack, config, given, builder)
         parts = await build_parts(config, builder)
         await parts.adapter.initialize(config.finetuning)
         await check_health(parts.adapter)

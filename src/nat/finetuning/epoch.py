@@ -31,8 +31,8 @@ def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> Tra
     For an algorithm that compares across groups, all stay as long as any two rewards of the batch differ.
     """
     if across_groups:
-        found = rewards.of_groups(collection.trajectories)
-        groups = collection.trajectories if found is not None and found.spread > 0 else []
+        every = [trajectory for group in collection.trajectories for trajectory in group]
+        groups = collection.trajectories if rewards.spread(every) > 0 else []
     else:
         groups = [group for group in collection.trajectories if rewards.spread(group) > 0]
     return TrajectoryCollection(trajectories=groups, run_id=collection.run_id)

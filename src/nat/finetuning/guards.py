@@ -13,7 +13,6 @@ from nat.data_models.guards import GuardsConfig
 from nat.errors import NoLearningSignal, NoTrajectories, RewardCollapse, TooManyFailures, TrainingFailed
 from nat.runs.records import EpochRecord, LeftOutCause
 from nat.runs.tally import RolloutTally
-from nat.wire.training import JobFailure
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
@@ -115,23 +114,8 @@ def check_job(status: TrainingJobStatus) -> None:
     )
 
 
-def training_failed(job_id: str, failure: JobFailure) -> TrainingFailed:
-    """The error of a job that the embedded backend refused to finish, with the backend's own numbers and advice."""
-    return TrainingFailed(f"training job {job_id}: {_FAILURE[failure.type]}: {failure.message}", hint=failure.hint)
-
-
-_FAILURE = {
-    "gradient_zero": "the gradient is exactly zero, so nothing would be learned",
-    "gradient_not_finite": "the gradient is not finite, so the weights were left as they are",
-    "weights_unchanged": "the update changed no weight",
-    "logprob_mismatch": "sampler and learner disagree on the log probabilities of the same tokens",
-    "invalid_batch": "the batch cannot be trained on",
-    "internal": "the backend met an error of its own",
-}
-
-
 def _without_signal(epoch: EpochRecord, across_groups: bool) -> bool:
-    equal = epoch.min_reward == epoch.max_reward if across_groups else epoch.share_without_difference == 1
+    equal = epoch.share_without_difference == 1 and (not across_groups or epoch.min_reward == epoch.max_reward)
     return equal or epoch.filtered_groups == 0
 
 

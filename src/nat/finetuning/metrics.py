@@ -61,6 +61,7 @@ def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:
         return {}
     return {
         "rollout/calls": fmean(r.num_calls for r in played),
+        "rollout/conversations": fmean(len(r.conversations) for r in played),
         "rollout/prompt_tokens": fmean(r.prompt_tokens for r in played),
         "rollout/completion_tokens": fmean(r.completion_tokens for r in played),
         "rollout/truncated": _share(r.truncated for r in played),

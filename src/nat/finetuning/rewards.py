@@ -19,10 +19,6 @@ class RewardStatistics(BaseModel):
     min: float
     max: float
 
-    @property
-    def spread(self) -> float:
-        return self.max - self.min
-
 
 def statistics(rewards: Sequence[float]) -> RewardStatistics | None:
     """None if there is no reward: nothing has no mean."""
@@ -37,9 +33,15 @@ def of_groups(groups: Iterable[Group]) -> RewardStatistics | None:
 
 
 def spread(group: Group) -> float:
-    """Largest difference in reward between two trajectories of the group; 0 without trajectories."""
-    found = of_groups([group])
-    return found.spread if found else 0.0
+    """Largest difference in what the group's trajectories are compared by; 0 if there is nothing to tell them apart by.
+
+    Where answers have shaped rewards these are compared; trajectories that all have the same ones are alike.
+    """
+    told = [trajectory.shaped_rewards or [trajectory.reward] for trajectory in group]
+    if all(one == told[0] for one in told):
+        return 0.0
+    values = [value for own in told for value in own]
+    return max(values) - min(values)
 
 
 def mean(group: Group) -> float:

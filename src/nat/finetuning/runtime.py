@@ -12,7 +12,8 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobStatus, TrainingStatusEnum
-from nat.errors import BackendUnreachable, RunFailed
+from nat.data_models.served_model import ServedModel
+from nat.errors import BackendUnreachable, NoTrajectories, RunFailed, TooManyFailures
 from nat.finetuning import guards
 from nat.finetuning.checks import warnings
 from nat.finetuning.configured import configured, trained_llm
@@ -25,6 +26,7 @@ from nat.finetuning.summary import compared, relative_to_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import open_sessions
+from nat.rollout.remote import open_remote
 from nat.runs.plot import PLOT_NAME
 from nat.runs.records import RunState, RunSummary
 
@@ -46,6 +48,8 @@ class RunResult:
     """Held-out scores before and after; None without a validation dataset."""
     trained_llm: str | None
     """Key of the LLM whose weights changed; None if the adapter's configuration names none."""
+    served_model: ServedModel | None = None
+    """The trained model, if its server keeps it."""
 
 
 @dataclass(frozen=True)
@@ -112,19 +116,21 @@ async def _run(config: Config, given: FinetuneRunConfig, scope: RunScope) -> Run
     """Build once, train, export; then sum up, when everything is closed again."""
     started = scope.now()
     async with AsyncExitStack() as stack:
-        builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, scope.journal.run_dir))
+        building = WorkflowBuilder.from_config(config, scope.journal.run_dir, workflow=given.endpoint is None)
+        builder = await stack.enter_async_context(building)
         await open_sessions(stack, config, given, builder, scope)
         parts = await build_parts(config, builder)
         try:
             statuses = await _trained(parts, config, given, scope)
             model = await parts.adapter.export_model(MODEL_NAME)
+            served = await parts.adapter.served_model()
         except BaseException as error:
             await _clean_up_after(error, parts)
-            await _blame_a_dead_server(error, config, builder)
+            await _blame_a_dead_server(error, config, given, parts)
             raise
         await parts.trainer.cleanup()
     seconds = (scope.now() - started).total_seconds()
-    return await _result(config, scope, statuses, model, seconds)
+    return await _result(config, scope, statuses, model, served, seconds=seconds)
 
 
 async def _trained(parts: Parts, config: Config, given: FinetuneRunConfig, scope: RunScope) -> list[TrainingJobStatus]:
@@ -170,19 +176,38 @@ async def _clean_up_after(error: BaseException, parts: Parts) -> None:
         error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
 
 
-async def _blame_a_dead_server(error: BaseException, config: Config, builder: Builder) -> None:
-    """Where a server of ours has died, failed rollouts are a symptom: raise the cause, with its log."""
+async def _blame_a_dead_server(error: BaseException, config: Config, given: FinetuneRunConfig, parts: Parts) -> None:
+    """Where a server has died, failed rollouts are a symptom: raise the cause, with its log if it is ours."""
     if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
         return
     for name in config.llms:
         try:
-            (await builder.get_llm_provider(name)).check()
+            (await parts.builder.get_llm_provider(name)).check()
+        except BackendUnreachable as cause:
+            raise cause from error
+    if isinstance(error, NoTrajectories | TooManyFailures):
+        try:
+            await check_health(parts.adapter)
+            await _check_endpoint(given)
         except BackendUnreachable as cause:
             raise cause from error
 
 
+async def _check_endpoint(given: FinetuneRunConfig) -> None:
+    """Raise BackendUnreachable if the workflow is played elsewhere and nothing answers there."""
+    if given.endpoint is not None:
+        async with open_remote(given.endpoint, trains=True):
+            pass
+
+
 async def _result(
-    config: Config, scope: RunScope, statuses: list[TrainingJobStatus], model: Path | None, seconds: float
+    config: Config,
+    scope: RunScope,
+    statuses: list[TrainingJobStatus],
+    model: Path | None,
+    served: ServedModel | None,
+    *,
+    seconds: float,
 ) -> RunResult:
     journal = scope.journal
     comparison = compared(journal.validations(), len(statuses), seed=config.finetuning.seed)
@@ -193,6 +218,7 @@ async def _result(
         epochs=len(statuses),
         seconds=seconds,
         model=relative_to_run(model, journal.run_dir),
+        served_model=None if served is None else str(served),
         plot=PLOT_NAME,
     )
     journal.record_summary(summary)
@@ -200,7 +226,7 @@ async def _result(
         summary = summary.model_copy(update={"plot": None})
         journal.record_summary(summary)
     logger.info("Finetuning completed successfully!")
-    return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config))
+    return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config), served)
 
 
 def _state_after(error: BaseException) -> RunState:

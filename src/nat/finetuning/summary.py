@@ -23,6 +23,7 @@ def summarise(
     epochs: int,
     seconds: float,
     model: str | None,
+    served_model: str | None = None,
     plot: str | None,
 ) -> RunSummary:
     """`summary.json`; the fields about held-out examples stay None without a comparison."""
@@ -32,6 +33,7 @@ def summarise(
         seconds=seconds,
         tokens_trained=sum(job.tokens_trained for job in jobs),
         model=model,
+        served_model=served_model,
         plot=plot,
     )
     if comparison is None:

@@ -8,7 +8,7 @@ import logging
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -24,6 +24,7 @@ from nat.data_models.finetuning import (
 from nat.errors import NoTrajectories
 from nat.finetuning import curriculum, guards
 from nat.finetuning.alarms import alarms
+from nat.finetuning.checks import check_credit
 from nat.finetuning.early_stopping import plateaued
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -44,6 +45,9 @@ NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitt
 class EpochTrainer(Trainer):
     """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it."""
 
+    title: ClassVar[str] = "Trainer"
+    """What the log calls it."""
+
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
         self._scope: RunScope | None = None
@@ -61,6 +65,11 @@ class EpochTrainer(Trainer):
             raise RuntimeError("Trainer not initialized: await initialize() first")
         return self._scope
 
+    @property
+    def run_id(self) -> str:
+        """What the log and the jobs call the run; its folder's name, unless a plug-in has a name of its own."""
+        return self.scope.run_id
+
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Join the run that is going on, or begin one of its own when there is none."""
         await super().initialize(run_config)
@@ -70,7 +79,7 @@ class EpochTrainer(Trainer):
             self._scope = self._resources.enter_context(opened_scope(run_config, text))
             self._resources.callback(self._end_own_run)
         self._recorder = Recorder(self._scope)
-        logger.info("%s initialized with run ID: %s", type(self).__name__, self._scope.run_id)
+        logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
         """All epochs; ends early when a job fails or, if asked for, on a plateau.
@@ -79,7 +88,7 @@ class EpochTrainer(Trainer):
             RunFailed: a guard found that the run cannot learn.
 
         """
-        run_id = self.scope.run_id
+        run_id = self.run_id
         logger.info("Starting finetuning run with %d epochs", num_epochs)
         for epoch in range(num_epochs):
             await self._validate_if_due(epoch)
@@ -186,6 +195,7 @@ class EpochTrainer(Trainer):
         except BaseException:
             await builder.abandon(run_id)
             raise
+        check_credit(self.run_config.reward_function, collected)
         groups = collected.trajectories
         count = sum(map(len, groups))
         logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), epoch + 1)

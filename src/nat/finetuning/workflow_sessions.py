@@ -9,9 +9,12 @@ from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.llm import LLMBaseConfig
+from nat.errors import ConfigError
+from nat.finetuning.configured import trained_llm
 from nat.finetuning.scope import RunScope
 from nat.rollout.record import Rollout
-from nat.rollout.session import WorkflowSession, using_session
+from nat.rollout.remote import open_remote
+from nat.rollout.session import Remote, WorkflowSession, using_session
 
 
 async def open_sessions(
@@ -21,20 +24,51 @@ async def open_sessions(
     # A config that was given loaded is recognised by being equal, so the session gets it as it was given.
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
-    session = WorkflowSession.open(source, builder, config_file=path, override=given.override, training=True)
+    remote = await opened_remote(stack, config, given, builder)
+    session = WorkflowSession.open(
+        source, builder, config_file=path, override=given.override, training=True, remote=remote
+    )
     _use(stack, session, scope)
     if given.validation_config_file is not None:
-        _use(stack, await _validation_session(stack, Path(given.validation_config_file), config, builder), scope)
+        held_out = await _validation_session(stack, Path(given.validation_config_file), config, builder, remote)
+        _use(stack, held_out, scope)
 
 
-async def _validation_session(stack: AsyncExitStack, path: Path, training: Config, builder: Builder) -> WorkflowSession:
-    """The validation's own workflow, on the model that is being trained."""
+async def opened_remote(
+    stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: Builder
+) -> Remote | None:
+    """The workflow at the run's endpoint, which answers; None for a workflow in this process.
+
+    Raises:
+        ConfigError: the trained model is served by this process, where the workflow cannot ask for it.
+        BackendUnreachable: nothing answers there.
+        WorkflowError: what answers there cannot be trained.
+
+    """
+    if given.endpoint is None:
+        return None
+    trained = trained_llm(config)
+    if trained is not None and type((await builder.get_llm_provider(trained)).config) is not type(config.llms[trained]):
+        raise ConfigError(
+            [f"llms.{trained}: served by this process for itself, so {given.endpoint} would sample another model"],
+            hint="let both sides ask one server: `nat backend serve --model … --port 7623 --inference_port 8000`, an "
+            "openpipe_art_trainer_adapter for 7623, and an LLM of _type openai at :8000/v1 in both YAMLs",
+        )
+    workflow = await stack.enter_async_context(open_remote(given.endpoint, trains=True))
+    return Remote(workflow, timeout=given.endpoint_timeout)
+
+
+async def _validation_session(
+    stack: AsyncExitStack, path: Path, training: Config, builder: Builder, remote: Remote | None
+) -> WorkflowSession:
+    """The validation's own workflow, on the model that is being trained; what runs elsewhere stays there."""
     config = load_config(path)
     llms = {name: await _served(name, llm, training, builder) for name, llm in config.llms.items()}
     seeded = config.finetuning.model_copy(update={"seed": training.finetuning.seed})
     config = config.model_copy(update={"llms": llms, "finetuning": seeded})
-    opened = await stack.enter_async_context(WorkflowBuilder.from_config(config, builder.run_dir))
-    return WorkflowSession.open(config, opened, config_file=path, training=True)
+    building = WorkflowBuilder.from_config(config, builder.run_dir, workflow=remote is None)
+    opened = await stack.enter_async_context(building)
+    return WorkflowSession.open(config, opened, config_file=path, training=True, remote=remote)
 
 
 async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Builder) -> LLMBaseConfig:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from nat.runs.atomic import replacing
 from nat.runs.curves import mean_interval, moving_average, smoothing_reach
-from nat.runs.folder import link_guide_names
-from nat.runs.journal import Journal
 from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict
 
 if TYPE_CHECKING:
@@ -35,14 +33,6 @@ _VERDICT = {
     Verdict.NOT_SHOWN: ("no improvement shown", "#7b8794"),
     Verdict.WORSE: ("worse", "#c92a2a"),
 }
-
-
-def write_plot(journal: Journal) -> Path:
-    """Draw the run as far as the journal knows it; about half a second of CPU, so not inside an event loop."""
-    path = journal.run_dir / PLOT_NAME
-    draw(path, journal.info().run_id, journal.epochs(), journal.validations(), journal.summary())
-    link_guide_names(journal.run_dir.parent)
-    return path
 
 
 def draw(

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from nat.data_models.conversation import ConversationRecord
 from nat.wire.training import JobStatus, TrainingRow
 
 
@@ -70,7 +71,9 @@ class RolloutRecord(RunRecord):
     error: str | None = None
     """The type and message of what went wrong, if something did."""
     messages: list[dict[str, Any]] = []
-    """The conversation in OpenAI's shape."""
+    """The conversations in OpenAI's shape, one after the other."""
+    conversations: list[ConversationRecord] = []
+    """How many there are, how long each is, and why it began."""
     output: str | None = None
     """What the workflow returned, as text."""
     reasoning: Any = None
@@ -218,6 +221,8 @@ class RunSummary(RunRecord):
     tokens_trained: int = Field(ge=0)
     model: str | None = None
     """The trained model's directory, relative to the run's folder; None if the backend keeps it."""
+    served_model: str | None = None
+    """The trained model's name and server, where a server keeps it."""
     plot: str | None = None
     """The picture, relative to the run's folder."""
 

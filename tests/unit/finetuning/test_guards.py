@@ -15,11 +15,9 @@ from nat.finetuning.guards import (
     check_reward,
     check_signal,
     check_trajectories,
-    training_failed,
 )
 from nat.runs.records import LeftOutCause
 from nat.runs.tally import RolloutTally, tally
-from nat.wire.training import JobFailure
 
 CONFIG = GuardsConfig()
 
@@ -225,26 +223,6 @@ def test_a_job_without_new_weights_is_an_error(status):
 def test_other_jobs_pass(status):
     """A job that goes on or is done is no error."""
     check_job(TrainingJobStatus(run_id="r1", backend="art", status=status))
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("gradient_zero", "the gradient is exactly zero"),
-        ("gradient_not_finite", "the gradient is not finite"),
-        ("weights_unchanged", "the update changed no weight"),
-        ("logprob_mismatch", "sampler and learner disagree"),
-        ("invalid_batch", "the batch cannot be trained on"),
-        ("internal", "an error of its own"),
-    ],
-)
-def test_the_backends_alarms_become_words(kind, words):
-    """Each alarm of the embedded backend says what it means, with the backend's numbers and advice."""
-    error = training_failed("job-7", JobFailure(type=kind, message="norm 0.0 over 12 rows", hint="do this"))
-    assert isinstance(error, TrainingFailed)
-    assert str(error).startswith("training job job-7: ")
-    assert words in str(error)
-    assert str(error).endswith("norm 0.0 over 12 rows\n  → do this")
 
 
 @pytest.mark.parametrize(

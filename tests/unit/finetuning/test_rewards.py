@@ -17,4 +17,20 @@ def test_statistics_are_over_trajectories():
     """Groups of different sizes weigh by their trajectories."""
     found = rewards.of_groups([group(1.0), group(0.0, 0.0, 0.0)])
     assert found is not None
-    assert (found.mean, found.min, found.max, found.spread) == (0.25, 0.0, 1.0, 1.0)
+    assert (found.mean, found.min, found.max) == (0.25, 0.0, 1.0)
+
+
+def shaped(*numbers):
+    return Trajectory(episode=[], reward=1.0, shaped_rewards=list(numbers))
+
+
+def test_shaped_rewards_are_what_differs():
+    """Where answers are compared by numbers of their own, trajectories of equal reward may differ in them."""
+    assert rewards.spread([shaped(0.0, 2.0), shaped(2.0, 0.5)]) == 2.0
+    assert rewards.spread([shaped(1.0), shaped(1.0, 1.0)]) == 0.0
+
+
+def test_trajectories_that_all_have_the_same_shaped_rewards_are_alike():
+    """That the first answer is worth more than the second in all of them tells nothing; nor does a single one."""
+    assert rewards.spread([shaped(3.0, 1.0), shaped(3.0, 1.0)]) == 0.0
+    assert rewards.spread([shaped(3.0, 1.0)]) == 0.0

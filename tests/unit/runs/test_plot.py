@@ -4,10 +4,8 @@ import sys
 
 import pytest
 
-from fakes.run_records import NOON, epoch_records, validation_record
-from nat.runs.folder import create_run_folder
-from nat.runs.journal import Journal
-from nat.runs.plot import PLOT_NAME, _duration, draw, write_plot
+from fakes.run_records import epoch_records, validation_record
+from nat.runs.plot import _duration, draw
 from nat.runs.records import RunSummary, Verdict
 
 SUMMARY = RunSummary(
@@ -59,19 +57,15 @@ def test_the_picture_has_the_promised_size(tmp_path, epochs, validations, summar
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_picture_is_drawn_from_the_journal(tmp_path):
-    """Two journals with the same records give the same bytes; another record gives other ones."""
-    run_dir = create_run_folder(tmp_path, "run-1")
-    with Journal.create(run_dir, "run-1", "", created_at=NOON) as journal:
-        for record in epoch_records([0.1, 0.2]):
-            journal.record_epoch(record)
-        path = write_plot(journal)
-        first = path.read_bytes()
-        assert path == run_dir / PLOT_NAME
-        assert (tmp_path / PLOT_NAME).read_bytes() == first
-        assert write_plot(journal).read_bytes() == first
-        journal.record_validation(validation_record(0))
-        assert write_plot(journal).read_bytes() != first
+def test_the_same_records_give_the_same_picture(tmp_path):
+    """Drawn twice the bytes are the same; another record gives other ones."""
+    path, epochs = tmp_path / "plot.png", epoch_records([0.1, 0.2])
+    draw(path, "run-1", epochs, [], None)
+    first = path.read_bytes()
+    draw(path, "run-1", epochs, [], None)
+    assert path.read_bytes() == first
+    draw(path, "run-1", epochs, [validation_record(0)], None)
+    assert path.read_bytes() != first
 
 
 def test_matplotlib_is_imported_only_to_draw():

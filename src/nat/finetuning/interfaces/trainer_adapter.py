@@ -11,6 +11,7 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
+from nat.data_models.served_model import ServedModel
 
 
 class TrainerAdapter(ABC):
@@ -61,4 +62,8 @@ class TrainerAdapter(ABC):
 
     async def export_model(self, name: str) -> Path | None:  # noqa: ARG002 - for those who override it
         """Write the trained model under that name; None if the backend keeps it."""
+        return None
+
+    async def served_model(self) -> ServedModel | None:
+        """Where the backend serves the trained model; None if it does not outlive the run there."""
         return None

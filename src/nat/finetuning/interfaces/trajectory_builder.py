@@ -42,6 +42,8 @@ class TrajectoryBuilder(ABC):
             dataset=given.dataset,
             result_json_path=given.result_json_path,
             override=given.override,
+            endpoint=given.endpoint,
+            endpoint_timeout=given.endpoint_timeout,
             write_output=False,
         )
         return await EvaluationRun(config).run_and_evaluate()

@@ -20,6 +20,7 @@ from nat.eval.scoring import describe_error
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
 from nat.finetuning.trajectories.outcome import NOT_SCORED, Outcome, Target, failed, scored, told, unscored
+from nat.finetuning.trajectories.returns import credit_warnings
 from nat.runs.records import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
             self._rollouts[run_id] += told([outcome.record for outcome in outcomes], output.rollouts)
             trajectories += [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
         groups = group_by_example(trajectories)
+        for text in credit_warnings(self.run_config.reward_function, trajectories):
+            logger.warning("%s", text)
         logger.info("Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(groups), run_id)
         return TrajectoryCollection(trajectories=groups, run_id=run_id)
 
@@ -129,7 +132,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
             except Exception as error:  # noqa: BLE001 - the boundary of one rollout: its reward is user code
                 yield Outcome(unscored(item, generation, f"compute_reward: {describe_error(error)}"))
                 continue
-            yield scored(item, score, reward, generation=generation, target=target, metadata=metadata)
+            credit = self.run_config.reward_function
+            yield scored(item, score, reward, generation=generation, target=target, credit=credit, metadata=metadata)
 
     def _scores(self, output: EvaluationRunOutput) -> Sequence[Any]:
         reward = self.run_config.reward_function

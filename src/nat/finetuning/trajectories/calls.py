@@ -17,6 +17,8 @@ class SeenCall:
     """Name of the innermost function that was running; `<workflow>` for the workflow itself."""
     logprobs: Any = None
     """The logprobs in the shape of the wire; None if the server sent none."""
+    at: int = 0
+    """Place of its LLM_END among the steps of the rollout."""
 
     @property
     def model(self) -> str:
@@ -28,13 +30,14 @@ def calls_of(steps: Iterable[IntermediateStep]) -> list[SeenCall]:
     """Every LLM call that was answered, in the order of the answers."""
     inputs: dict[str, IntermediateStep] = {}
     seen: list[SeenCall] = []
-    for step in steps:
+    for at, step in enumerate(steps):
         if step.event_type == IntermediateStepType.LLM_START:
             inputs[step.UUID] = step
         elif step.event_type == IntermediateStepType.LLM_END:
             call = _captured(step) or _reported(inputs.get(step.UUID), step)
             function = step.function_ancestry.function_name
-            seen.append(SeenCall(call=call, function=function, logprobs=_wire_logprobs(step) or call.logprobs))
+            logprobs = _wire_logprobs(step) or call.logprobs
+            seen.append(SeenCall(call=call, function=function, logprobs=logprobs, at=at))
     return seen
 
 

@@ -5,12 +5,14 @@ policy did not sample (a few-shot example, a history rewritten by the agent) sta
 logprobs and `sampled: false`. Tool messages stay tool messages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import Conversation, Message, text_of
+from nat.finetuning.trajectories.messages import Conversation
+from nat.finetuning.trajectories.wording import Message, text_of
 
 _ROLES = {role.value: role for role in EpisodeItemRole} | {
     "developer": EpisodeItemRole.SYSTEM,
@@ -20,17 +22,23 @@ _ROLES = {role.value: role for role in EpisodeItemRole} | {
 _KEPT = ("tool_calls", "tool_call_id", "function_call", "name")
 
 
-def episode(threads: Sequence[Conversation]) -> list[EpisodeItem]:
-    """All conversations, one after the other; `metadata["conversation"]` numbers them when there are several."""
+_NOTHING: Mapping[int, float] = MappingProxyType({})
+
+
+def episode(threads: Sequence[Conversation], rewards: Mapping[int, float] = _NOTHING) -> list[EpisodeItem]:
+    """All conversations, one after the other; `metadata["conversation"]` numbers them when there are several.
+
+    `rewards` are those of single answers, by the place of their call among the steps.
+    """
     items: list[EpisodeItem] = []
     for number, thread in enumerate(threads):
         shared = {"conversation": number} if len(threads) > 1 else {}
         for position, message in enumerate(thread.messages):
-            items.append(_item(message, thread.sampled.get(position), shared))
+            items.append(_item(message, thread.sampled.get(position), shared, rewards))
     return items
 
 
-def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any]) -> EpisodeItem:
+def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewards: Mapping[int, float]) -> EpisodeItem:
     role = _ROLES.get(str(message.get("role")), EpisodeItemRole.OTHER)
     metadata = shared | {key: message[key] for key in _KEPT if message.get(key)}
     if isinstance(message.get("content"), list):
@@ -38,7 +46,7 @@ def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any]) -> Ep
     logprobs = None
     if seen is not None:
         logprobs = seen.logprobs
-        metadata |= _sampling(seen)
+        metadata |= _sampling(seen) | ({"reward": rewards[seen.at]} if seen.at in rewards else {})
     elif role is EpisodeItemRole.ASSISTANT:
         logprobs = {}
         metadata["sampled"] = False
@@ -47,7 +55,8 @@ def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any]) -> Ep
 
 def _sampling(seen: SeenCall) -> dict[str, Any]:
     call = seen.call
-    return {
+    tools = {"tools": call.tools} if call.tools else {}
+    return tools | {
         "model": seen.model,
         "finish_reason": call.finish_reason,
         "policy_version": call.policy_version,

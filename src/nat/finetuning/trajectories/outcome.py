@@ -2,21 +2,24 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nat.data_models.evaluate_runtime import RolloutFacts
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
-from nat.data_models.finetuning import Trajectory
+from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.rollout_failure import RolloutFailure
+from nat.errors import EvaluationError
 from nat.eval.scoring import is_number
 from nat.finetuning.trajectories.calls import SeenCall, calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Conversation, conversations
-from nat.finetuning.trajectories.rows import Rows, rows_of_calls
+from nat.finetuning.trajectories.returns import judge
+from nat.finetuning.trajectories.rows import broken_prefixes, rows_of
 from nat.finetuning.trajectories.select import Selection, select
 from nat.runs.records import LeftOutCause, RolloutRecord
+from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
 NOT_SCORED = "the evaluator gave no score"
@@ -40,7 +43,7 @@ class Outcome:
 
 def failed(item: EvalInputItem, failure: RolloutFailure, generation: int) -> RolloutRecord:
     """A rollout that raised or ran into its deadline, with what it did until then."""
-    record = _record(item, generation, calls_of(item.trajectory))
+    record = _recorded(item, generation)
     return record.model_copy(update={"left_out": _FAILURES[failure.kind], "error": str(failure)})
 
 
@@ -48,13 +51,13 @@ def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord
     """A held-out rollout: measured, not trained on."""
     if score is None or not is_number(score.score):
         return unscored(item, 0, (score and score.error) or NOT_SCORED)
-    record = _record(item, 0, calls_of(item.trajectory))
+    record = _recorded(item, 0)
     return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
 
 
 def unscored(item: EvalInputItem, generation: int, error: str) -> RolloutRecord:
     """A rollout without a reward is left out; no number stands in for it."""
-    record = _record(item, generation, calls_of(item.trajectory))
+    record = _recorded(item, generation)
     return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error})
 
 
@@ -65,27 +68,36 @@ def scored(
     *,
     generation: int,
     target: Target,
+    credit: RewardFunctionConfig | None = None,
     metadata: dict[str, Any],
 ) -> Outcome:
     """The trajectory of the target's calls; `metadata` (run id, epoch …) is added to the trajectory's own."""
     seen = calls_of(item.trajectory)
     if not math.isfinite(reward):
         return Outcome(unscored(item, generation, f"the reward is {reward}, which is not a number"))
-    record = _record(item, generation, seen).model_copy(update={"reward": reward, "reasoning": score.reasoning})
     chosen = select(seen, target_functions=target.functions, target_model=target.model)
+    scores = {"reward": reward, "reasoning": score.reasoning}
     if chosen.cause is not None:
-        return Outcome(record.model_copy(update={"left_out": chosen.cause}))
+        record = _record(item, generation, seen, conversations(seen))
+        return Outcome(record.model_copy(update=scores | {"left_out": chosen.cause}))
+    try:
+        judged = judge(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
+    except EvaluationError as error:
+        return Outcome(unscored(item, generation, str(error)))
     threads = conversations(chosen.calls)
-    rows = rows_of_calls([s.call for s in chosen.calls])
-    details = _details(chosen, rows)
+    record = _record(item, generation, seen, threads)
+    rows = rows_of(chosen.calls, None if judged is None else judged.returns)
+    details = _details(chosen, rows, threads) | ({} if judged is None else judged.details)
     trajectory = Trajectory(
-        episode=episode(threads),
+        episode=episode(threads, {} if judged is None else judged.rewards_by_call(chosen.calls)),
         reward=reward,
+        shaped_rewards=None if judged is None else _in_order_of(threads, judged.returns_by_call(chosen.calls)),
         metadata=metadata
         | details
-        | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows.rows)},
+        | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
     )
-    return Outcome(record.model_copy(update=_of_tokens(threads, rows, details)), trajectory)
+    copied = {name: details[name] for name in ("broken_prefixes", "truncated", "policy_version")}
+    return Outcome(record.model_copy(update=scores | copied | {"rows": rows}), trajectory)
 
 
 def told(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
@@ -94,8 +106,16 @@ def told(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> lis
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
-def _record(item: EvalInputItem, generation: int, seen: Sequence[SeenCall]) -> RolloutRecord:
-    names = [name for s in seen for name in {s.call.llm_name, s.call.model} if name]
+def _recorded(item: EvalInputItem, generation: int) -> RolloutRecord:
+    """What was done, in all of its conversations."""
+    seen = calls_of(item.trajectory)
+    return _record(item, generation, seen, conversations(seen))
+
+
+def _record(
+    item: EvalInputItem, generation: int, seen: Sequence[SeenCall], threads: Sequence[Conversation]
+) -> RolloutRecord:
+    names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.asked_model} if name]
     return RolloutRecord(
         example_id=str(item.id),
         generation=generation,
@@ -105,27 +125,24 @@ def _record(item: EvalInputItem, generation: int, seen: Sequence[SeenCall]) -> R
         completion_tokens=sum(len(s.call.token_ids or s.call.logprobs or ()) for s in seen),
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
-        messages=[message for thread in conversations(seen) for message in thread.messages],
+        messages=[message for thread in threads for message in thread.messages],
+        conversations=[thread.record for thread in threads],
     )
 
 
-def _details(chosen: Selection, rows: Rows) -> dict[str, Any]:
+def _in_order_of(threads: Sequence[Conversation], by_call: Mapping[int, float]) -> list[float]:
+    """The numbers as the answers stand in the episode; a call is known by its place among the steps."""
+    return [by_call[seen.at] for thread in threads for _, seen in sorted(thread.sampled.items())]
+
+
+def _details(chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Conversation]) -> dict[str, Any]:
     versions = [s.call.policy_version for s in chosen.calls]
     return {
-        "trained_tokens": sum(row.num_sampled for row in rows.rows),
-        "broken_prefixes": rows.broken_prefixes,
+        "trained_tokens": sum(row.num_sampled for row in rows),
+        "broken_prefixes": broken_prefixes(threads),
+        "conversations": [thread.record.model_dump(mode="json") for thread in threads],
         "calls": len(chosen.calls),
         "calls_without_logprobs": chosen.without_logprobs,
         "truncated": any(s.call.finish_reason == "length" for s in chosen.calls),
         "policy_version": versions[-1],
-    }
-
-
-def _of_tokens(threads: Sequence[Conversation], rows: Rows, details: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "messages": [message for thread in threads for message in thread.messages],
-        "rows": list(rows.rows),
-        "broken_prefixes": rows.broken_prefixes,
-        "truncated": details["truncated"],
-        "policy_version": details["policy_version"],
     }

@@ -21,11 +21,11 @@ class Selection:
 
 
 def select(seen: Sequence[SeenCall], *, target_functions: Sequence[str], target_model: str | None) -> Selection:
-    """Keep the target's calls; `target_model` is an LLM's key in the YAML or the model's own name."""
+    """Keep the target's calls; `target_model` is an LLM's key in the YAML or a name of the model, asked for or sent."""
     of_function = [s for s in seen if WHOLE_WORKFLOW in target_functions or s.function in target_functions]
     if not of_function:
         return Selection(cause=LeftOutCause.NO_TARGET_FUNCTION)
-    of_model = [s for s in of_function if target_model in (None, s.call.llm_name, s.call.model)]
+    of_model = [s for s in of_function if target_model in (None, s.call.llm_name, s.call.model, s.call.asked_model)]
     if not of_model:
         return Selection(cause=LeftOutCause.NO_TARGET_MODEL)
     usable = tuple(s for s in of_model if s.call.logprobs is not None)

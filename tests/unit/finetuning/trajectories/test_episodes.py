@@ -62,3 +62,10 @@ def test_roles_of_other_frameworks_are_understood():
     """A developer message is a system message; an unknown role is kept as `other`."""
     items = items_of(call([{"role": "developer", "content": "d"}, {"role": "critic", "content": "c"}], "a"))
     assert [item.role for item in items[:2]] == [EpisodeItemRole.SYSTEM, EpisodeItemRole.OTHER]
+
+
+def test_answers_remember_the_tools_that_they_could_call():
+    """A chat template shows the tools, so whoever renders the conversation again needs them."""
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    items = items_of(call([user("2+2")], ASKED, tools=tools))
+    assert (items[1].metadata or {})["tools"] == tools

@@ -1,6 +1,7 @@
 from fakes.llm_steps import assistant, call, steps, system, user
 from nat.finetuning.trajectories.calls import calls_of
-from nat.finetuning.trajectories.messages import conversations, same_message
+from nat.finetuning.trajectories.messages import conversations
+from nat.finetuning.trajectories.wording import essence
 
 RULES = system("rules")
 
@@ -46,6 +47,6 @@ def test_a_rewritten_history_begins_anew():
 def test_empty_fields_do_not_make_messages_different():
     """SDKs send an answer back with or without its empty fields; contents and tool calls decide."""
     echo = {"role": "assistant", "content": None, "refusal": None, "tool_calls": None}
-    assert same_message({"role": "assistant", "content": ""}, echo)
+    assert essence({"role": "assistant", "content": ""}) == essence(echo)
     tool = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": ""}}]}
-    assert not same_message(tool, echo)
+    assert essence(tool) != essence(echo)

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fakes.llm_steps import assistant, call, steps, user
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
@@ -8,62 +6,7 @@ from nat.errors import NoTrajectories
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import conversations
-from nat.finetuning.trajectories.rows import CallTokens, merge, rows_of_calls, training_groups
-
-Tokens = st.lists(st.integers(0, 3), min_size=1, max_size=4)
-"""Few ids, so that prefixes coincide often."""
-
-
-def tokens(prompt, sampled, model="m"):
-    return CallTokens(model=model, prompt=prompt, sampled=sampled, logprobs=[-float(i + 1) for i in sampled])
-
-
-def test_a_continued_prompt_becomes_one_row():
-    """Prompt tokens carry no logprob, sampled ones do, and a turn that goes on stays in the row."""
-    (row,) = merge([tokens([1, 2], [3]), tokens([1, 2, 3, 4], [5, 6])])
-    assert row.token_ids == [1, 2, 3, 4, 5, 6]
-    assert row.logprobs == [None, None, -4.0, None, -6.0, -7.0]
-
-
-def test_a_prompt_that_differs_in_one_token_begins_a_row():
-    """Re-tokenised history is not what was sampled, so it is not trained on as if it were."""
-    rows = merge([tokens([1, 2], [3]), tokens([1, 2, 9, 4], [5])])
-    assert [row.token_ids for row in rows] == [[1, 2, 3], [1, 2, 9, 4, 5]]
-
-
-def test_interleaved_conversations_find_their_rows():
-    """Each call continues the row that it belongs to, not the latest one."""
-    rows = merge([tokens([1], [2]), tokens([7], [8]), tokens([1, 2, 3], [4]), tokens([7, 8, 9], [10])])
-    assert [row.token_ids for row in rows] == [[1, 2, 3, 4], [7, 8, 9, 10]]
-
-
-def test_models_never_share_a_row():
-    """The same ids of two models are not one policy's sequence."""
-    assert len(merge([tokens([1], [2], "a"), tokens([1, 2], [3], "b")])) == 2
-
-
-def test_a_call_without_sampled_tokens_makes_no_row():
-    """An empty answer has nothing to train on."""
-    assert merge([tokens([1, 2], [])]) == []
-
-
-@given(st.lists(st.tuples(Tokens, Tokens), max_size=6))
-def test_every_sampled_token_is_trained_on_exactly_once(calls):
-    """Merging loses no sampled token and invents none, however the prompts overlap."""
-    rows = merge([tokens(prompt, sampled) for prompt, sampled in calls])
-    assert sum(row.num_sampled for row in rows) == sum(len(sampled) for _, sampled in calls)
-
-
-@given(st.lists(st.tuples(Tokens, Tokens), min_size=1, max_size=5))
-def test_an_unbroken_conversation_is_one_row(turns):
-    """If each prompt begins with all that was before it, there is one row with all the tokens in order."""
-    history, calls = [], []
-    for new, sampled in turns:
-        history = history + new
-        calls.append(tokens(history, sampled))
-        history = history + sampled
-    (row,) = merge(calls)
-    assert row.token_ids == history
+from nat.finetuning.trajectories.rows import rows_of_calls, training_groups
 
 
 def test_broken_prefixes_are_counted():

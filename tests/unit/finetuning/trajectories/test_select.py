@@ -45,3 +45,10 @@ def test_calls_without_logprobs_are_left_out_and_counted():
     assert ([s.call for s in some.calls], some.without_logprobs, some.cause) == ([MOVE], 1, None)
     none = select(both[:1], target_functions=["<workflow>"], target_model=None)
     assert (none.calls, none.cause) == ((), LeftOutCause.NO_LOGPROBS)
+
+
+def test_a_model_that_was_redirected_answers_to_both_names():
+    """The YAML says the base model, the request the model that is trained; either names the target."""
+    seen = calls_of(steps(call([user("x")], "y", llm_name="student", model="my_run", asked_model="base")))
+    for name in ("student", "my_run", "base"):
+        assert select(seen, target_functions=["<workflow>"], target_model=name).cause is None

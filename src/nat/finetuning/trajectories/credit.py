@@ -1,0 +1,124 @@
+"""Credit the rewards of a rollout to the answers that are trained on. Pure.
+
+A reward is tied to a step of the rollout: the workflow gave it (`Context.reward`, or `reward` in the metadata of a step
+that ends), or the evaluator named the step or the call. It counts for the last trained answer at or before that step,
+within the function that the step happened in and whatever that called; if there is none, within the function that
+called that one, and so on.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState, TraceMetadata
+from nat.data_models.step_rewards import REWARD, REWARDED_STEP
+from nat.errors import EvaluationError
+from nat.eval.scoring import is_number
+from nat.finetuning.trajectories.calls import SeenCall
+
+
+@dataclass(frozen=True)
+class StepReward:
+    """What a step was worth."""
+
+    value: float
+    at: int
+    """Place of the step in the rollout."""
+
+
+@dataclass(frozen=True)
+class Credited:
+    """What each answer earned."""
+
+    rewards: list[float]
+    """In the order in which the answers came."""
+    num_steps: int = 0
+    """Rewards that were tied to a step."""
+    uncredited: int = 0
+    """Those of them before which there is no answer that could have earned them."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a rollout, and where in it things are."""
+
+    steps: Sequence[IntermediateStep]
+    calls: Sequence[SeenCall]
+    """All of the rollout, whether they are trained on or not."""
+
+    def pushed(self) -> Iterator[StepReward]:
+        """The rewards that the workflow gave.
+
+        Raises:
+            EvaluationError: one is no number, or its step is unknown.
+
+        """
+        for at, step in enumerate(self.steps):
+            said = _metadata(step) if step.payload.event_state is IntermediateStepState.END else {}
+            if REWARD in said:
+                named = said.get(REWARDED_STEP)
+                yield StepReward(_number(said[REWARD]), at if named is None else self._place(named))
+
+    def named(self, rewards: Mapping[int | str, float]) -> Iterator[StepReward]:
+        """The rewards that an evaluator gave, by number of a call or by a step's UUID.
+
+        Raises:
+            EvaluationError: one is no number, or its step or call is unknown.
+
+        """
+        for name, value in rewards.items():
+            yield StepReward(_number(value), self._place(name))
+
+    def credit(self, rewards: Sequence[StepReward], trained: Sequence[SeenCall]) -> Credited:
+        """Add up, for each of the trained answers, what was given for it."""
+        lineages = [self._lineage(call.at) for call in trained]
+        earned, uncredited = [0.0] * len(trained), 0
+        for reward in rewards:
+            before = [number for number, call in enumerate(trained) if call.at <= reward.at]
+            if not before:
+                uncredited += 1
+                continue
+            inside = (
+                number
+                for function in self._lineage(reward.at)
+                for number in reversed(before)
+                if function in lineages[number]
+            )
+            earned[next(inside, before[-1])] += reward.value
+        return Credited(earned, len(rewards), uncredited)
+
+    def _place(self, name: int | str) -> int:
+        if isinstance(name, int):
+            if -len(self.calls) <= name < len(self.calls):
+                return self.calls[name].at
+            raise EvaluationError(f"a reward is tied to call {name}, but the rollout made {len(self.calls)} calls")
+        places = [at for at, step in enumerate(self.steps) if name == step.UUID]
+        if not places:
+            raise EvaluationError(f"a reward is tied to the step '{name}', which is not among those of the rollout")
+        return places[-1]
+
+    def _lineage(self, at: int) -> list[str]:
+        """Ids of the function that a step happened in, of its caller, of that one's caller, and so on."""
+        found: list[str] = []
+        function: str | None = self.steps[at].function_ancestry.function_id
+        while function is not None and function not in found:
+            found.append(function)
+            function = self._callers.get(function)
+        return found
+
+    @cached_property
+    def _callers(self) -> dict[str, str | None]:
+        return {s.function_ancestry.function_id: s.function_ancestry.parent_id for s in self.steps}
+
+
+def _metadata(step: IntermediateStep) -> Mapping[str, Any]:
+    metadata = step.metadata
+    return (metadata.model_extra or {}) if isinstance(metadata, TraceMetadata) else (metadata or {})
+
+
+def _number(value: object) -> float:
+    if not is_number(value):
+        raise EvaluationError(f"the reward of a step is {value!r}, which is not a number")
+    assert isinstance(value, int | float), "checked by is_number"
+    return float(value)
