@@ -1,13 +1,15 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
+# The other examples belong into environments with their frameworks.
+EXAMPLES := examples/tic_tac_toe
 
-# Install the project, its extras and the examples into .venv (again only when the project files change).
-.venv/.installed: pyproject.toml constraints.txt $(wildcard examples/*/pyproject.toml)
+# Install the project, its extras and the first example into .venv (again only when the project files change).
+.venv/.installed: pyproject.toml constraints.txt $(EXAMPLES:=/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,parquet,dev]' $(foreach e,$(wildcard examples/*/pyproject.toml),--editable $(dir $(e)))
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint docs bench clean
+.PHONY: install demo test lint interop frameworks docs bench clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -17,6 +19,16 @@ demo: install
 # All tests.
 test: install
 	$(BIN)/pytest
+
+# Real clients and servers of OpenPipe ART against ours, each version in an environment of its own.
+interop: install
+	$(BIN)/python interop/environments.py
+	$(BIN)/pytest interop
+
+# Agents of every framework against a scripted server, each in an environment of its own: what is captured is what was sent.
+frameworks: install
+	$(BIN)/pytest frameworks
+	PYTHONPATH=tests $(BIN)/python frameworks/make_table.py
 
 # Style, types, layers.
 lint: install

@@ -1,0 +1,37 @@
+"""openpipe-art up to 0.5.7 hangs up in the middle of a training call, and comes back to train properly."""
+
+import asyncio
+
+import art
+import game
+
+TOKENS, SAMPLES, COPIES = 200, 8, 20
+"""Enough for many gradient steps, of which only the first is waited for."""
+
+
+async def main() -> None:
+    """Ask in the middle of a call, leave it, look, and train once more."""
+    told = game.settings()
+    backend = art.Backend(base_url=told["control_url"])
+    model = art.TrainableModel(name=told["name"], project="interop", base_model=told["base_model"])
+    await model.register(backend)
+    client, name, prompt = model.openai_client(), model.get_inference_name(), game.PROMPTS[0]
+    wanted = await game.wanted_tokens(client, name)
+    before = await game.probability(client, name, wanted)
+
+    async def rollout(seed: int) -> art.Trajectory:
+        choice = await game.answer(client, name, prompt, seed, tokens=TOKENS)
+        return art.Trajectory(messages_and_choices=[*game.messages_of(prompt), choice], reward=float(seed % 2))
+
+    groups = [art.TrajectoryGroup(await asyncio.gather(*map(rollout, range(SAMPLES))))] * COPIES
+    training = backend._train_model(model, groups, art.TrainConfig(learning_rate=game.LEARNING_RATE), {})
+    await anext(training)
+    asked = asyncio.create_task(game.probability(client, name, wanted))
+    during = await model.get_step()
+    await training.aclose()
+    after, step = await asked, await model.get_step()
+    await model.train(groups[:1], config=art.TrainConfig(learning_rate=game.LEARNING_RATE))
+    game.report(before=before, during=during, after=after, step=step, step_at_last=await model.get_step())
+
+
+asyncio.run(main())

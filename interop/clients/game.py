@@ -1,0 +1,85 @@
+"""The game that every client plays here: answer each prompt with the token that is second likeliest at the start.
+
+A reward for it is a real change of mind, and its probability can be read from one greedy answer without sampling.
+Needs nothing but an OpenAI client, so that it runs in every environment.
+"""
+
+import contextlib
+import json
+import math
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+PROMPTS = ("red or blue?", "left or right?")
+SAMPLES = 16
+ROUNDS = 4
+LEARNING_RATE = 3e-3
+PACKAGES = ("openpipe-art", "nvidia-nat-openpipe-art", "openai", "pydantic")
+
+
+def messages_of(prompt: str) -> list[dict[str, str]]:
+    """What the model is asked."""
+    return [{"role": "user", "content": prompt}]
+
+
+async def answer(client: Any, model: str, prompt: str, seed: int, tokens: int = 3) -> Any:
+    """One sampled choice, as an agent would get it; nothing asks for logprobs, since ART's users do not either."""
+    completion = await client.chat.completions.create(
+        model=model, messages=messages_of(prompt), max_completion_tokens=tokens, seed=seed
+    )
+    return completion.choices[0]
+
+
+def seed_of(number: int, sample: int) -> int:
+    """Another sample at each round, the same ones at each run."""
+    return 1000 * number + sample
+
+
+def reward_of(choice: Any, wanted: str) -> float:
+    """1 if the answer begins with the wanted token."""
+    return float(choice.logprobs.content[0].token == wanted)
+
+
+async def wanted_tokens(client: Any, model: str) -> dict[str, str]:
+    """Per prompt, the token that will be rewarded."""
+    return {prompt: list(await _beginnings(client, model, prompt))[1] for prompt in PROMPTS}
+
+
+async def probability(client: Any, model: str, wanted: dict[str, str]) -> float:
+    """Mean probability of the wanted first tokens, exact and without chance."""
+    found = [(await _beginnings(client, model, prompt))[token] for prompt, token in wanted.items()]
+    return sum(math.exp(logprob) for logprob in found) / len(found)
+
+
+async def _beginnings(client: Any, model: str, prompt: str) -> dict[str, float]:
+    """Logprobs of the 20 likeliest first tokens, likeliest first."""
+    completion = await client.chat.completions.create(
+        model=model,
+        messages=messages_of(prompt),
+        max_completion_tokens=1,
+        temperature=0,
+        logprobs=True,
+        top_logprobs=20,
+    )
+    return {each.token: each.logprob for each in completion.choices[0].logprobs.content[0].top_logprobs}
+
+
+def settings() -> dict[str, str]:
+    """What the driver says: `INTEROP` holds the base model's id, the URLs and whatever else a script needs."""
+    return json.loads(os.environ["INTEROP"])
+
+
+def report(**result: Any) -> None:
+    """Tell the driver, in one last line."""
+    print(json.dumps({"versions": versions(), **result}), flush=True)
+
+
+def versions() -> dict[str, str]:
+    """Who is talking, as far as it is installed here."""
+    found = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

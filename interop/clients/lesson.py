@@ -1,0 +1,43 @@
+"""A lesson in the game, for every client that has `art`'s own way to gather: roll out, reward, train, look again."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import art
+import game
+
+Train = Callable[[int, list[art.TrajectoryGroup]], Awaitable[int]]
+"""Train on the groups of a round, which has a number; gives the new step."""
+
+
+@dataclass
+class Lesson:
+    """What was seen: one probability and one step before the first round, and one of each after every round."""
+
+    probabilities: list[float]
+    steps: list[int]
+    at_first: float
+    """The probability that the weights of step 0 give after all rounds."""
+    groups: list[art.TrajectoryGroup]
+    """The rollouts of the last round."""
+
+
+async def teach(model: art.TrainableModel, train: Train, *, newest: str, first: str) -> Lesson:
+    """Play all rounds; `newest` and `first` are the inference names of the newest weights and of those of step 0."""
+    client = model.openai_client()
+    wanted = await game.wanted_tokens(client, newest)
+
+    async def rollout(prompt: str, seed: int) -> art.Trajectory:
+        choice = await game.answer(client, newest, prompt, seed)
+        reward = game.reward_of(choice, wanted[prompt])
+        return art.Trajectory(messages_and_choices=[*game.messages_of(prompt), choice], reward=reward)
+
+    probabilities, steps, groups = [await game.probability(client, newest, wanted)], [await model.get_step()], []
+    for number in range(game.ROUNDS):
+        groups = await art.gather_trajectory_groups(
+            art.TrajectoryGroup(rollout(prompt, game.seed_of(number, sample)) for sample in range(game.SAMPLES))
+            for prompt in game.PROMPTS
+        )
+        steps.append(await train(number, groups))
+        probabilities.append(await game.probability(client, newest, wanted))
+    return Lesson(probabilities, steps, await game.probability(client, first, wanted), groups)

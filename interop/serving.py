@@ -1,0 +1,84 @@
+"""Our own server in ART mode: a process of its own, on a tiny model, as a user starts it."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nat.wire.serving import API_KEY_VARIABLE
+
+HOST = "127.0.0.2"
+"""A loopback address that nobody else uses, so that ports of one's choice are free there."""
+NO_KEY = "default"
+"""The well-known key that clients use when nobody chose another one."""
+READY_DEADLINE_S = 120
+STOP_DEADLINE_S = 30
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where the server is, what it serves and where it writes."""
+
+    port: int
+    inference_port: int
+    api_key: str
+    base_model: str
+    output_dir: Path
+    log: Path
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What a client needs to know; a key goes into the URL, since ART's own clients have no other place for it."""
+        user = "" if self.api_key == NO_KEY else f"art:{self.api_key}@"
+        return {
+            "host": HOST,
+            "port": str(self.port),
+            "control_url": f"http://{user}{HOST}:{self.port}",
+            "inference_url": f"http://{HOST}:{self.inference_port}/v1",
+            "api_key": self.api_key,
+            "base_model": self.base_model,
+        }
+
+    def model_folder(self, name: str) -> Path:
+        """Where the server keeps the model `name` of the project that all clients use."""
+        return self.output_dir / "interop" / "models" / name
+
+
+@contextlib.contextmanager
+def serving(model: Path, folder: Path, *, inference_port: int = 0, api_key: str = NO_KEY) -> Iterator[Served]:
+    """Serve the checkpoint `model`, write below `folder`, and stop at the end."""
+    log, output_dir = folder / "server.log", folder / "art"
+    command = [sys.executable, "-m", "nat.backend", "--model", str(model), "--output_dir", str(output_dir)]
+    command += ["--host", HOST, "--port", "0", "--inference_port", str(inference_port), "--threads", "1"]
+    chosen = {} if api_key == NO_KEY else {API_KEY_VARIABLE: api_key}
+    with log.open("a") as file:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=file, text=True, env={**os.environ, **chosen}
+        )
+    try:
+        ports = _ports_of(process, log)
+        yield Served(ports["port"], ports["inference_port"], api_key, model.name, output_dir, log)
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_DEADLINE_S)
+        process.kill()
+        process.communicate()
+
+
+def _ports_of(process: subprocess.Popen[str], log: Path) -> dict[str, Any]:
+    """Wait for the line that says that the server is ready."""
+    assert process.stdout is not None
+    deadline = threading.Timer(READY_DEADLINE_S, process.kill)
+    deadline.start()
+    line = process.stdout.readline()
+    deadline.cancel()
+    if not line:
+        raise RuntimeError(f"the server did not start within {READY_DEADLINE_S} s; it wrote\n{log.read_text()[-4000:]}")
+    return json.loads(line)
