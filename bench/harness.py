@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +19,9 @@ from nat.cli import event_loop
 CONCURRENCY = 16
 GENERATIONS = 4
 ROUNDS = 2
-Chat = Callable[[list[dict[str, Any]]], Awaitable[str]]
+Chat = Callable[[list[Any]], Awaitable[Any]]
+"""Gives the message that goes on with some."""
+Row = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -45,63 +47,76 @@ CASES = (
 
 def main() -> None:
     """Print the table."""
+    print("| client | calls | CPU ms per call | memory before, MB | peak, MB |\n|---|---|---|---|---|")
+    for case, row in best_rows(CASES, sys.executable, "bench.harness"):
+        cpu = 1000 * row["cpu"] / row["calls"]
+        print(f"| {case.title} | {row['calls']} | {cpu:.2f} | {row['before']:.0f} | {row['peak']:.0f} |")
+
+
+def best_rows(cases: Sequence[Case], python: str, module: str) -> Iterator[tuple[Case, Row]]:
+    """The best row of each case; an interpreter runs the module once for each row."""
     stub = subprocess.Popen([sys.executable, "-m", "bench.stub"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert stub.stdin is not None
     assert stub.stdout is not None
     base_url = f"http://127.0.0.1:{int(stub.stdout.readline())}/v1"
-    print("| client | calls | CPU ms per call | memory before, MB | peak, MB |\n|---|---|---|---|---|")
     try:
-        rounds = [[_row(base_url, case) for case in CASES] for _ in range(ROUNDS)]
-        for case, rows in zip(CASES, zip(*rounds, strict=True), strict=True):
-            row = min(rows, key=lambda row: row["cpu"])
-            print(f"| {case.title} | {row['calls']} | {row['cpu']:.2f} | {row['before']:.0f} | {row['peak']:.0f} |")
+        rounds = [[_row([python, "-m", module, base_url], case) for case in cases] for _ in range(ROUNDS)]
     finally:
         stub.stdin.close()
         stub.wait()
+    for case, rows in zip(cases, zip(*rounds, strict=True), strict=True):
+        yield case, min(rows, key=lambda row: row["cpu"])
 
 
-def _row(base_url: str, case: Case) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.harness", base_url, json.dumps(asdict(case))]
-    row: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)  # noqa: S603 - our own
+def _row(command: list[str], case: Case) -> Row:
+    told = subprocess.run([*command, json.dumps(asdict(case))], check=True, stdout=subprocess.PIPE).stdout  # noqa: S603 - our own
+    row: Row = json.loads(told)
     return row
 
 
-async def measure(base_url: str, case: Case) -> dict[str, float]:
-    """Play all rollouts of one case."""
+async def measure(base_url: str, case: Case) -> Row:
+    """The row of one case."""
+    from nat.plugins.llms.client import open_client  # noqa: PLC0415 - not in the rows of others
+    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
+
+    config = OpenAIModelConfig(model_name="stub", base_url=base_url)
+    async with open_client(config, llm_name="stub") as captured:
+        chat, close = _chat(case.client, base_url, captured)
+        row = await play(chat, case)
+        await close()
+    return row
+
+
+async def play(chat: Chat, case: Case) -> Row:
+    """Play all rollouts of a case, after one that does not count; CPU is in seconds."""
     from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
     from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
-    from nat.plugins.llms.client import open_client  # noqa: PLC0415
-    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
 
     exact = case.client == "captured_exact"
     limit = asyncio.Semaphore(CONCURRENCY)
     kept: list[list[Any]] = []
 
-    async def rollout(chat: Chat, seed: int) -> None:
+    async def rollout(seed: int) -> None:
         steps: list[Any] = []
         policy = CapturePolicy(logprobs=exact, token_ids=exact, seed=seed)
         async with limit:
             with ContextState().active() as context, capturing(policy):
                 context.intermediate_step_manager.subscribe(steps.append)
-                messages = [{"role": "system", "content": f"You play game {seed}. " * 5}]
+                messages: list[Any] = [{"role": "system", "content": f"You play game {seed}. " * 5}]
                 for turn in range(case.turns):
                     messages.append({"role": "user", "content": f"Turn {turn} of game {seed}: what now?"})
-                    messages.append({"role": "assistant", "content": await chat(messages)})
+                    messages.append(await chat(messages))
         kept.append(steps)
 
-    config = OpenAIModelConfig(model_name="stub", base_url=base_url)
-    async with open_client(config, llm_name="stub") as captured:
-        chat, close = _chat(case.client, base_url, captured)
-        await rollout(chat, -1)
-        kept.clear()
-        before, started = _peak(), time.process_time()
-        await asyncio.gather(*(rollout(chat, seed) for seed in range(case.examples * GENERATIONS)))
-        cpu = time.process_time() - started
-        await close()
+    await rollout(-1)
+    kept.clear()
+    before, started = _peak(), time.process_time()
+    await asyncio.gather(*(rollout(seed) for seed in range(case.examples * GENERATIONS)))
+    cpu = time.process_time() - started
     calls = case.examples * GENERATIONS * case.turns
     recorded = sum(len(steps) for steps in kept)
     assert recorded == (2 * calls if case.client.startswith("captured") else 0)
-    return {"calls": calls, "cpu": 1000 * cpu / calls, "before": before, "peak": _peak()}
+    return {"calls": calls, "cpu": cpu, "before": before, "peak": _peak()}
 
 
 def _chat(client: str, base_url: str, captured: Any) -> tuple[Chat, Callable[[], Awaitable[None]]]:
@@ -111,10 +126,9 @@ def _chat(client: str, base_url: str, captured: Any) -> tuple[Chat, Callable[[],
 
         http = httpx.AsyncClient()
 
-        async def post(messages: list[dict[str, Any]]) -> str:
+        async def post(messages: list[Any]) -> dict[str, str]:
             response = await http.post(f"{base_url}/chat/completions", json={"model": "stub", "messages": messages})
-            content: str = response.json()["choices"][0]["message"]["content"]
-            return content
+            return {"role": "assistant", "content": response.json()["choices"][0]["message"]["content"]}
 
         return post, http.aclose
     from openai import AsyncOpenAI  # noqa: PLC0415 - only here
@@ -124,10 +138,9 @@ def _chat(client: str, base_url: str, captured: Any) -> tuple[Chat, Callable[[],
         {"extra_body": {"logprobs": True, "return_token_ids": True}} if "logprobs" in client else {}
     )
 
-    async def create(messages: list[dict[str, Any]]) -> str:
+    async def create(messages: list[Any]) -> dict[str, str]:
         completion = await sdk.chat.completions.create(model="stub", messages=messages, **options)
-        content: str = completion.choices[0].message.content
-        return content
+        return {"role": "assistant", "content": completion.choices[0].message.content}
 
     return create, sdk.close
 

@@ -1,0 +1,66 @@
+"""CPU time and memory of a LangChain call inside a rollout: LangChain alone, and with capture.
+
+As `harness`, whose rows are of the bare OpenAI SDK, but in LangChain's own environment, with uvloop in neither row.
+Makes the environment first where it is missing (`frameworks/environments.py`).
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Case, Row, best_rows, play
+
+from nat.cli import event_loop
+
+ENVIRONMENTS = Path(__file__).parents[1] / "frameworks" / "environments.py"
+CASES = (
+    Case("LangChain alone", "langchain"),
+    Case("LangChain alone, asked for logprobs and ids", "langchain_exact"),
+    Case("captured, as in `nat eval`", "captured"),
+    Case("captured, logprobs and ids, as in `nat finetune`", "captured_exact"),
+    Case("LangChain alone, asked for logprobs and ids, 100 turns", "langchain_exact", examples=2, turns=100),
+    Case("captured, logprobs and ids, 100 turns", "captured_exact", examples=2, turns=100),
+)
+
+
+def main() -> None:
+    """Print the table."""
+    made = subprocess.run([sys.executable, ENVIRONMENTS, "langchain"], check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    python = made.stdout.splitlines()[-1]
+    print("| client | calls | CPU s | CPU ms per call | memory before, MB | peak, MB |\n|---|---|---|---|---|---|")
+    for case, row in best_rows(CASES, python, "bench.frameworks"):
+        figures = f"{row['calls']} | {row['cpu']:.1f} | {1000 * row['cpu'] / row['calls']:.2f}"
+        print(f"| {case.title} | {figures} | {row['before']:.0f} | {row['peak']:.0f} |")
+
+
+async def measure(base_url: str, case: Case) -> Row:
+    """The row of one case."""
+    async with _model(base_url, case.client) as model:
+        return await play(model.ainvoke, case)
+
+
+@asynccontextmanager
+async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
+    """LangChain's chat model as it comes, or as the harness gives it to an agent."""
+    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an optional framework
+
+    from nat.plugins.langchain.llm import open_chat_model  # noqa: PLC0415 - likewise
+    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
+
+    if client.startswith("captured"):
+        async with open_chat_model(OpenAIModelConfig(model_name="stub", base_url=base_url), llm_name="stub") as model:
+            yield model
+        return
+    asked = {"extra_body": {"logprobs": True, "return_token_ids": True}} if client == "langchain_exact" else {}
+    yield ChatOpenAI(model="stub", base_url=base_url, api_key="none", **asked)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:  # noqa: PLR2004 - address and case: one row
+        print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
+    else:
+        main()

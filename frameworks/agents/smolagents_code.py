@@ -1,0 +1,40 @@
+"""The scripted agent in smolagents, acting by code: its tools are called in the thread that runs the code."""
+
+from __future__ import annotations
+
+import base64
+from typing import IO, Any
+
+from smolagents import CodeAgent, LogLevel, OpenAIModel
+from talks import Said, Talk
+
+WRAPPER = "smolagents"
+PACKAGES = ("smolagents",)
+CANNOT: dict[str, str] = {}
+
+
+class AsGiven:
+    """A picture that is sent in the bytes that it came in; smolagents encodes a PIL image anew."""
+
+    def __init__(self, url: str) -> None:
+        self._bytes = base64.b64decode(url.partition("base64,")[2])
+
+    def save(self, file: IO[bytes], format: str) -> None:  # noqa: A002 - PIL's names
+        """As PIL's images do."""
+        file.write(self._bytes)
+
+
+def talk(llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:
+    """One agent; it keeps the history where it is not told to forget it."""
+    agent = CodeAgent(
+        model=llm,
+        tools=tools,
+        instructions=talk.system,
+        stream_outputs=talk.stream,
+        verbosity_level=LogLevel.OFF,
+    )
+    return [str(agent.run(said.text, reset=False, images=_images(said))) for said in talk.says]
+
+
+def _images(said: Said) -> list[Any] | None:
+    return None if said.image_url is None else [AsGiven(said.image_url)]

@@ -1,0 +1,39 @@
+"""Each framework is played once; every test looks at what was captured and at what the server saw.
+
+`pytest frameworks --framework langchain` plays one of them; the option can be given several times.
+"""
+
+import json
+
+import environments
+import pytest
+import results
+from playing import Played, played
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """All frameworks if none is named."""
+    parser.addoption("--framework", action="append", choices=environments.names(), help="play this framework only")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test with every framework that is wanted."""
+    if "run" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--framework") or environments.names()
+        metafunc.parametrize("run", chosen, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """One framework's rollouts; its figures are kept for the docs, whatever they are."""
+    run = played(request.param, tmp_path_factory.mktemp(request.param))
+    results.keep(run)
+    return run
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what was made and captured, as far as it is known."""
+    known = json.loads(results.FILE.read_text()) if results.FILE.exists() else {}
+    for name, row in known.items():
+        line = f"{name:16} captured {row['captured']} of {row['made']} calls, {row['mismatches']} differences"
+        terminalreporter.write_line(f"{line}, {row['rows_per_rollout']:g} rows, {row['broken_prefixes']} broken")

@@ -1,0 +1,89 @@
+"""Have a framework's agent played in its environment, against a scripted server, and keep what both saw."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import environments
+from server import Served, serving
+
+from nat.data_models.llm_call import LLMCall
+from nat.finetuning.trajectories.rows import Rows, rows_of_calls
+
+PLAY = Path(__file__).parent / "play.py"
+DEADLINE_S = 300
+OFFLINE = {
+    "DO_NOT_TRACK": "1",
+    "OTEL_SDK_DISABLED": "true",
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "ANONYMIZED_TELEMETRY": "false",
+    "AGNO_TELEMETRY": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "LANGSMITH_TRACING": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "HF_HUB_OFFLINE": "1",
+    "OPENAI_API_KEY": "",
+}
+"""Nothing is fetched or reported at run time."""
+
+
+class PlayFailed(Exception):
+    """The agent could not be played; tells what it wrote."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """One framework's rollouts, and the server's log of them."""
+
+    framework: str
+    wrapper_type: str
+    versions: Mapping[str, str]
+    cannot: Mapping[str, str]
+    """Scenes that the framework has no way to play, with the reason."""
+    blocks: bool
+    rollouts: Mapping[str, Mapping[str, Any]]
+    served: Mapping[str, list[Served]]
+    unknown: list[bytes]
+    """Requests that the script has no answer for."""
+
+    def rows(self, name: str) -> Rows:
+        """The training rows of a rollout's captured calls."""
+        return rows_of_calls([LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"]])
+
+    def names(self, batch: str) -> list[str]:
+        """The rollouts of a batch: `once`, `many` or `thread`."""
+        return [name for name in self.rollouts if name.startswith(f"{batch}-")]
+
+
+def played(framework: str, folder: Path) -> Played:
+    """Everything that the framework's agent does; raises PlayFailed if its process fails."""
+    file, log = folder / f"{framework}.json", folder / f"{framework}.log"
+    python = environments.python_of(framework)
+    with serving() as script, log.open("w") as out:
+        code = subprocess.run(
+            [python, PLAY, framework, script.base_url, file],
+            cwd=folder,
+            env=environments.interop.outside() | OFFLINE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=DEADLINE_S,
+            check=False,
+        ).returncode
+    if code != 0:
+        raise PlayFailed(f"the agent of {framework}: exit code {code}; it wrote\n{log.read_text()[-6000:]}")
+    result = json.loads(file.read_text())
+    rollouts = {rollout["name"]: rollout for rollout in result["rollouts"]}
+    served = {name: [call for call in script.log if call.rollout == name] for name in rollouts}
+    return Played(
+        framework=framework,
+        wrapper_type=result["wrapper_type"],
+        versions=result["versions"],
+        cannot=result["cannot"],
+        blocks=result["blocks"],
+        rollouts=rollouts,
+        served=served,
+        unknown=script.unknown,
+    )

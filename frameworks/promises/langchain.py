@@ -1,0 +1,112 @@
+"""LangChain's model sends what agent and YAML say and nothing of its own; its tools tell the model what went wrong."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+from langchain_core.messages import ToolMessage
+
+from nat.builder.function import LambdaFunction
+from nat.builder.function_info import FunctionInfo
+from nat.builder.tool import ToolFunction
+from nat.errors import WorkflowError
+from nat.llm.openai_llm import OpenAIModelConfig
+from nat.plugins.langchain.llm import open_chat_model
+from nat.plugins.langchain.tools import as_structured_tool
+
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+ANSWER = json.dumps({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE]}).encode()
+
+
+class Heard(HTTPServer):
+    """Answers "ok" and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.bodies: list[dict[str, Any]] = []
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Heard
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(ANSWER)))
+        self.end_headers()
+        self.wfile.write(ANSWER)
+
+    def log_message(self, *_args: object) -> None:
+        """Kept are the bodies."""
+
+
+@contextmanager
+def listening() -> Iterator[Heard]:
+    with Heard() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def nothing_is_added() -> None:
+    """A request has the agent's words and the model's name; what the YAML sets is filled in, and the agent wins."""
+    with listening() as server:
+        plain = OpenAIModelConfig(model_name="m", base_url=server.base_url)
+        async with open_chat_model(plain, llm_name="student") as model:
+            await model.ainvoke("hi")
+        config = plain.model_copy(update={"temperature": 0.5, "max_tokens": 7})
+        async with open_chat_model(config, llm_name="student") as model:
+            await model.ainvoke("hi")
+            await model.bind(temperature=0.1, max_tokens=3).ainvoke("hi")
+            http_clients = model.http_client, model.http_async_client
+    asked = {"messages": [{"role": "user", "content": "hi"}], "model": "m", "stream": False}
+    assert server.bodies == [
+        asked,
+        asked | {"temperature": 0.5, "max_tokens": 7},
+        asked | {"temperature": 0.1, "max_completion_tokens": 3},
+    ]
+    assert all(client.is_closed for client in http_clients), "closed with the builder's exit stack"
+
+
+async def tools_tell_what_went_wrong() -> None:
+    """What the function raises, and arguments that do not fit, are answers; an error of the harness is none."""
+
+    async def divide(a: int, b: int) -> float:
+        if b < 0:
+            raise WorkflowError("a circle")
+        return a / b
+
+    tool = as_structured_tool(ToolFunction("divide", LambdaFunction.from_info(info=FunctionInfo.from_fn(divide))))
+    for arguments, told in (({"a": 1, "b": 0}, "ZeroDivisionError: division by zero"), ({"a": 1}, "validation error")):
+        call = {"name": "divide", "args": arguments, "id": "1", "type": "tool_call"}
+        for message in (await tool.ainvoke(call), await asyncio.to_thread(tool.invoke, call)):
+            assert isinstance(message, ToolMessage)
+            assert message.status == "error"
+            assert told in str(message.content)
+    try:
+        await tool.ainvoke({"a": 1, "b": -1})
+    except WorkflowError:
+        return
+    raise AssertionError("an error of the harness was told to the model")
+
+
+async def main() -> None:
+    await nothing_is_added()
+    await tools_tell_what_went_wrong()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

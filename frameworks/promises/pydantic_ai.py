@@ -1,0 +1,62 @@
+"""A tool of Pydantic AI may fail as often as it likes: each failure is an answer, and the run goes on."""
+
+import asyncio
+
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from nat.builder.function import LambdaFunction
+from nat.builder.function_info import FunctionInfo
+from nat.builder.tool import ToolFunction
+from nat.errors import WorkflowError
+from nat.plugins.pydantic_ai.tools import as_tool
+
+ATTEMPTS = 4
+
+
+async def run(error: Exception) -> list[ModelMessage]:
+    """An agent whose model calls a failing tool several times, and then gives up."""
+
+    async def tool() -> str:
+        raise error
+
+    def model(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        asked = sum(isinstance(message, ModelResponse) for message in messages)
+        return ModelResponse([ToolCallPart("tool", {}) if asked < ATTEMPTS else TextPart("enough")])
+
+    made = as_tool(ToolFunction("tool", LambdaFunction.from_info(info=FunctionInfo.from_fn(tool))))
+    result = await Agent(FunctionModel(model), tools=[made]).run("go")
+    assert result.output == "enough"
+    return result.all_messages()
+
+
+async def failures_are_answers() -> None:
+    """`ModelRetry` would end the run at the second one."""
+    told = [
+        part.content
+        for message in await run(ValueError("a bad day"))
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+    assert told == ["ValueError: a bad day"] * ATTEMPTS
+
+
+async def what_is_not_for_the_model_is_left_alone() -> None:
+    """An error of the harness ends the run as it is; what a function tells the framework, the framework hears."""
+    for error in (WorkflowError("a circle"), ModelRetry("again")):
+        ended: Exception | None = None
+        try:
+            await run(error)
+        except Exception as raised:  # noqa: BLE001 - looked at right below
+            ended = raised
+        assert isinstance(ended, WorkflowError) or "exceeded" in str(ended), f"{error!r} was told to the model"
+
+
+async def main() -> None:
+    await failures_are_answers()
+    await what_is_not_for_the_model_is_left_alone()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

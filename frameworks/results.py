@@ -1,0 +1,36 @@
+"""The figures of each framework's run, kept for the table in the docs: one entry each, the newest run's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from compare import differences
+from playing import Played
+
+FILE = Path(__file__).parents[1] / ".tmp" / "frameworks" / "results.json"
+
+
+def figures(played: Played) -> dict[str, Any]:
+    """What the table says about a framework."""
+    names = list(played.rollouts)
+    rows = [played.rows(name) for name in names]
+    wrong = [differences(played.served[name], played.rollouts[name]["calls"]) for name in names]
+    return {
+        "versions": dict(played.versions),
+        "made": sum(call.completion is not None for calls in played.served.values() for call in calls),
+        "captured": sum(len(played.rollouts[name]["calls"]) for name in names),
+        "mismatches": sum(map(len, wrong)),
+        "rollouts": len(names),
+        "rows_per_rollout": sum(len(each.rows) for each in rows) / len(rows),
+        "broken_prefixes": sum(each.broken_prefixes for each in rows),
+        "blocks": played.blocks,
+        "cannot": dict(played.cannot),
+    }
+
+
+def keep(played: Played) -> None:
+    """Put the framework's figures into the file, beside those of the others."""
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(FILE.read_text()) if FILE.exists() else {}
+    known[played.framework] = figures(played)
+    FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
