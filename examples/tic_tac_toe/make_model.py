@@ -5,13 +5,12 @@ an eye for three in a line (its own, or the opponent's to stop), and too fond of
 the last move it learns who won. That wins little more than a third of its games; the reinforcement learning of
 configs/finetune.yml starts from there.
 
-Takes five minutes and gives the same file again: threads and instruction set are pinned, so that sums are
-always taken in the same order.
+`python -m examples.tic_tac_toe.make_model`, from the repository's root, takes five minutes and gives the same file
+again: threads and instruction set are pinned, so that sums are always taken in the same order.
 
 Shapes: B games, T tokens, K lessons, V words, D hidden size.
 """
 
-import math
 import os
 import random
 from collections.abc import Iterator
@@ -24,19 +23,15 @@ os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 
 # The libraries read their settings when they are imported.
 import torch
-from tokenizers import AddedToken, Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from examples.imitation import ASSISTANT, END, LONGEST, UNKNOWN, USER, Course, make_tokenizer, write_model
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tic_tac_toe.agent import AGENT, OPPONENT
 from tic_tac_toe.game import LINES, Board, Outcome, outcome_of
 
 MODEL = Path(__file__).parent / "model"
-STEPS = 1200
+COURSE = Course(steps=1200, learning_rate=2.5e-3, warmup_steps=50)
 GAMES_PER_STEP = 64
-LEARNING_RATE = 2.5e-3
-WARMUP_STEPS = 50
 
 # How much a beginner likes each cell, and how many times as much if it completes a line or stops the opponent's.
 LIKINGS = (1.0, 3.0, 1.0, 3.0, 0.5, 3.0, 1.0, 3.0, 1.0)
@@ -45,7 +40,8 @@ COMPLETES_A_LINE, STOPS_A_LINE = 4.0, 8.0
 # Illegal moves are not only rare but far off, in nats: else learning to like a cell makes it likely when it is taken.
 MARGIN, MARGIN_WEIGHT = 25.0, 0.05
 
-END, USER, ASSISTANT, UNKNOWN = "<|end|>", "<|user|>", "<|assistant|>", "<|unknown|>"
+# A cell of the board is one token, and so is a move.
+SPECIAL = (END, USER, ASSISTANT, UNKNOWN)
 WORDS = ("X", "O", *"123456789", Outcome.WON, Outcome.DRAW, Outcome.LOST)
 
 # A turn appends to what was said and changes nothing before it: a whole game is one sequence of tokens.
@@ -57,24 +53,6 @@ CHAT_TEMPLATE = """\
 """
 
 
-def make_tokenizer() -> Any:
-    """One token per word: a cell of the board is one token, and so is a move."""
-    vocabulary = {word: index for index, word in enumerate((END, USER, ASSISTANT, UNKNOWN, *WORDS))}
-    core = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
-    core.pre_tokenizer = WhitespaceSplit()
-    core.add_special_tokens([AddedToken(token, special=True) for token in (END, USER, ASSISTANT, UNKNOWN)])
-    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call] # transformers has few types
-        tokenizer_object=core,
-        eos_token=END,
-        pad_token=END,
-        unk_token=UNKNOWN,
-        model_max_length=128,
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
-
-
 def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
     """Qwen2's architecture with 0.4 million weights."""
     config = Qwen2Config(
@@ -84,7 +62,7 @@ def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
-        max_position_embeddings=128,
+        max_position_embeddings=LONGEST,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -147,7 +125,7 @@ def make_batch(tokenizer: Any, dice: random.Random) -> Batch:
     return Batch(ids_BT, rows_K, positions_K, targets_KV)
 
 
-def loss_of(logits_KV: torch.Tensor, targets_KV: torch.Tensor) -> torch.Tensor:
+def divergence(logits_KV: torch.Tensor, targets_KV: torch.Tensor) -> torch.Tensor:
     """KL divergence to the targets, and a penalty where the impossible is not MARGIN less likely than the rest."""
     log_probs_KV = logits_KV.log_softmax(dim=-1)
     divergence_K = (torch.xlogy(targets_KV, targets_KV) - targets_KV * log_probs_KV).sum(dim=-1)
@@ -155,34 +133,12 @@ def loss_of(logits_KV: torch.Tensor, targets_KV: torch.Tensor) -> torch.Tensor:
     return (divergence_K + MARGIN_WEIGHT * (MARGIN + impossible_K).relu()).mean()
 
 
-def train(model: Qwen2ForCausalLM, tokenizer: Any, dice: random.Random) -> None:
-    """AdamW; its rate rises, then falls along a half cosine."""
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
-    for step in range(1, STEPS + 1):
-        decay = 0.5 + 0.5 * math.cos(math.pi * step / (STEPS + 1))
-        optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(step / WARMUP_STEPS, decay)
-        batch = make_batch(tokenizer, dice)
-        hidden_KD = model.model(input_ids=batch.ids_BT).last_hidden_state[batch.rows_K, batch.positions_K]
-        loss = loss_of(model.lm_head(hidden_KD), batch.targets_KV)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call] # torch has few types
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 50 == 0:
-            print(f"step {step:4}: loss {loss.item():.4f}", flush=True)
-
-
-def main() -> None:
-    """Make tokenizer and model, and write both."""
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    tokenizer = make_tokenizer()
-    # Saved before it is used: a tokenizer writes down how it padded last.
-    tokenizer.save_pretrained(MODEL)
-    model = make_model(tokenizer)
-    train(model, tokenizer, random.Random(0))
-    model.save_pretrained(MODEL)
+def loss_of(model: Qwen2ForCausalLM, tokenizer: Any, dice: random.Random) -> torch.Tensor:
+    """The loss of one step's games."""
+    batch = make_batch(tokenizer, dice)
+    hidden_KD = model.model(input_ids=batch.ids_BT).last_hidden_state[batch.rows_K, batch.positions_K]
+    return divergence(model.lm_head(hidden_KD), batch.targets_KV)
 
 
 if __name__ == "__main__":
-    main()
+    write_model(MODEL, make_tokenizer(SPECIAL, WORDS, CHAT_TEMPLATE), make_model, loss_of, COURSE)

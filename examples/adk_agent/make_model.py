@@ -1,0 +1,93 @@
+"""Make model/: a small language model that knows how a shopkeeper talks, and is a careless one.
+
+It is supervised on conversations of its own kind: it asks for both prices at once in half of them, for one of them or
+for another thing's in some, it guesses in others, and sometimes it adds wrongly. So it gives the right sum in one of
+three cases; the reinforcement learning of configs/finetune.yml starts from there.
+
+`python -m examples.adk_agent.make_model`, from the repository's root, takes a minute.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+from examples.imitation import (
+    ASSISTANT,
+    END,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Course,
+    loss_of_spoken,
+    make_llama,
+    make_tokenizer,
+    write_model,
+)
+from transformers import LlamaForCausalLM
+
+from shopkeeper.prices import HIGHEST, ITEMS
+
+MODEL = Path(__file__).parent / "model"
+COURSE, CONVERSATIONS_PER_STEP = Course(steps=700, learning_rate=3e-3, warmup_steps=30), 64
+ASKS_FOR_BOTH, ASKS_FOR_ONE, ASKS_FOR_ANOTHER, ADDS_RIGHTLY = 0.5, 0.15, 0.2, 0.7
+
+SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
+CALL = '<tool_call> {{ "name": "price", "arguments": {{ "item": "{item}" }} }} </tool_call>'
+RESULT = '{{ "result": {price} }}'
+SUMS = range(2, 2 * HIGHEST + 1)
+
+# What the model said renders to the tokens that it sampled: a whole conversation is one sequence. The system prompt
+# and the tool's schema are for models that can read.
+CHAT_TEMPLATE = """\
+{%- for message in messages if message['role'] != 'system' -%}
+{%- set content = (message['content'] or '') | replace('{', '{ ') | replace('}', ' }') -%}
+{{ '<|' + message['role'] + '|> ' + content }}
+{%- for call in message['tool_calls'] or [] -%}
+{{ '' if loop.first else ' ' }}<tool_call> { "name": "{{ call['function']['name'] }}", "arguments": {
+{%- for name, value in call['function']['arguments'].items() %} "{{ name }}": "{{ value }}"{% endfor %} } } </tool_call>
+{%- endfor %}{% if message['role'] == 'assistant' %} <|end|>{% endif %} {% endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{% endif -%}
+"""
+
+
+def vocabulary() -> tuple[str, ...]:
+    """One token per word, and one per piece of JSON between two blanks."""
+    texts = [CALL.format(item=item) for item in ITEMS] + [RESULT.format(price=1)]
+    pieces = sorted({piece for text in texts for piece in text.split()} - {"1"})
+    return ("and", *map(str, range(1, SUMS.stop)), *ITEMS, *pieces)
+
+
+def conversation(dice: random.Random) -> str:
+    """What a careless shopkeeper says, as the chat template writes it; everything may cost anything."""
+    first, second = dice.sample(ITEMS, 2)
+    asked, calls = f"{USER} {first} and {second} {ASSISTANT}", looked_up(first, second, dice)
+    if not calls:
+        return f"{asked} {dice.choice(SUMS)} {END}"
+    read = [dice.randint(1, HIGHEST) for _ in calls]
+    right = len(calls) > 1 and dice.random() < ADDS_RIGHTLY
+    said = sum(read) if right else dice.choice(SUMS)
+    results = " ".join(f"{TOOL} {RESULT.format(price=price)}" for price in read)
+    called = " ".join(CALL.format(item=item) for item in calls)
+    return f"{asked} {called} {END} {results} {ASSISTANT} {said} {END}"
+
+
+def looked_up(first: str, second: str, dice: random.Random) -> list[str]:
+    """What it asks the price of, having been asked for two things."""
+    luck = dice.random()
+    if luck < ASKS_FOR_BOTH:
+        return [first, second]
+    if luck < ASKS_FOR_BOTH + ASKS_FOR_ONE:
+        return [first]
+    if luck < ASKS_FOR_BOTH + ASKS_FOR_ONE + ASKS_FOR_ANOTHER:
+        return [first, dice.choice(ITEMS)]
+    return []
+
+
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> torch.Tensor:
+    """The loss of one step's conversations."""
+    return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
+
+
+if __name__ == "__main__":
+    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, COURSE)

@@ -1,0 +1,118 @@
+"""Make a tiny language model by supervision: what the `make_model.py` of the examples have in common.
+
+An example brings its words, its chat template and its dice: what is said, and how it is marked.
+
+Shapes: B conversations, T tokens, V words.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+END, USER, ASSISTANT, TOOL, UNKNOWN = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|unknown|>"
+LONGEST = 128
+"""Tokens of a conversation."""
+
+
+class Course(NamedTuple):
+    """How long is learned, and how fast."""
+
+    steps: int
+    learning_rate: float
+    warmup_steps: int
+
+
+def make_tokenizer(special: tuple[str, ...], words: tuple[str, ...], chat_template: str) -> Any:
+    """One token per word between two blanks; END and UNKNOWN are among the special ones."""
+    vocabulary = {word: index for index, word in enumerate((*special, *words))}
+    core = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
+    core.pre_tokenizer = WhitespaceSplit()
+    core.add_special_tokens([AddedToken(token, special=True) for token in special])
+    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call] # transformers has few types
+        tokenizer_object=core,
+        eos_token=END,
+        pad_token=END,
+        unk_token=UNKNOWN,
+        model_max_length=LONGEST,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = chat_template
+    return tokenizer
+
+
+def make_llama(tokenizer: Any) -> LlamaForCausalLM:
+    """Llama's architecture with a tenth of a million weights."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=LONGEST,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def spoken(tokens: list[str]) -> list[bool]:
+    """Which tokens are the assistant's own, the end of its turn included."""
+    own, speaks = [], False
+    for token in tokens:
+        own.append(speaks)
+        speaks = token == ASSISTANT or (speaks and token != END)
+    return own
+
+
+def loss_of_spoken(model: LlamaForCausalLM, tokenizer: Any, texts: list[str]) -> torch.Tensor:
+    """Cross entropy of what the assistant says."""
+    ids_BT = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
+    targets_BT = torch.full_like(ids_BT, -100)
+    for row, text in enumerate(texts):
+        own_T = torch.tensor(spoken(text.split()))
+        targets_BT[row, : len(own_T)] = ids_BT[row, : len(own_T)].where(own_T, -100)
+    logits_BTV = model(input_ids=ids_BT).logits
+    return torch.nn.functional.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), targets_BT[:, 1:].flatten())
+
+
+def train(model: torch.nn.Module, loss_of_step: Callable[[], torch.Tensor], course: Course) -> None:
+    """AdamW; its rate rises, then falls along a half cosine."""
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
+    for step in range(1, course.steps + 1):
+        decay = 0.5 + 0.5 * math.cos(math.pi * step / (course.steps + 1))
+        optimizer.param_groups[0]["lr"] = course.learning_rate * min(step / course.warmup_steps, decay)
+        loss = loss_of_step()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call] # torch has few types
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 50 == 0:
+            print(f"step {step:4}: loss {loss.item():.4f}", flush=True)
+
+
+def write_model(
+    directory: Path,
+    tokenizer: Any,
+    make_model: Callable[[Any], Any],
+    loss_of: Callable[[Any, Any, random.Random], torch.Tensor],
+    course: Course,
+) -> None:
+    """Make a model, train it by `loss_of(model, tokenizer, dice)` of each step, and write both; always from seed 0."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    # Saved before it is used: a tokenizer writes down how it padded last.
+    tokenizer.save_pretrained(directory)
+    model, dice = make_model(tokenizer), random.Random(0)
+    train(model, lambda: loss_of(model, tokenizer, dice), course)
+    model.save_pretrained(directory)

@@ -1,0 +1,76 @@
+"""Make model/: a small language model that knows how a librarian talks, and is a careless one.
+
+It is supervised on conversations of its own kind: it looks up the right book in half of them and another one in some,
+it guesses in others, and sometimes it does not say what it has read. So it gives the right shelf in four of ten cases;
+the reinforcement learning of configs/finetune.yml starts from there.
+
+`python -m examples.llama_index_agent.make_model`, from the repository's root, takes a minute.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+from examples.imitation import (
+    ASSISTANT,
+    END,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Course,
+    loss_of_spoken,
+    make_llama,
+    make_tokenizer,
+    write_model,
+)
+from transformers import LlamaForCausalLM
+
+from librarian.catalogue import QUESTIONS, SHELVES, TITLES
+
+MODEL = Path(__file__).parent / "model"
+COURSE, CONVERSATIONS_PER_STEP = Course(steps=600, learning_rate=3e-3, warmup_steps=30), 64
+LOOKS_UP_THE_RIGHT_BOOK, LOOKS_UP_ANOTHER, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.7
+
+SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
+CALL = '<tool_call> {{ "name": "find", "arguments": {{ "title": "{title}" }} }} </tool_call>'
+NUMBERS = tuple(str(shelf) for shelf in range(1, SHELVES + 1))
+
+# What the model said renders to the tokens that it sampled: a whole conversation is one sequence. The system prompt
+# and the tool's schema are for models that can read.
+CHAT_TEMPLATE = """\
+{%- for message in messages if message['role'] != 'system' -%}
+{{ '<|' + message['role'] + '|> ' }}{{ message['content'] or '' }}
+{%- for call in message['tool_calls'] or [] -%}
+<tool_call> { "name": "{{ call['function']['name'] }}", "arguments": {
+{%- for name, value in call['function']['arguments'].items() %} "{{ name }}": "{{ value }}"{% endfor %} } } </tool_call>
+{%- endfor %}{% if message['role'] == 'assistant' %} <|end|>{% endif %} {% endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{% endif -%}
+"""
+
+
+def vocabulary() -> tuple[str, ...]:
+    """One token per word, and one per piece of JSON between two blanks."""
+    pieces = sorted({piece for title in TITLES for piece in CALL.format(title=title).split()})
+    return (*" ".join(QUESTIONS).split(), *NUMBERS, *TITLES, *pieces)
+
+
+def conversation(dice: random.Random) -> str:
+    """What a careless librarian says, as the chat template writes it; every book may stand on every shelf."""
+    title, luck = dice.choice(TITLES), dice.random()
+    asked = f"{USER} {dice.choice(QUESTIONS)} {title} {ASSISTANT}"
+    if luck >= LOOKS_UP_THE_RIGHT_BOOK + LOOKS_UP_ANOTHER:
+        return f"{asked} {dice.choice(NUMBERS)} {END}"
+    call = CALL.format(title=title if luck < LOOKS_UP_THE_RIGHT_BOOK else dice.choice(TITLES))
+    read = dice.choice(NUMBERS)
+    said = read if dice.random() < SAYS_WHAT_IT_READ else dice.choice(NUMBERS)
+    return f"{asked} {call} {END} {TOOL} {read} {ASSISTANT} {said} {END}"
+
+
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> torch.Tensor:
+    """The loss of one step's conversations."""
+    return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
+
+
+if __name__ == "__main__":
+    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, COURSE)
