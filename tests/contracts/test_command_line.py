@@ -10,16 +10,17 @@ COMMON = "--config_file -o/--override --json"
 COMMANDS = {
     "nat": "--version --log-level",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
-    "--result_json_path --dry_run",
-    "nat eval": f"{COMMON} --dataset --result_json_path --reps",
+    "--result_json_path --dry_run --endpoint --endpoint_timeout",
+    "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
+    "nat serve": "--config_file -o/--override --host --port --api_key",
     "nat run": f"{COMMON} --input --input_file",
     "nat validate": COMMON,
     "nat info": "",
     "nat info components": "-t/--types -q/--query --json",
     "nat backend": "",
-    "nat backend serve": "--model --host --port --api_key --output_dir --served_model_name --lora_rank --lora_alpha "
-    "--device --dtype --max_seq_length --max_num_seqs --threads --seed --save_every --keep_last "
-    "--resume --exit_with_parent",
+    "nat backend serve": "--model --host --port --inference_port --api_key --output_dir --served_model_name "
+    "--lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --threads --seed --save_every "
+    "--keep_last --resume --exit_with_parent",
 }
 
 

@@ -16,6 +16,12 @@ GUIDE = {
     "nat.finetuning.interfaces.trajectory_builder": "TrajectoryBuilder",
     "nat.finetuning.interfaces.finetuning_runner": "Trainer",
     "nat.finetuning": "TrajectoryBuilder TrainerAdapter Trainer",
+    "nat.plugins.openpipe.trajectory_builder": "ARTTrajectoryBuilder",
+    "nat.plugins.openpipe.trainer_adapter": "ARTTrainerAdapter",
+    "nat.plugins.openpipe.trainer": "ARTTrainer",
+    "nat.plugins.openpipe.config": "ARTTrajectoryBuilderConfig ARTTrainerAdapterConfig ARTTrainerConfig "
+    "ARTBackendConfig ARTTrainingConfig",
+    "nat.plugins.openpipe.register": "nat",
 }
 
 TOOLKIT = {

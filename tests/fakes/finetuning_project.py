@@ -142,6 +142,16 @@ class ClumsyTrainer(EpochTrainer):
             raise self._cleanup_error
 
 
+class ForgetfulBuilder(EvalTrajectoryBuilder):
+    """A builder that does not know of rewards for single steps."""
+
+    async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
+        collected = await super().finalize(run_id, meta)
+        for trajectory in (t for group in collected.trajectories for t in group):
+            trajectory.shaped_rewards = None
+        return collected
+
+
 async def answer_at_once(question: str, ask: Ask) -> str:
     """The smallest agent."""
     return await ask(question)
@@ -158,6 +168,7 @@ class FinetuningProject:
         self.adapter = RememberingAdapter(AdapterConfig())
         self.cleanup_error: Exception | None = None
         self.server_error: Exception | None = None
+        self.forget_shaped_rewards = False
         self.output_dir = folder / "output"
         self.dataset = self.write_rows("train.json", 4)
         self.held_out = self.write_rows("val.json", 8)
@@ -221,7 +232,7 @@ class FinetuningProject:
         with pushed_catalog():
             register_llm_provider(config_type=MortalConfig)(self._build_llm)
             register_function(config_type=AgentConfig)(self._build_agent)
-            register_trajectory_builder(config_type=BuilderConfig)(_build_builder)
+            register_trajectory_builder(config_type=BuilderConfig)(self._build_builder)
             register_trainer_adapter(config_type=AdapterConfig)(self._build_adapter)
             register_trainer(config_type=EpochTrainerConfig)(self._build_trainer)
             yield
@@ -253,6 +264,5 @@ class FinetuningProject:
     async def _build_adapter(self, config, builder):
         yield self.adapter
 
-
-async def _build_builder(config, builder):
-    yield EvalTrajectoryBuilder(config)
+    async def _build_builder(self, config, builder):
+        yield ForgetfulBuilder(config) if self.forget_shaped_rewards else EvalTrajectoryBuilder(config)

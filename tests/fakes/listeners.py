@@ -1,4 +1,6 @@
-"""A listener that remembers what the engine told it, and a way to run requests without a server."""
+"""Listeners that remember what the engine told them, and a way to run requests without a server."""
+
+import threading
 
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.sequence import Delta, Request, SamplingParams, Sequence
@@ -18,6 +20,27 @@ class Recorder:
 
     def on_failed(self, error: BaseException) -> None:
         self.error = error
+
+
+class Waiter(Recorder):
+    """A listener that another thread can wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = threading.Event()
+        self.done = threading.Event()
+
+    def on_deltas(self, deltas: list[Delta]) -> None:
+        super().on_deltas(deltas)
+        self.started.set()
+
+    def on_finished(self) -> None:
+        super().on_finished()
+        self.done.set()
+
+    def on_failed(self, error: BaseException) -> None:
+        super().on_failed(error)
+        self.done.set()
 
 
 def one(prompt: list[int], **params: object) -> Request:

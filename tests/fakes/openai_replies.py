@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-END, ROLES = 0, {"system": 1, "user": 2, "assistant": 3, "tool": 4}
+END, ROLES = 0, {"system": 1, "user": 2, "assistant": 3, "tool": 4, "developer": 5}
 _FIRST_CHARACTER = 10
 _PIECE = 4
 """Characters in one event of a stream."""
@@ -60,11 +60,26 @@ def tool_call(name: str, arguments: dict[str, Any], call_id: str = "call_1") -> 
 
 
 def message_ids(message: dict[str, Any]) -> list[int]:
-    """The ids of what a message says, its end included."""
-    content = message.get("content")
-    text = content if isinstance(content, str) else json.dumps(content) if content is not None else ""
-    text += "".join(json.dumps(call["function"], sort_keys=True) for call in message.get("tool_calls") or ())
+    """The ids of what a message says, its end included; what a template does not show has none."""
+    text = _shown(message.get("content"))
+    for call in message.get("tool_calls") or ():
+        text += json.dumps([call["function"]["name"], _parsed(call["function"]["arguments"])])
     return [_FIRST_CHARACTER + ord(character) for character in text] + [END]
+
+
+def _parsed(arguments: str) -> Any:
+    """Templates are given the arguments as an object, so that white space in the JSON is not seen."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def _shown(content: Any) -> str:
+    """The text of a message; a text is the same as a list of its parts, and other parts are shown as JSON."""
+    if not isinstance(content, list):
+        return content or ""
+    return "".join(part["text"] if part.get("type") == "text" else json.dumps(part) for part in content)
 
 
 def prompt_ids(messages: list[dict[str, Any]]) -> list[int]:

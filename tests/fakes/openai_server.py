@@ -60,6 +60,8 @@ class OpenAIServer:
         """`before_event` is awaited before each event of a stream, so that a test can hold it back."""
         self.requests: list[SeenRequest] = []
         self.fingerprint = fingerprint
+        self.models = ["fake"]
+        self.models_status = 200
         self._script = script if script is not None else (lambda _request: Say())
         self._replied = 0
         self._api_key = api_key
@@ -110,7 +112,8 @@ class OpenAIServer:
     async def _answer(self, request: SeenRequest, writer: asyncio.StreamWriter) -> bool:
         """False when the connection is to be dropped."""
         if request.path.endswith("/models") and request.method == "GET":
-            _write(writer, 200, {"object": "list", "data": [{"id": "fake", "object": "model"}]})
+            data = [{"id": name, "object": "model"} for name in self.models]
+            _write(writer, self.models_status, {"object": "list", "data": data})
             return True
         self.requests.append(request)
         reply = self._objection(request) or await self._reply(request)

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from nat.backend.inference.pool import SinglePool
 from nat.backend.inference.sequence import Delta, Request
 from nat.backend.model import LoadedModel
 
@@ -10,8 +11,10 @@ class ScriptedWorker:
     """Answers choice i of every request with `texts[i]`, then the end-of-sequence token."""
 
     def __init__(self, loaded: LoadedModel, *texts: str) -> None:
-        self.engine = SimpleNamespace(loaded=loaded)
+        self.loaded = loaded
         self.policy_version = "scripted@3"
+        self.engine = SimpleNamespace(loaded=loaded, policy_version=self.policy_version)
+        self.pool = SinglePool(self.engine)
         self.prompts: list[str] = []
         self.cancelled: list[Request] = []
         self._texts = texts

@@ -12,7 +12,8 @@ from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
 
 def training_row(loaded: LoadedModel, token_ids: list[int], sampled: list[int]) -> TrainingRow:
     """A row whose tokens at the indices `sampled` carry the model's own log probabilities."""
-    row = Row(0, 0, 0, token_ids[:-1], [at - 1 for at in sampled], [token_ids[at] for at in sampled], [], 0.0)
+    targets = [token_ids[at] for at in sampled]
+    row = Row(0, 0, 0, token_ids[:-1], [at - 1 for at in sampled], targets, [], [0.0] * len(sampled))
     values = served_logprobs(loaded, [row])[0].tolist()
     logprobs: list[float | None] = [None] * len(token_ids)
     for at, value in zip(sampled, values, strict=True):

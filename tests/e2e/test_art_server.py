@@ -1,0 +1,209 @@
+"""A server for ART's clients in a process of its own: sample, reward, train, end it, go on, all over HTTP."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fakes.art_clients import SERVERLESS_MODEL, ArtClient
+from fakes.tiny_model import make_tiny_model
+
+DEADLINE = 120
+NAT = "from nat.cli.main import run_cli; run_cli()"
+ART = ArtClient("0.5.0")
+PROMPT = [{"role": "user", "content": "the"}]
+
+
+@dataclass
+class Server:
+    """A running process, and clients of its two ports; the control client waits 5 seconds, as ART's does."""
+
+    process: subprocess.Popen
+    control: httpx.Client
+    inference: httpx.Client
+
+    def tell(self, path: str, body: object = None) -> object:
+        answer = self.control.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def prepare(self) -> list[str]:
+        self.tell("/register", ART.model(registered=False))
+        body = ART.prepare(config=None)
+        return self.control.post("/_prepare_backend_for_training", json=body, timeout=DEADLINE).json()
+
+    def sample(self, model: str) -> list[dict]:
+        """64 answers of one token, always with the same dice."""
+        body = {"model": model, "messages": PROMPT, "n": 64, "max_completion_tokens": 1, "seed": 7}
+        answer = self.inference.post("/chat/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["choices"]
+
+    def train(self, choices: list[dict], good: str) -> list[dict]:
+        """One training call, in which the answers that are the good token have the reward; gives its lines."""
+        trajectories = [ART.trajectory(float(token_of(c) == good), c) for c in choices]
+        body = ART.train(
+            trajectory_groups=[{"trajectories": trajectories, "exceptions": []}],
+            config={"learning_rate": 5e-3, "beta": 0.0},
+        )
+        with self.control.stream("POST", "/_train_model", json=body, timeout=DEADLINE) as answer:
+            assert answer.status_code == 200, answer.read()
+            return [json.loads(line) for line in answer.iter_lines()]
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=DEADLINE) == 0
+
+
+def token_of(choice: dict) -> str:
+    return choice["logprobs"]["content"][0]["token"]
+
+
+def logprob_of(choices: list[dict], token: str) -> float:
+    """How likely the model thinks the token, told by an answer that is this token."""
+    return next(c["logprobs"]["content"][0]["logprob"] for c in choices if token_of(c) == token)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def output_dir(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("served") / "art"
+
+
+@pytest.fixture(scope="module")
+def command(model_dir, output_dir) -> list[str]:
+    options = {"model": model_dir, "port": 0, "inference_port": 0, "output_dir": output_dir, "threads": 1}
+    return [sys.executable, "-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
+
+
+@pytest.fixture(scope="module")
+def start(command) -> Iterator[Callable[[], Server]]:
+    """Starts servers without a key of their own; whatever a test leaves running is killed."""
+    environment = {name: value for name, value in os.environ.items() if name != "NAT_BACKEND_API_KEY"}
+    with ExitStack() as stack:
+
+        def start_one() -> Server:
+            process = stack.enter_context(
+                subprocess.Popen(  # noqa: S603 - our own command
+                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+                )
+            )
+            stack.callback(process.kill)
+            line = process.stdout.readline()
+            assert line, process.communicate(timeout=DEADLINE)[1].decode()
+            ready = json.loads(line)
+            control = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{ready['port']}", trust_env=False))
+            inference = stack.enter_context(
+                httpx.Client(
+                    base_url=f"http://127.0.0.1:{ready['inference_port']}/v1",
+                    headers={"authorization": "Bearer default"},
+                    timeout=DEADLINE,
+                    trust_env=False,
+                )
+            )
+            return Server(process, control, inference)
+
+        yield start_one
+
+
+@pytest.fixture(scope="module")
+def server(start) -> Iterator[Server]:
+    """One server for several tests."""
+    server = start()
+    yield server
+    server.stop()
+
+
+def test_a_client_trains_and_goes_on_after_a_restart(start, output_dir):
+    """The rewarded answer gets likelier with each call; steps, names and weights outlive the process."""
+    server = start()
+    url, key = server.prepare()
+    assert (url, key) == (str(server.inference.base_url).rstrip("/"), "default")
+    assert server.tell("/_get_step", ART.model()) == 0
+
+    choices = server.sample(ART.name)
+    (_, _), (good, _), *_ = Counter(map(token_of, choices)).most_common()
+    likely = [logprob_of(choices, good)]
+    for step in (1, 2):
+        lines = server.train(choices, good)
+        assert {line["num_gradient_steps"] for line in lines} == {len(lines)}
+        assert lines[0]["data/step_num_retokenized_answers"] == 0
+        assert server.tell("/_get_step", ART.model()) == step
+        choices = server.sample(ART.name)
+        likely.append(logprob_of(choices, good))
+    assert likely[0] < likely[1] < likely[2]
+    assert logprob_of(server.sample(f"{ART.name}@0"), good) == pytest.approx(likely[0], abs=1e-4)
+
+    server.stop()
+    history = (output_dir / "demo/models/agent-001/history.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in history] == [0, 1]
+
+    server = start()
+    server.prepare()
+    assert server.tell("/_get_step", ART.model()) == 2
+    names = [card["id"] for card in server.inference.get("/models").json()["data"]]
+    assert {"tiny", ART.name, *(f"{ART.name}@{step}" for step in range(3))} <= set(names)
+    again = server.sample(ART.name)
+    assert logprob_of(again, good) == pytest.approx(likely[2], abs=1e-4)
+    assert server.train(again, good)[0]["data/step_num_retokenized_answers"] == 0
+    assert server.tell("/_get_step", ART.model()) == 3
+    assert logprob_of(server.sample(ART.name), good) > likely[2]
+    server.stop()
+
+
+def test_the_control_plane_answers_while_a_model_is_trained(server):
+    """Within the 5 seconds that ART's clients wait; what they ask of the model waits for the new weights."""
+    server.prepare()
+    before = server.tell("/_get_step", ART.model())
+    choices = server.sample(ART.name)
+    (good, _), *_ = Counter(map(token_of, choices)).most_common()
+    training = threading.Thread(target=server.train, args=(choices * 15, good))
+    training.start()
+    while training.is_alive():
+        server.tell("/register", ART.model())
+        assert server.tell("/_get_step", ART.model()) in (before, before + 1)
+        assert server.control.get("/healthcheck").status_code == 200
+    assert server.tell("/_get_step", ART.model()) == before + 1
+
+
+def test_the_serverless_client_trains_on_the_same_server(server):
+    """Its routes, its names and its events, on the port that it knows only as a base URL."""
+    with httpx.Client(
+        base_url=f"{server.control.base_url}/v1", headers={"authorization": "Bearer default"}, timeout=DEADLINE
+    ) as client:
+        model = client.post("/preview/models", json={**SERVERLESS_MODEL, "name": "other"}).json()
+        name = f"wandb-artifact:///{model['entity']}/{model['project']}/{model['name']}"
+        choices = server.sample(name)
+        (_, _), (good, _), *_ = Counter(map(token_of, choices)).most_common()
+        trajectories = [ART.trajectory(float(token_of(c) == good), c) for c in choices]
+        body = {
+            "model_id": model["id"],
+            "trajectory_groups": [{"trajectories": trajectories, "exceptions": []}],
+            "experimental_config": {"learning_rate": 5e-3},
+        }
+        job = client.post("/preview/training-jobs", json=body).json()
+        events: list[dict] = []
+        while not events or events[-1]["type"] in ("training_started", "gradient_step"):
+            page = client.get(f"/preview/training-jobs/{job['id']}/events")
+            events = page.json()["data"]
+        first, *steps, last = events
+        assert (first["type"], last["type"]) == ("training_started", "training_ended")
+        assert [step["type"] for step in steps] == ["gradient_step"] * int(first["data"]["num_sequences"])
+        newest = client.get(f"/preview/models/{model['id']}/checkpoints", params={"limit": 1, "order": "desc"})
+        assert newest.json()["data"][0]["step"] == 1
+        assert logprob_of(server.sample(name), good) > logprob_of(choices, good)
+        assert logprob_of(server.sample(f"{name}:step0"), good) == pytest.approx(logprob_of(choices, good), abs=1e-4)

@@ -1,0 +1,185 @@
+"""Three processes: a server that trains, `nat serve` with the agent, and `nat finetune --endpoint`."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from fakes.tiny_model import make_tiny_model
+
+DEADLINE = 240
+QUESTION = "say something"
+AGENT = '''
+from nat.builder.evaluator import EvaluatorInfo
+from nat.builder.function_info import FunctionInfo
+from nat.cli.register_workflow import register_evaluator, register_function
+from nat.data_models.component_ref import LLMRef
+from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.data_models.function import FunctionBaseConfig
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.eval.evaluator.evaluator_model import EvalOutputItem
+
+
+class TalkerConfig(FunctionBaseConfig, name="talker"):
+    llm: LLMRef
+
+
+@register_function(config_type=TalkerConfig)
+async def talker(config, builder):
+    client = await builder.get_llm(config.llm, wrapper_type="openai")
+
+    async def talk(question: str) -> str:
+        """Says one token."""
+        messages = [{"role": "user", "content": question}]
+        reply = await client.chat.completions.create(model=client.model_name, messages=messages, max_tokens=1)
+        return reply.choices[0].message.content or " "
+
+    yield FunctionInfo.from_fn(talk)
+
+
+class EvenConfig(EvaluatorBaseConfig, name="even"):
+    pass
+
+
+class Even(BaseEvaluator):
+    async def evaluate_item(self, item):
+        return EvalOutputItem(id=item.id, score=float(ord(item.output_obj[0]) % 2 == 0), reasoning="")
+
+
+@register_evaluator(config_type=EvenConfig)
+async def even(config, builder):
+    yield EvaluatorInfo(config=config, evaluate_fn=Even().evaluate, description="Likes even bytes.")
+'''
+NAT = "from nat.cli.main import run_cli; run_cli()"
+
+Start = Callable[..., subprocess.Popen]
+
+
+@pytest.fixture
+def start(tmp_path) -> Iterator[Start]:
+    """Starts `nat` with the agent registered; whatever a test leaves running is killed."""
+    (tmp_path / "talker_agent.py").write_text(AGENT)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NAT_")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [environment.get("PYTHONPATH")])])
+    with ExitStack() as stack:
+
+        def start_one(*arguments: str) -> subprocess.Popen:
+            process = stack.enter_context(
+                subprocess.Popen(  # noqa: S603 - our own command
+                    [sys.executable, "-c", f"import talker_agent; {NAT}", *arguments],
+                    cwd=tmp_path,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(process.kill)
+            return process
+
+        yield start_one
+
+
+def first_line(process: subprocess.Popen) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate(timeout=DEADLINE)[1]
+    return line
+
+
+def stop(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=DEADLINE) == 0
+
+
+def configuration(folder: Path, ports: dict[str, int], *, served_name: str) -> Path:
+    for name, count in (("train.json", 4), ("held_out.json", 64)):
+        rows = [{"id": f"{name} {n}", "question": QUESTION, "answer": ""} for n in range(count)]
+        (folder / name).write_text(json.dumps(rows))
+    config = {
+        "llms": {
+            "student": {
+                "_type": "openai",
+                "model_name": served_name,
+                "base_url": f"http://127.0.0.1:{ports['inference_port']}/v1",
+                "api_key": "default",
+            }
+        },
+        "workflow": {"_type": "talker", "llm": "student"},
+        "eval": {
+            "general": {"max_concurrency": 16, "dataset": {"_type": "json", "file_path": str(folder / "train.json")}},
+            "evaluators": {"even": {"_type": "even"}},
+        },
+        "trajectory_builders": {"builder": {"_type": "openpipe_art_traj_builder", "num_generations": 16}},
+        "trainer_adapters": {
+            "adapter": {
+                "_type": "openpipe_art_trainer_adapter",
+                "backend": {"ip": "127.0.0.1", "port": ports["port"], "name": "talking", "base_model": "tiny"},
+                "training": {"learning_rate": 1e-2, "beta": 0.0},
+            }
+        },
+        "trainers": {"trainer": {"_type": "openpipe_art_trainer"}},
+        "finetuning": {
+            "enabled": True,
+            "trainer": "trainer",
+            "trajectory_builder": "builder",
+            "trainer_adapter": "adapter",
+            "reward_function": {"name": "even"},
+            "num_epochs": 4,
+            "output_dir": str(folder / "runs"),
+        },
+    }
+    path = folder / "config.yml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def share_of_even(url: str) -> float:
+    """How often the served agent says what it is rewarded for."""
+    with httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE) as client:
+        answers = [client.post("/generate", json={"question": QUESTION}).json()["value"] for _ in range(64)]
+    return sum(ord(answer[0]) % 2 == 0 for answer in answers) / len(answers)
+
+
+@pytest.mark.parametrize(
+    "served_name", ["tiny", "talking"], ids=["asks for the base model", "asks for the trained one"]
+)
+def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name):
+    """Rollouts there train the model here; held-out scores rise, and the agent that is served asks the new weights.
+
+    While the run goes on its rollouts get the trained model under either name; later only its own name leads to it.
+    """
+    make_tiny_model(tmp_path / "tiny")
+    model, ports = str(tmp_path / "tiny"), ("--port=0", "--inference_port=0", "--threads=1")
+    backend = start("backend", "serve", f"--model={model}", *ports, f"--output_dir={tmp_path / 'art'}")
+    config = configuration(tmp_path, json.loads(first_line(backend)), served_name=served_name)
+    agent = start("serve", f"--config_file={config}", "--port=0")
+    [url] = re.findall(r"at (http://localhost:\d+) ", first_line(agent))
+
+    before = share_of_even(url) if served_name == "tiny" else None
+    run = start(
+        *("finetune", f"--config_file={config}", f"--endpoint={url}", "--endpoint_timeout=60"),
+        *(f"--validation_dataset={tmp_path / 'held_out.json'}", "--json"),
+    )
+    told, log = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, log
+    summary = json.loads(told)
+    assert summary["served_model"].startswith("talking@4 at ")
+    assert summary["verdict"] == "improved", summary
+    after = share_of_even(url)
+    if before is None:
+        assert after == pytest.approx(summary["after"], abs=0.25)
+        assert after > summary["before"]
+    else:
+        assert after == pytest.approx(before, abs=0.35)
+    stop(agent)
+    stop(backend)

@@ -1,0 +1,132 @@
+"""Rewards of single steps, from the workflow or from the evaluator to what a backend is given."""
+
+import pytest
+
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer, Say
+from nat.builder.context import Context
+from nat.builder.evaluator import EvaluatorInfo
+from nat.data_models.evaluator import EvalOutputItem, EvaluatorBaseConfig
+from nat.errors import ConfigError
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.finetuning.trajectories.rows import training_groups
+from nat.registry.decorators import register_evaluator
+from nat.runs.records import Phase
+
+
+async def two_moves(question, ask):
+    """The first move earns a point each time, the second one nothing but the score."""
+    await ask(f"first {question}")
+    Context.get().reward(1.0)
+    return await ask(question)
+
+
+def project_of(tmp_path, server, **reward):
+    project = FinetuningProject(tmp_path, server, two_moves)
+    project.finetuning["reward_function"] = {"name": "match", **reward}
+    project.finetuning["num_epochs"] = 1
+    return project
+
+
+def values_of(rollout):
+    return [answer.value for row in rollout.rows for answer in row.returns or ()]
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        ({}, [[], []]),
+        ({"credit": "per_step"}, [[1, 0], [1, 1]]),
+        ({"credit": "return_to_go"}, [[1, 0], [2, 1]]),
+        ({"credit": "return_to_go", "gamma": 0.5}, [[1, 0], [1.5, 1]]),
+    ],
+)
+async def test_credit_decides_what_answers_are_compared_by(tmp_path, reward, expected):
+    """By default the score of the rollout alone; else one number for each answer reaches backend and journal."""
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server, **reward)
+        with project.registered():
+            await project.run()
+    (collection,) = project.adapter.submitted
+    for group in training_groups(collection):
+        assert [values_of(rollout) for rollout in group.rollouts] == expected
+        assert [rollout.reward for rollout in group.rollouts] == [0, 1]
+    with project.journal() as journal:
+        kept = [values_of(record) for record in journal.rollouts(Phase.TRAIN, 0)]
+    assert sorted(kept) == sorted(expected * 4)
+
+
+async def test_rollouts_of_equal_score_can_differ_in_their_steps(tmp_path):
+    """They are trained on then; with the score alone they would teach nothing."""
+
+    async def unequal(question, ask):
+        said = await ask(question)
+        Context.get().reward(float(said == "right"))
+        return "right"
+
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server, credit="per_step")
+        project.agent = unequal
+        with project.registered():
+            await project.run()
+    assert [len(group) for group in project.adapter.submitted[0].trajectories] == [2, 2, 2, 2]
+    with project.journal() as journal:
+        (epoch,) = journal.epochs()
+    assert (epoch.groups_without_difference, epoch.min_reward, epoch.max_reward) == (0, 1.0, 1.0)
+
+
+class MovesConfig(EvaluatorBaseConfig, name="test_moves"):
+    pass
+
+
+class Moves(BaseEvaluator):
+    """Scores the game, and says of each call what it was worth."""
+
+    async def evaluate_item(self, item):
+        won = item.output_obj == "right"
+        return EvalOutputItem(id=item.id, score=float(won), reasoning="", step_rewards={0: 0.25, -1: float(won)})
+
+
+async def test_an_evaluator_can_reward_single_calls(tmp_path):
+    """Its step rewards take the place of the score, which is still what is reported."""
+
+    async def build(config, builder):
+        yield EvaluatorInfo(config=config, evaluate_fn=Moves().evaluate, description="")
+
+    async def quiet(question, ask):
+        await ask(f"first {question}")
+        return await ask(question)
+
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server, credit="per_step")
+        project.agent = quiet
+        project.config["eval"]["evaluators"]["match"] = {"_type": "test_moves"}
+        with project.registered():
+            register_evaluator(config_type=MovesConfig)(build)
+            await project.run()
+    for group in project.adapter.submitted[0].trajectories:
+        assert [t.shaped_rewards for t in group] == [[0.25, 0.0], [0.25, 1.0]]
+        assert [t.reward for t in group] == [0.0, 1.0]
+
+
+async def test_a_builder_that_gives_none_is_told(tmp_path):
+    """A trajectory builder of one's own may not know of credit; the option would have no effect."""
+    async with OpenAIServer(lambda _request: Say("right")) as server:
+        project = project_of(tmp_path, server, credit="per_step")
+        project.forget_shaped_rewards = True
+        with project.registered(), pytest.raises(ConfigError, match=r"8 of 8 trajectories have no shaped_rewards"):
+            await project.run()
+
+
+async def test_rewards_that_nobody_gave_are_missed(tmp_path, caplog):
+    """An option without an effect is worth a warning."""
+
+    async def quiet(question, ask):
+        return await ask(question)
+
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server, credit="return_to_go")
+        project.agent = quiet
+        with project.registered():
+            await project.run()
+    assert "no step of 8 rollouts has a reward" in caplog.text

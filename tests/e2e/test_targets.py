@@ -1,0 +1,114 @@
+"""Several functions and several models in one workflow, of which some are trained."""
+
+import pytest
+
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer
+from nat.builder.context import Context
+from nat.capture.address import address_of
+from nat.capture.redirect import redirecting
+from nat.finetuning.trajectories.rows import training_groups
+from nat.runs.records import LeftOutCause, Phase
+
+
+async def team(question, ask):
+    """A planner and a player of one model, and a critic of another one between them."""
+    context = Context.get()
+    with context.push_active_function("planner", question):
+        await ask(f"plan {question}")
+    with context.push_active_function("critic", question):
+        await ask(f"criticise {question}", llm="judge")
+    with context.push_active_function("player", question):
+        return await ask(question)
+
+
+def project_of(tmp_path, server):
+    """The adapter trains no LLM by name, so that only `target_model` chooses."""
+    project = FinetuningProject(tmp_path, server, team)
+    project.config["llms"]["judge"] = project.config["llms"]["student"] | {"model_name": "big"}
+    project.finetuning["num_epochs"] = 1
+    return project
+
+
+def said_by(trajectory):
+    return [(item.metadata["model"], item.content) for item in trajectory.answers]
+
+
+@pytest.mark.parametrize("name", ["student", "tiny"])
+async def test_of_two_agents_one_is_trained(tmp_path, name):
+    """Named by its key in the YAML or by its model: only its calls give rows, and the journal counts all of them."""
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server)
+        project.finetuning["target_model"] = name
+        with project.registered():
+            await project.run()
+    (collection,) = project.adapter.submitted
+    assert [said_by(t) for t in collection.trajectories[0]] == [
+        [("student", "wrong"), ("student", "wrong")],
+        [("student", "right"), ("student", "right")],
+    ]
+    assert {len(r.rows) for group in training_groups(collection) for r in group.rollouts} == {2}
+    with project.journal() as journal:
+        record = next(iter(journal.rollouts(Phase.TRAIN, 0)))
+    assert record.num_calls == 3
+    assert record.functions == {"planner": 1, "critic": 1, "player": 1}
+    assert record.models == {"student": 2, "tiny": 2, "judge": 1, "big": 1}
+    assert len(record.rows) == 2
+    assert [(c.began.value, c.messages, c.calls) for c in record.conversations] == [
+        ("first", 2, 1),
+        ("other prompt", 2, 1),
+    ]
+    assert len(record.messages) == sum(c.messages for c in record.conversations)
+
+
+@pytest.mark.parametrize(
+    ("functions", "asked"),
+    [
+        (["player"], ["q0"]),
+        (["planner", "player"], ["plan q0", "q0"]),
+        (["critic", "player"], ["criticise q0", "q0"]),
+        (["<workflow>"], ["plan q0", "criticise q0", "q0"]),
+    ],
+)
+async def test_several_functions_can_be_the_target(tmp_path, functions, asked):
+    """Without a target model, the calls of the named functions are trained on, whatever model they went to."""
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server)
+        project.finetuning["target_functions"] = functions
+        with project.registered():
+            await project.run()
+    episode = project.adapter.submitted[0].trajectories[0][0].episode
+    assert [item.content for item in episode if item.role.value == "user"] == asked
+
+
+@pytest.mark.parametrize(("name", "trained"), [("student", 2), ("tiny", 2), ("run@1", 2), ("judge", 1), ("big", 1)])
+async def test_a_redirected_model_is_known_by_each_of_its_names(tmp_path, name, trained):
+    """The YAML's key, the name that the agent said, and the one that the request was sent under."""
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server)
+        project.finetuning["target_model"] = name
+        with project.registered(), redirecting() as redirects:
+            redirects.send(address_of(server.base_url), "tiny", "run@1")
+            await project.run()
+    assert len(project.adapter.submitted[0].trajectories[0][0].answers) == trained
+    with project.journal() as journal:
+        record = next(iter(journal.rollouts(Phase.TRAIN, 0)))
+    assert record.models == {"student": 2, "tiny": 2, "run@1": 2, "judge": 1, "big": 1}
+
+
+async def test_a_function_that_calls_another_model_only_is_left_out(tmp_path):
+    """Its calls are there, but none is the target's; the record says which of the two it was."""
+    async with OpenAIServer(Coin()) as server:
+        project = project_of(tmp_path, server)
+        project.finetuning.update({"target_functions": ["critic", "player"], "target_model": "student"})
+        project.agent = _critic_for_the_first
+        with project.registered():
+            await project.run()
+    with project.journal() as journal:
+        causes = {record.example_id: record.left_out for record in journal.rollouts(Phase.TRAIN, 0)}
+    assert causes == {"000": LeftOutCause.NO_TARGET_MODEL, "001": None, "002": None, "003": None}
+
+
+async def _critic_for_the_first(question, ask):
+    with Context.get().push_active_function("critic" if question == "q0" else "player", question):
+        return await ask(question, llm="judge" if question == "q0" else "student")

@@ -1,0 +1,193 @@
+"""An OpenPipe ART server on two real sockets: control routes here, inference on a scripted OpenAI server.
+
+    async with FakeArtServer(script) as server:
+        client = ArtClient(server.base_url, "default")
+
+It follows the servers of 0.4 to 0.5.17 in routes, bodies, statuses and the training stream; it trains nothing, but it
+counts steps. Switches make it older, broken, or talkative.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from fakes.openai_server import OpenAIServer, Refuse, Script, SeenRequest, _read, _write, _write_chunk
+
+GRADIENT_STEP = {"loss": 0.5, "grad_norm": 2.0, "entropy": 1.5, "num_gradient_steps": 1}
+
+
+class FakeArtServer:
+    """Answers as `art run` does; what it was sent is in `requests`, the training calls in `batches`."""
+
+    def __init__(
+        self,
+        script: Script | None = None,
+        *,
+        lines: Sequence[dict[str, Any]] = (GRADIENT_STEP,),
+        breaks_after: int | None = None,
+        failure: dict[str, str] | None = None,
+        in_band: str | None = None,
+        refusals: dict[str, tuple[int, Any]] | None = None,
+        old_delete: bool = False,
+        listens_everywhere: bool = False,
+        one_name_per_step: bool = False,
+        trains: bool = True,
+        knows_token_ids: bool = True,
+    ) -> None:
+        """Set up the server's habits.
+
+        `breaks_after` so many lines the stream is cut off; `failure` is then told under /jobs, as our own backend
+        does. `in_band` is a last line of the stream. `refusals` maps paths to a status and a body. `one_name_per_step`
+        serves `name@N` and no plain name. Without `trains` there is no training route, as in 0.5.18.
+        """
+        self.requests: list[SeenRequest] = []
+        self.batches: list[dict[str, Any]] = []
+        self.steps = 0
+        self.registered: dict[str, Any] | None = None
+        self.hold: asyncio.Event | None = None
+        """While it is set and not reached, a training stream waits after its lines."""
+        self.streaming = asyncio.Event()
+        self.hung_up = asyncio.Event()
+        """The client closed a training stream before its end."""
+        self.inference = OpenAIServer(self._reply, knows_token_ids=knows_token_ids)
+        self.refusals = refusals or {}
+        self.script = script
+        self._lines = lines
+        self._breaks_after = breaks_after
+        self._failure = failure
+        self._in_band = in_band
+        self._old_delete = old_delete
+        self._listens_everywhere = listens_everywhere
+        self._one_name_per_step = one_name_per_step
+        self._trains = trains
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return self._server.sockets[0].getsockname()[1]
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def paths(self) -> list[str]:
+        """The control routes that were asked, in order."""
+        return [request.path for request in self.requests]
+
+    def bodies(self, path: str) -> list[Any]:
+        """What was posted to a control route."""
+        return [request.body for request in self.requests if request.path == path]
+
+    async def __aenter__(self) -> Self:
+        await self.inference.__aenter__()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.inference.__aexit__(kind, error, trace)
+
+    def _reply(self, request: SeenRequest):
+        if request.body["model"] not in self.inference.models:
+            return Refuse(404, f"The model `{request.body['model']}` does not exist.")
+        assert callable(self.script), "the fake's inference wants a function of the request"
+        return self.script(request)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while True:
+                    request = await _read(reader)
+                    self.requests.append(request)
+                    trains = (request.method, request.path) == ("POST", "/_train_model")
+                    if trains and request.path not in self.refusals:
+                        if not await self._train(request, reader, writer):
+                            break
+                    else:
+                        status, body = self._answer(request)
+                        _write(writer, status, body)
+                        await writer.drain()
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    def _answer(self, request: SeenRequest) -> tuple[int, Any]:
+        if request.path in self.refusals and (request.method, request.path) != ("GET", "/_train_model"):
+            return self.refusals[request.path]
+        if (request.method, request.path) == ("GET", "/_train_model"):
+            return (405, {"detail": "Method Not Allowed"}) if self._trains else (404, {"detail": "Not Found"})
+        if request.path == "/register":
+            self.registered = request.body
+            self._list_names()
+        delete = "/_delete_checkpoints" if self._old_delete else "/_delete_checkpoint_files"
+        answers: dict[tuple[str, str], Any] = {
+            ("GET", "/healthcheck"): {"status": "ok"},
+            ("POST", "/register"): None,
+            ("POST", "/_prepare_backend_for_training"): [self._inference_url, "default"],
+            ("POST", "/_get_step"): self.steps,
+            ("POST", delete): None,
+        }
+        if self._failure is not None:
+            answers["GET", "/jobs/7"] = {
+                "id": "7",
+                "status": "failed",
+                "failure": {"type": "internal", **self._failure},
+            }
+        key = (request.method, request.path)
+        return (200, answers[key]) if key in answers else (404, {"detail": "Not Found"})
+
+    @property
+    def _inference_url(self) -> str:
+        url = self.inference.base_url
+        return url.replace("127.0.0.1", "0.0.0.0") if self._listens_everywhere else url  # noqa: S104 - as real ones say
+
+    def _list_names(self) -> None:
+        assert self.registered is not None
+        name = self.registered["name"]
+        steps = [f"{name}@{step}" for step in range(self.steps + 1)] if self._one_name_per_step else [name]
+        self.inference.models = [self.registered["base_model"], *steps]
+
+    async def _train(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """False when the connection is gone."""
+        self.batches.append(request.body)
+        job = b"x-job-id: 7\r\n" if self._failure is not None else b""
+        writer.write(b"HTTP/1.1 200 OK\r\n" + job + b"transfer-encoding: chunked\r\n\r\n")
+        for number, line in enumerate(self._lines):
+            if number == self._breaks_after:
+                break
+            _write_chunk(writer, json.dumps(line) + "\n")
+        await writer.drain()
+        self.streaming.set()
+        if self.hold is not None:
+            gone = asyncio.create_task(reader.read(1))
+            held = asyncio.create_task(self.hold.wait())
+            await asyncio.wait([gone, held], return_when=asyncio.FIRST_COMPLETED)
+            held.cancel()
+            if gone.done():
+                self.hung_up.set()
+                return False
+            gone.cancel()
+        if self._breaks_after is not None:
+            return False
+        if self._in_band is not None:
+            _write_chunk(writer, self._in_band + "\n")
+        self.steps += 1
+        self._list_names()
+        _write_chunk(writer, "")
+        await writer.drain()
+        return True

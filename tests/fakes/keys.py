@@ -1,0 +1,3 @@
+"""The key of servers in tests."""
+
+KEY = "sk-test"
