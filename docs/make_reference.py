@@ -191,7 +191,7 @@ def _type(text: str) -> str:
     text = re.sub(r"(?:list|tuple)\[(\w+|list\[\w+\])(?:, \.\.\.)?\]", r"list of \1", text)
     text = re.sub(r"tuple\[tuple\[str, str\], (?:\.\.\.|Ellipsis)\]", "list of pairs of text", text)
     text = re.sub(r"list\[(\w+)\]", r"lists of \1", text)
-    text = re.sub(r"\b\w*(?:Config|Options|BaseModel)\b", "mapping", text)
+    text = re.sub(r"\b\w*(?:Config|Options|Args|BaseModel)\b", "mapping", text)
     text = re.sub(r"\b\w+Ref\b", lambda found: _REFERENCES[found[0]], text)
     return re.sub(r"\w+", lambda found: _WORDS.get(found[0], found[0]), text).replace(" | ", " or ")
 
