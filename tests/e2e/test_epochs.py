@@ -234,6 +234,23 @@ async def test_failed_rollouts_are_left_out_and_counted(tmp_path):
     assert (epoch.num_trajectories, epoch.num_rollouts) == (7, 8)
 
 
+async def test_attempts_at_a_call_that_failed_are_counted(tmp_path):
+    """A retry that succeeds hides nothing: the rollout's record and the epoch's metrics tell of the failed attempt."""
+    coin, busy = Coin(), [Refuse(503, "busy", {"retry-after-ms": "1"})]
+
+    async with OpenAIServer(lambda request: busy.pop() if busy else coin(request)) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["llms"]["student"]["max_retries"] = 1
+        project.finetuning["num_epochs"] = 1
+        with project.registered():
+            await project.run()
+    with project.journal() as journal:
+        records = list(journal.rollouts(Phase.TRAIN, 0))
+        metrics = journal.epochs()[0].metrics
+    assert sum(record.num_failed_calls for record in records) == 1
+    assert (metrics["rollout/failed_calls"], metrics["rollout/failed"]) == (1 / 8, 0)
+
+
 async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
     """Ctrl-C cancels the main task: rollouts end, the workflow is closed, the journal says canceled."""
     reached, over, heard = asyncio.Event(), asyncio.Event(), Heard()

@@ -28,7 +28,7 @@ def epoch_metrics(
     played = [record for record in records if record.num_calls]
     usable = [record for record in records if record.rows]
     metrics = reward_metrics(groups) | rollout_metrics(played) | drift_metrics(usable, groups)
-    metrics |= {"rollout/failed": _share(r.left_out is not None and r.left_out.failure for r in records)}
+    metrics |= failure_metrics(records)
     metrics |= _batch(records, trained)
     metrics |= {f"time/{name}": value for name, value in seconds.items()}
     if played and seconds.get("rollout"):
@@ -53,6 +53,16 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
         "reward/equal_groups_highest": sum(reward == high for reward in flat) / len(groups),
     }
     return metrics | ({"reward/top_duplicates": 1 - len(set(top)) / len(top)} if top else {})
+
+
+def failure_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """What went wrong, over all rollouts: the share that failed, and the attempts at a call that brought no answer."""
+    if not records:
+        return {}
+    return {
+        "rollout/failed": _share(r.left_out is not None and r.left_out.failure for r in records),
+        "rollout/failed_calls": fmean(r.num_failed_calls for r in records),
+    }
 
 
 def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:

@@ -80,6 +80,8 @@ class RolloutRecord(RunRecord):
     """What the evaluator said of the score; any JSON."""
     num_calls: int = Field(default=0, ge=0)
     """LLM calls, those of other functions and models included."""
+    num_failed_calls: int = Field(default=0, ge=0)
+    """Attempts at a call that brought no answer; a client's own retries count each."""
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)
     broken_prefixes: int = Field(default=0, ge=0)

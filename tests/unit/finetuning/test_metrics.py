@@ -1,6 +1,14 @@
 from fakes.run_records import rollout_record
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
-from nat.finetuning.metrics import drift_metrics, epoch_metrics, prefixed, reward_metrics, rollout_metrics
+from nat.finetuning.metrics import (
+    drift_metrics,
+    epoch_metrics,
+    failure_metrics,
+    prefixed,
+    reward_metrics,
+    rollout_metrics,
+)
+from nat.runs.records import LeftOutCause
 from nat.wire.training import TrainingRow
 
 
@@ -39,7 +47,13 @@ def test_copies_among_the_best_are_counted():
 def test_nothing_has_no_metrics():
     """An epoch without rollouts has no means, rather than zeros."""
     assert reward_metrics([]) == {}
-    assert rollout_metrics([]) == {}
+    assert rollout_metrics([]) == failure_metrics([]) == {}
+
+
+def test_what_went_wrong_is_counted_over_all_rollouts():
+    """Also over those that got no answer at all: attempts that failed are no calls, and a retry hides none of them."""
+    failed = rollout_record(left_out=LeftOutCause.FAILED, reward=None, num_failed_calls=3)
+    assert failure_metrics([played(num_failed_calls=1), failed]) == {"rollout/failed": 0.5, "rollout/failed_calls": 2.0}
 
 
 def test_drift_counts_what_is_not_exact():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nat.capture.steps import failed_calls
 from nat.data_models.evaluate_runtime import RolloutFacts
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
@@ -121,6 +122,7 @@ def _record(
         generation=generation,
         output=None if item.output_obj is None else str(item.output_obj),
         num_calls=len(seen),
+        num_failed_calls=len(failed_calls(item.trajectory)),
         prompt_tokens=sum(len(s.call.prompt_token_ids or ()) for s in seen),
         completion_tokens=sum(len(s.call.token_ids or s.call.logprobs or ()) for s in seen),
         functions=dict(Counter(s.function for s in seen)),
