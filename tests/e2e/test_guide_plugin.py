@@ -76,7 +76,7 @@ async def finetune(backend: FakeTrainingBackend, llm: OpenAIServer, **fields) ->
     override = (
         ("finetuning.num_epochs", "3"),
         ("llms.my_model.base_url", llm.base_url),
-        ("trainer_adapters.my_adapter.backend.endpoint", backend.endpoint),
+        ("trainer_adapters.my_adapter.backend.endpoint", backend.base_url),
     )
     return await run_finetuning(FinetuneRunConfig(config_file=YAML, override=override, **fields))
 

@@ -10,16 +10,16 @@ counts steps. Switches make it older, broken, or talkative.
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from fakes.openai_server import OpenAIServer, Refuse, Script, SeenRequest, _read, _write, _write_chunk
+from fakes.http_server import HttpServer, SeenRequest, begin_chunks, write_chunk, write_json
+from fakes.openai_server import OpenAIServer, Refuse, Script
 
 GRADIENT_STEP = {"loss": 0.5, "grad_norm": 2.0, "entropy": 1.5, "num_gradient_steps": 1}
 
 
-class FakeArtServer:
+class FakeArtServer(HttpServer):
     """Answers as `art run` does; what it was sent is in `requests`, the training calls in `batches`."""
 
     def __init__(
@@ -43,6 +43,7 @@ class FakeArtServer:
         does. `in_band` is a last line of the stream. `refusals` maps paths to a status and a body. `one_name_per_step`
         serves `name@N` and no plain name. Without `trains` there is no training route, as in 0.5.18.
         """
+        super().__init__()
         self.requests: list[SeenRequest] = []
         self.batches: list[dict[str, Any]] = []
         self.steps = 0
@@ -63,17 +64,6 @@ class FakeArtServer:
         self._listens_everywhere = listens_everywhere
         self._one_name_per_step = one_name_per_step
         self._trains = trains
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        return self._server.sockets[0].getsockname()[1]
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     @property
     def paths(self) -> list[str]:
@@ -86,17 +76,12 @@ class FakeArtServer:
 
     async def __aenter__(self) -> Self:
         await self.inference.__aenter__()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
+        return await super().__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().__aexit__(kind, error, trace)
         await self.inference.__aexit__(kind, error, trace)
 
     def _reply(self, request: SeenRequest):
@@ -105,26 +90,12 @@ class FakeArtServer:
         assert callable(self.script), "the fake's inference wants a function of the request"
         return self.script(request)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                while True:
-                    request = await _read(reader)
-                    self.requests.append(request)
-                    trains = (request.method, request.path) == ("POST", "/_train_model")
-                    if trains and request.path not in self.refusals:
-                        if not await self._train(request, reader, writer):
-                            break
-                    else:
-                        status, body = self._answer(request)
-                        _write(writer, status, body)
-                        await writer.drain()
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+    async def answer(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        self.requests.append(request)
+        if (request.method, request.path) == ("POST", "/_train_model") and request.path not in self.refusals:
+            return await self._train(request, reader, writer)
+        write_json(writer, *self._answer(request))
+        return True
 
     def _answer(self, request: SeenRequest) -> tuple[int, Any]:
         if request.path in self.refusals and (request.method, request.path) != ("GET", "/_train_model"):
@@ -165,12 +136,11 @@ class FakeArtServer:
     async def _train(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """False when the connection is gone."""
         self.batches.append(request.body)
-        job = b"x-job-id: 7\r\n" if self._failure is not None else b""
-        writer.write(b"HTTP/1.1 200 OK\r\n" + job + b"transfer-encoding: chunked\r\n\r\n")
+        begin_chunks(writer, {} if self._failure is None else {"x-job-id": "7"})
         for number, line in enumerate(self._lines):
             if number == self._breaks_after:
                 break
-            _write_chunk(writer, json.dumps(line) + "\n")
+            write_chunk(writer, json.dumps(line) + "\n")
         await writer.drain()
         self.streaming.set()
         if self.hold is not None:
@@ -185,9 +155,8 @@ class FakeArtServer:
         if self._breaks_after is not None:
             return False
         if self._in_band is not None:
-            _write_chunk(writer, self._in_band + "\n")
+            write_chunk(writer, self._in_band + "\n")
         self.steps += 1
         self._list_names()
-        _write_chunk(writer, "")
-        await writer.drain()
+        write_chunk(writer, "")
         return True

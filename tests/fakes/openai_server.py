@@ -10,42 +10,17 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from fakes.http_server import HttpServer, SeenRequest, begin_chunks, write_chunk, write_json
 from fakes.openai_replies import HangUp, Refuse, Reply, Say, completion, events
 
 __all__ = ["HangUp", "OpenAIServer", "Refuse", "Reply", "Say", "SeenRequest"]
 
-
-@dataclass(frozen=True)
-class SeenRequest:
-    """One request, as it came over the wire."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    raw: bytes
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return json.loads(self.raw)
-
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        return self.body["messages"]
-
-    @property
-    def last_text(self) -> str:
-        return self.messages[-1]["content"]
-
-
 Script = Sequence[Reply] | Callable[[SeenRequest], Reply | Awaitable[Reply]]
 
 
-class OpenAIServer:
+class OpenAIServer(HttpServer):
     """Serves /v1/chat/completions, /v1/completions and /v1/models on a free loopback port."""
 
     def __init__(
@@ -58,6 +33,7 @@ class OpenAIServer:
         before_event: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """`before_event` is awaited before each event of a stream, so that a test can hold it back."""
+        super().__init__()
         self.requests: list[SeenRequest] = []
         self.fingerprint = fingerprint
         self.models = ["fake"]
@@ -67,67 +43,33 @@ class OpenAIServer:
         self._api_key = api_key
         self._knows_token_ids = knows_token_ids
         self._before_event = before_event
-        self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def base_url(self) -> str:
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return f"{super().base_url}/v1"
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
         """The JSON of all requests so far."""
         return [request.body for request in self.requests]
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.drop_all()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-
-    def drop_all(self) -> None:
-        """Lose all connections, replies under way included."""
-        for task in self._connections:
-            task.cancel()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections[task] = writer
-        try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                while await self._answer(await _read(reader), writer):
-                    pass
-        finally:
-            del self._connections[task]
-            writer.close()
-
-    async def _answer(self, request: SeenRequest, writer: asyncio.StreamWriter) -> bool:
-        """False when the connection is to be dropped."""
+    async def answer(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         if request.path.endswith("/models") and request.method == "GET":
             data = [{"id": name, "object": "model"} for name in self.models]
-            _write(writer, self.models_status, {"object": "list", "data": data})
+            write_json(writer, self.models_status, {"object": "list", "data": data})
             return True
         self.requests.append(request)
         reply = self._objection(request) or await self._reply(request)
         if isinstance(reply, Refuse):
             error = {"message": reply.message, "type": "fake_error", "code": None}
-            _write(writer, reply.status, {"error": error}, reply.headers)
+            write_json(writer, reply.status, {"error": error}, reply.headers)
         elif request.body.get("stream"):
             return await self._stream(reply, request, writer)
         elif isinstance(reply, HangUp):
             return False
         else:
             chat = request.path.endswith("/chat/completions")
-            _write(writer, 200, completion(reply, request.body, chat=chat, fingerprint=self.fingerprint))
-        await writer.drain()
+            write_json(writer, 200, completion(reply, request.body, chat=chat, fingerprint=self.fingerprint))
         return True
 
     def _objection(self, request: SeenRequest) -> Refuse | None:
@@ -147,7 +89,7 @@ class OpenAIServer:
         return await reply if inspect.isawaitable(reply) else reply
 
     async def _stream(self, reply: Say | HangUp, request: SeenRequest, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        begin_chunks(writer, {"content-type": "text/event-stream"})
         say = reply.say if isinstance(reply, HangUp) else reply
         for number, event in enumerate(events(say, request.body, fingerprint=self.fingerprint)):
             if isinstance(reply, HangUp) and number == reply.after:
@@ -155,29 +97,8 @@ class OpenAIServer:
                 return False
             if self._before_event is not None:
                 await self._before_event(number)
-            _write_chunk(writer, f"data: {json.dumps(event)}\n\n")
+            write_chunk(writer, f"data: {json.dumps(event)}\n\n")
             await writer.drain()
-        _write_chunk(writer, "data: [DONE]\n\n")
-        _write_chunk(writer, "")
-        await writer.drain()
+        write_chunk(writer, "data: [DONE]\n\n")
+        write_chunk(writer, "")
         return True
-
-
-async def _read(reader: asyncio.StreamReader) -> SeenRequest:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    first, *lines = head.strip().split("\r\n")
-    method, path, _ = first.split(" ")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return SeenRequest(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
-
-
-def _write(writer: asyncio.StreamWriter, status: int, body: object, headers: dict[str, str] | None = None) -> None:
-    content = json.dumps(body).encode()
-    fields = {"content-type": "application/json", "content-length": str(len(content)), **(headers or {})}
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    writer.write(f"HTTP/1.1 {status} Fake\r\n{head}\r\n".encode() + content)
-
-
-def _write_chunk(writer: asyncio.StreamWriter, text: str) -> None:
-    data = text.encode()
-    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

@@ -1,0 +1,113 @@
+"""A scripted server on a real socket: it knows as much of HTTP/1.1 as the clients of the tests use."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class SeenRequest:
+    """One request, as it came over the wire."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return json.loads(self.raw)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return self.body["messages"]
+
+    @property
+    def last_text(self) -> str:
+        return self.messages[-1]["content"]
+
+
+class HttpServer:
+    """Listens on a free loopback port; a subclass answers, one request of a connection after another."""
+
+    def __init__(self) -> None:
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return self._server.sockets[0].getsockname()[1]
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def answer(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """False when the connection is to be dropped."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.drop_all()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def drop_all(self) -> None:
+        """Lose all connections, replies under way included."""
+        for task in self._connections:
+            task.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while await self.answer(await _read(reader), reader, writer):
+                    await writer.drain()
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+
+def write_json(writer: asyncio.StreamWriter, status: int, body: object, headers: Mapping[str, str] = {}) -> None:
+    """A whole answer."""
+    content = json.dumps(body).encode()
+    fields = {"content-type": "application/json", "content-length": str(len(content)), **headers}
+    _write_head(writer, f"{status} Fake", fields)
+    writer.write(content)
+
+
+def begin_chunks(writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> None:
+    """The head of an answer that is streamed."""
+    _write_head(writer, "200 OK", {**headers, "transfer-encoding": "chunked"})
+
+
+def write_chunk(writer: asyncio.StreamWriter, text: str) -> None:
+    """A piece of it; an empty one ends it."""
+    data = text.encode()
+    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+def _write_head(writer: asyncio.StreamWriter, status: str, headers: Mapping[str, str]) -> None:
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"HTTP/1.1 {status}\r\n{fields}\r\n".encode())
+
+
+async def _read(reader: asyncio.StreamReader) -> SeenRequest:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    first, *lines = head.strip().split("\r\n")
+    method, path, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return SeenRequest(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
