@@ -1,4 +1,4 @@
-"""A JSON schema without references, for those who take an object's properties one by one. Pure."""
+"""A JSON schema without references, for those who have no place for its definitions. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 _DEFINITIONS = "#/$defs/"
 
 
-def property_schemas(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schema of each property, with every definition written out where it is used.
+def inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with every definition written out where it is used.
 
     A definition inside of itself becomes `{"type": "object"}`: written out it would have no end.
     """
-    definitions = schema.get("$defs", {})
-    return {name: _inlined(part, definitions, ()) for name, part in schema.get("properties", {}).items()}
+    whole = {key: value for key, value in schema.items() if key != "$defs"}
+    result: dict[str, Any] = _inlined(whole, schema.get("$defs", {}), ())
+    return result
 
 
 def _inlined(part: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic.json_schema import JsonSchemaValue
 
 from nat.builder.function import Function
+from nat.builder.schema import inlined
 from nat.front_end.inputs import INPUT_KEY
 
 CHAT_BODY: JsonSchemaValue = {
@@ -28,28 +29,11 @@ CHAT_BODY: JsonSchemaValue = {
 
 def input_body(function: Function) -> JsonSchemaValue:
     """The workflow's arguments by name, or the input as `input_message`."""
-    schema = function.input_schema.model_json_schema()
-    return _inlined({"anyOf": [schema, {"type": "object", "required": [INPUT_KEY], "properties": {INPUT_KEY: {}}}]})
+    # Written out: a reference would point to another place of the page.
+    schema = inlined(function.input_schema.model_json_schema())
+    return {"anyOf": [schema, {"type": "object", "required": [INPUT_KEY], "properties": {INPUT_KEY: {}}}]}
 
 
 def describe(body: JsonSchemaValue) -> dict[str, Any]:
     """A route's part of the page."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}
-
-
-def _inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
-    """References written out, as they would point to another place of the page; what refers to itself is any object."""
-    definitions = {key: value for part in schema["anyOf"] for key, value in part.pop("$defs", {}).items()}
-
-    def resolve(node: Any, inside: tuple[str, ...]) -> Any:
-        if isinstance(node, list):
-            return [resolve(item, inside) for item in node]
-        if not isinstance(node, dict):
-            return node
-        name = str(node.get("$ref", "")).removeprefix("#/$defs/")
-        if name in definitions:
-            return {"type": "object"} if name in inside else resolve(definitions[name], (*inside, name))
-        return {key: resolve(value, inside) for key, value in node.items()}
-
-    resolved: JsonSchemaValue = resolve(schema, ())
-    return resolved

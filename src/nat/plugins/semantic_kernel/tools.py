@@ -9,7 +9,7 @@ from semantic_kernel.functions import (
     kernel_function,
 )
 
-from nat.builder.schema import property_schemas
+from nat.builder.schema import inlined
 from nat.builder.tool import ToolFunction, as_text
 
 
@@ -24,7 +24,7 @@ class FunctionOfOurs(KernelFunctionFromMethod):
         async def call(**arguments: Any) -> str:
             return as_text(await tool.call(arguments))
 
-        super().__init__(method=call, parameters=_parameters(tool.parameters))
+        super().__init__(method=call, parameters=_parameters(inlined(tool.parameters)))
 
     def gather_function_parameters(self, context: FunctionInvocationContext) -> dict[str, Any]:
         """The arguments that the model gave; the function itself says what is missing."""
@@ -47,5 +47,5 @@ def _parameters(schema: dict[str, Any]) -> list[KernelParameterMetadata]:
             is_required=name in schema.get("required", ()),
             schema_data=part,
         )
-        for name, part in property_schemas(schema).items()
+        for name, part in schema.get("properties", {}).items()
     ]
