@@ -10,6 +10,7 @@ from nat.backend.checkpoints import Checkpoints
 from nat.backend.inference.engine import Engine
 from nat.backend.training.job import Job
 from nat.backend.training.learner import Learner, OnStep, Report
+from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 STEPS = "num_gradient_steps"
@@ -38,7 +39,7 @@ class PreparedModel:
         """True if the weights after `step` training calls can be served."""
         return step == self.step or self.checkpoints.find(step) is not None
 
-    def train(self, batch: ArtBatch, job: Job, *, report: Report, on_step: OnStep) -> dict[str, object]:
+    def train(self, batch: ArtBatch, job: Job, *, report: Report, on_step: OnStep) -> JobState:
         """Train, save, and only then serve; whatever fails, weights, optimizer and step are as before.
 
         A batch without signal trains nothing, but it is a training call: it has a step, a checkpoint and one line of
@@ -48,8 +49,8 @@ class PreparedModel:
         number = self.step + 1
         try:
             metrics = self._update(batch, report, on_step)
-            done = {"progress": 100.0, "metrics": metrics, "policy_version": version(self.key.name, number)}
-            self.checkpoints.save(self.adapter.loaded, self.learner, [job.completed(done)], number=number)
+            done = job.completed(metrics, version(self.key.name, number))
+            self.checkpoints.save(self.adapter.loaded, self.learner, [done], number=number)
         except BaseException:
             self.learner.optimizer.restore(before)
             self.learner.step = optimizer_step

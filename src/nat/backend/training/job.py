@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -13,8 +13,8 @@ from nat.wire.training import JobFailure, JobState, JobStatus
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[[Report], Mapping[str, object]]
-"""Trains and saves; gives what the state of the completed job says besides."""
+Work = Callable[[Report], JobState]
+"""Trains and saves; gives the state of the completed job."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Job:
             logger.exception("job %s failed", self.state.id)
             self._become(JobStatus.FAILED, failure=_internal(error))
         else:
-            self._become(JobStatus.COMPLETED, **done)
+            self._enter(done)
 
     def stop(self) -> None:
         """Cancel what waits at once, and what runs at its next micro-batch."""
@@ -52,9 +52,10 @@ class Job:
             if self.state.status is JobStatus.PENDING:
                 self._become(JobStatus.CANCELED)
 
-    def completed(self, values: Mapping[str, object]) -> JobState:
+    def completed(self, metrics: dict[str, float], policy_version: str) -> JobState:
         """What the state will be if nothing fails any more."""
-        return self.state.model_copy(update={"status": JobStatus.COMPLETED, **values})
+        done = {"status": JobStatus.COMPLETED, "progress": 100.0, "metrics": metrics, "policy_version": policy_version}
+        return self.state.model_copy(update=done)
 
     def _start(self) -> bool:
         """Begin, unless someone canceled the job while it waited."""
@@ -68,10 +69,13 @@ class Job:
             raise UpdateCanceled(f"job {self.state.id} was canceled")
         self.state = self.state.model_copy(update={"progress": min(percent, 100.0)})
 
-    def _become(self, status: JobStatus, **values: object) -> None:
+    def _become(self, status: JobStatus, *, failure: JobFailure | None = None) -> None:
+        self._enter(self.state.model_copy(update={"status": status, "failure": failure}))
+
+    def _enter(self, state: JobState) -> None:
         """Change the state; a final one wakes those who wait for it."""
-        self.state = self.state.model_copy(update={"status": status, **values})
-        if status.final:
+        self.state = state
+        if state.status.final:
             self.finished.set_result(None)
 
 

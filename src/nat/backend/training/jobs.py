@@ -80,12 +80,12 @@ class TrainingJobs(JobTable):
         self._worker.run_exclusive(lambda: job.run(lambda report: self._train(asked, job, report)))
         return job.state
 
-    def _train(self, asked: TrainingJob, job: Job, report: Report) -> dict[str, object]:
+    def _train(self, asked: TrainingJob, job: Job, report: Report) -> JobState:
         metrics = self._learner.update(asked.groups, asked.config, report=report)
-        done = {"progress": 100.0, "metrics": metrics, "policy_version": self._new_version()}
+        done = job.completed(metrics, self._new_version())
         self._unsaved += 1
         if self._unsaved >= self._save_every:
-            self._checkpoints.save(self.loaded, self._learner, [*self.completed(), job.completed(done)])
+            self._checkpoints.save(self.loaded, self._learner, [*self.completed(), done])
             self._unsaved = 0
         return done
 
