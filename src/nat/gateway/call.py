@@ -1,0 +1,90 @@
+"""One call of an agent: asked upstream as a chat, answered in the agent's own dialect."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from nat.gateway.asgi import EVENTS, JSON, Sender
+from nat.gateway.dialects import Dialect, Memory, Stream, Untranslatable
+from nat.gateway.refusal import Refusal
+from nat.gateway.retries import Sent
+from nat.gateway.upstream import Upstream
+
+Body = dict[str, Any]
+Keep = Callable[[Sent], None]
+"""Is told the answer when the call is recorded, before the client gets the last of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path of the gateway."""
+
+    dialect: Dialect
+    upstream: str
+    """The upstream's path for it, after its base URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an agent asks."""
+
+    route: Route
+    asked: Body
+    memory: Memory
+    upstream: Upstream
+
+    async def answer(self, sender: Sender, keep: Keep) -> None:
+        """Ask, record, send on. Refusal if there is no answer; a stream that has begun says so itself too."""
+        try:
+            chat = self.route.dialect.to_chat(self.asked, self.memory)
+        except Untranslatable as error:
+            raise Refusal(400, str(error)) from error
+        chat["model"] = self.upstream.model_name
+        try:
+            async with asyncio.timeout(self.upstream.timeout):
+                await (self._stream(chat, sender, keep) if chat.get("stream") else self._whole(chat, sender, keep))
+        except TimeoutError as error:
+            raise Refusal(504, f"no answer within {self.upstream.timeout:g} s, the `timeout` of the LLM") from error
+
+    async def _whole(self, chat: Body, sender: Sender, keep: Keep) -> None:
+        completion = await self.upstream.complete(self.route.upstream, chat)
+        sent = Sent(JSON, to_json(self.route.dialect.from_chat(completion, self.asked, self.memory)))
+        keep(sent)
+        await sender.whole(200, sent.content, sent.content_type)
+        sent.delivered = True
+
+    async def _stream(self, chat: Body, sender: Sender, keep: Keep) -> None:
+        async with self.upstream.stream(self.route.upstream, chat) as answer:
+            stream, pieces = self.route.dialect.stream(self.asked, self.memory), list[bytes]()
+            await sender.begin(EVENTS)
+            try:
+                async with aclosing(aiter(answer)) as parts:
+                    async for chunks in parts:
+                        pieces.append(_pushed(stream, chunks))
+                        await sender.write(pieces[-1])
+                pieces += (_pushed(stream, answer.last), stream.finish())
+            except Refusal as refusal:
+                await sender.end(stream.fail(refusal.message))
+                raise
+            except asyncio.CancelledError:
+                await sender.end(stream.fail("the time of this call or of its rollout is over"))
+                raise
+        sent = Sent(EVENTS, b"".join(pieces))
+        keep(sent)
+        await sender.end(b"".join(pieces[-2:]))
+        sent.delivered = True
+
+
+def _pushed(stream: Stream, chunks: list[Body]) -> bytes:
+    for chunk in chunks:
+        if chunk.get("error"):
+            raise Refusal(502, _error_text(chunk["error"]))
+    return b"".join(map(stream.push, chunks))
+
+
+def _error_text(error: object) -> str:
+    return str(error["message"] if isinstance(error, dict) and "message" in error else error)

@@ -1,0 +1,159 @@
+"""The one place that the calls of an LLM go to, which the configuration names and no request can change."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic_core import to_json
+
+from nat.capture.answer import UnreadableAnswer, error_text, read_completion
+from nat.capture.http import CapturingAsyncClient
+from nat.capture.library import httpx
+from nat.capture.tap import Tap
+from nat.gateway.refusal import Refusal
+from nat.gateway.sse import EventReader
+
+OPENAI = "https://api.openai.com/v1"
+
+_OUR_KEY_REFUSED = frozenset({401, 403})
+_RETRIED = frozenset({408, 409, 429})
+_SERVER_ERROR = 500
+_FIRST_WAIT_SECONDS = 0.5
+_LONGEST_WAIT_SECONDS = 8.0
+
+Body = dict[str, Any]
+
+
+class Upstream:
+    """An OpenAI-compatible server and the tap that records what is asked there."""
+
+    def __init__(
+        self,
+        tap: Tap,
+        *,
+        base_url: str | None,
+        api_key: str,
+        model_name: str,
+        timeout: float,
+        max_retries: int,
+    ) -> None:
+        """`timeout` is for a call with all its retries; `base_url` is OpenAI's if left out."""
+        self.model_name = model_name
+        self.timeout = timeout
+        self._base_url = (base_url or OPENAI).rstrip("/")
+        self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
+        self._max_retries = max_retries
+        self._client = CapturingAsyncClient(tap, follow_redirects=False, timeout=httpx.Timeout(timeout))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def complete(self, route: str, body: Body) -> Body:
+        """The whole answer; Refusal if there is none."""
+        response = await self._ask(route, body, stream=False)
+        try:
+            return read_completion(response.content)
+        except UnreadableAnswer as error:
+            raise Refusal(502, f"the model server's answer cannot be read: {error}") from error
+
+    @asynccontextmanager
+    async def stream(self, route: str, body: Body) -> AsyncIterator["Chunks"]:
+        """The answer's chunks as they come; Refusal if there are none."""
+        response = await self._ask(route, body, stream=True)
+        try:
+            yield Chunks(response)
+        finally:
+            await response.aclose()
+
+    async def _ask(self, route: str, body: Body, *, stream: bool) -> httpx.Response:
+        content, retries = to_json(body), 0
+        while True:
+            request = self._client.build_request("POST", self._base_url + route, content=content, headers=self._headers)
+            try:
+                response = await self._client.send(request, stream=stream)
+            except httpx.TransportError as error:
+                refusal = Refusal(502, f"the model server does not answer: {type(error).__name__}")
+                wait = None
+            else:
+                if response.is_success:
+                    return response
+                await response.aread()
+                refusal, wait = _refusal(response), _asked_wait(response)
+                if not _worth_a_retry(response.status_code):
+                    raise refusal
+            if retries == self._max_retries:
+                raise refusal
+            await asyncio.sleep(min(_FIRST_WAIT_SECONDS * 2**retries, _LONGEST_WAIT_SECONDS) if wait is None else wait)
+            retries += 1
+
+
+class Chunks:
+    """A streamed answer. Its iteration gives all chunks but the last ones, and ends when the call is recorded.
+
+    So an agent that ends with the last thing that it hears leaves no call behind that nobody knows of.
+    """
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.last: list[Body] = []
+        """What came with the end of the stream; complete when the iteration is over."""
+        self._response = response
+        self._finished = False
+
+    async def __aiter__(self) -> AsyncGenerator[list[Body], None]:
+        if "text/event-stream" not in self._response.headers.get("Content-Type", ""):
+            raise Refusal(502, "the model server did not stream its answer")
+        reader = EventReader()
+        pieces = self._response.aiter_bytes()
+        try:
+            async for piece in pieces:
+                chunks = reader.feed(piece)
+                self._finished = self._finished or any(map(_ends, chunks))
+                if reader.done:
+                    self.last += chunks
+                elif chunks:
+                    yield chunks
+        except httpx.TransportError as error:
+            raise Refusal(502, f"the model server broke off its answer: {type(error).__name__}") from error
+        except ValueError as error:
+            raise Refusal(502, f"the model server's answer cannot be read: {error}") from error
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+        if not (reader.done or self._finished):
+            raise Refusal(502, "the model server ended its stream before the answer was complete")
+
+
+def _ends(chunk: Body) -> bool:
+    return any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+
+
+def _refusal(response: httpx.Response) -> Refusal:
+    """What the server said; of its opinion on our key the agent learns nothing."""
+    if response.status_code in _OUR_KEY_REFUSED:
+        return Refusal(502, f"the model server refuses the key of this gateway (status {response.status_code})")
+    if not response.is_error:
+        return Refusal(502, f"the model server answers with status {response.status_code}")
+    return Refusal(response.status_code, error_text(response.content))
+
+
+def _worth_a_retry(status: int) -> bool:
+    return status in _RETRIED or status >= _SERVER_ERROR
+
+
+def _asked_wait(response: httpx.Response) -> float | None:
+    """Seconds that the server asks to wait; None if it asks for none that make sense."""
+    for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(response.headers[header]) * unit
+        except (KeyError, ValueError):
+            continue
+        if 0 <= seconds <= _LONGEST_WAIT_SECONDS:
+            return seconds
+    return None

@@ -1,0 +1,203 @@
+"""OpenAI's own client through the gateway, in a rollout that it knows nothing of."""
+
+import asyncio
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+from fakes.gateway import OpenRollout, gateway
+from fakes.openai_replies import HangUp, Refuse, Say, message_ids, prompt_ids, tool_call
+from fakes.openai_server import OpenAIServer
+from nat.capture.policy import CapturePolicy
+from nat.capture.steps import failed_calls
+
+ASK = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def client_of(rollout: OpenRollout, **options) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=rollout.base_url, api_key=rollout.key, **{"max_retries": 0, **options})
+
+
+async def streamed(client: AsyncOpenAI, **options) -> str:
+    chunks = await client.chat.completions.create(**ASK, stream=True, **options)
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+
+
+async def test_an_answer_is_recorded_exactly_and_shown_plainly():
+    """The server is asked for its own model, ids and logprobs; the agent gets its own name of the model and no ids."""
+    async with gateway([Say("hello")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        answer = await client.chat.completions.create(**ASK)
+    assert (answer.model, answer.choices[0].message.content) == ("gpt-4o", "hello")
+    assert answer.choices[0].logprobs is None
+    assert "token_ids" not in answer.choices[0].model_extra
+    assert "prompt_token_ids" not in answer.model_extra
+    [seen] = gate.server.requests
+    assert seen.headers["authorization"] == "Bearer upstream-key"
+    assert (seen.body["model"], seen.body["return_token_ids"], seen.body["logprobs"]) == ("tiny", True, True)
+    [call] = rollout.calls
+    assert (call.llm_name, call.model) == ("student", "tiny")
+    assert call.prompt_token_ids == prompt_ids(ASK["messages"])
+    assert call.token_ids == message_ids({"content": "hello"})
+    assert len(call.logprobs) == len(call.token_ids)
+
+
+async def test_who_asks_for_logprobs_gets_them():
+    """What the agent itself asked for is not taken out of its answer."""
+    async with gateway([Say("hello"), Say("hello")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        answer = await client.chat.completions.create(**ASK, logprobs=True)
+        raw = await client.chat.completions.create(**ASK, extra_body={"return_token_ids": True})
+    assert len(answer.choices[0].logprobs.content) == len("hello") + 1
+    assert raw.choices[0].token_ids == message_ids({"content": "hello"})
+
+
+async def test_a_stream_is_passed_on_chunk_by_chunk():
+    """The first chunk reaches the agent while the server holds the second one back."""
+    seen, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(number: int) -> None:
+        if number == 2:
+            await seen.wait()
+
+    server = OpenAIServer([Say("hello world")], before_event=hold)
+    async with gateway(server) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        text = ""
+        async for chunk in await client.chat.completions.create(**ASK, stream=True):
+            assert (chunk.model, chunk.choices[0].logprobs) == ("gpt-4o", None)
+            text += chunk.choices[0].delta.content or ""
+            if text:
+                seen.set()
+                go_on.set()
+        assert [call.message["content"] for call in rollout.calls] == [text] == ["hello world"]
+    assert rollout.calls[0].token_ids == message_ids({"content": "hello world"})
+
+
+async def test_parallel_tool_calls_stream():
+    """Tool calls arrive whole and apart from each other, and are recorded so."""
+    tools = (tool_call("add", {"a": 1}, "call_a"), tool_call("add", {"a": 2}, "call_b"))
+    async with (
+        gateway([Say(None, tools)]) as gate,
+        gate.rollout() as rollout,
+        client_of(rollout) as client,
+        client.chat.completions.stream(**ASK) as stream,
+    ):
+        final = await stream.get_final_completion()
+    calls = final.choices[0].message.tool_calls
+    assert [(call.id, call.function.arguments) for call in calls] == [("call_a", '{"a": 1}'), ("call_b", '{"a": 2}')]
+    assert [call["id"] for call in rollout.calls[0].message["tool_calls"]] == ["call_a", "call_b"]
+
+
+async def test_a_call_is_recorded_before_the_agent_hears_the_end_of_it():
+    """An agent that ends with the last word that it hears, and its rollout with it, leaves the call behind."""
+    async with gateway(lambda _: Say("hello")) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        headers = {"authorization": f"Bearer {rollout.key}"}
+        url = f"{rollout.base_url}/chat/completions"
+        async with httpx.AsyncClient(headers=headers) as bare:
+            async with bare.stream("POST", url, json={**ASK, "stream": True}) as raw:
+                async for line in raw.aiter_lines():
+                    if line == "data: [DONE]":
+                        break
+            assert len(rollout.calls) == 1
+        await client.chat.completions.create(**ASK)
+        assert len(rollout.calls) == 2
+
+
+async def test_the_blocking_client_works_too():
+    """The SDK's other client, from a thread."""
+    async with gateway([Say("hello")]) as gate, gate.rollout() as rollout:
+        with OpenAI(base_url=rollout.base_url, api_key=rollout.key) as client:
+            answer = await asyncio.to_thread(lambda: client.chat.completions.create(**ASK))
+    assert answer.choices[0].message.content == "hello"
+
+
+async def test_completions_and_models():
+    """The older completions go to their own upstream route; any model's name is known."""
+    async with gateway([Say("five")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        answer = await client.completions.create(model="davinci", prompt="four, ")
+        names = [model.id async for model in client.models.list()]
+        one = await client.models.retrieve("gpt-4o")
+    assert (answer.model, answer.choices[0].text, answer.choices[0].logprobs) == ("davinci", "five", None)
+    assert gate.server.requests[0].path == "/v1/completions"
+    assert gate.server.bodies[0]["model"] == "tiny"
+    assert (names, one.id) == (["student"], "gpt-4o")
+    assert rollout.calls[0].token_ids == message_ids({"content": "five"})
+
+
+async def test_rollouts_at_once_keep_apart():
+    """Each key's calls land in its own rollout, under its own function."""
+    async with gateway(lambda request: Say(f"re: {request.last_text}")) as gate:
+
+        async def play(name: str) -> list[str]:
+            async with gate.rollout() as rollout, client_of(rollout) as client:
+                for turn in range(3):
+                    ask = [{"role": "user", "content": f"{name} {turn}"}]
+                    await client.chat.completions.create(model="any", messages=ask)
+            return [call.message["content"] for call in rollout.calls]
+
+        names = [f"player {number}" for number in range(16)]
+        said = await asyncio.gather(*map(play, names))
+    assert said == [[f"re: {name} {turn}" for turn in range(3)] for name in names]
+
+
+async def test_defaults_and_seeds_are_those_of_the_llm():
+    """What the agent leaves out is filled in as for a client in this process; what it says stands."""
+    async with (
+        gateway([Say(), Say()], temperature=1.0, max_tokens=9) as gate,
+        gate.rollout() as rollout,
+        client_of(rollout) as client,
+    ):
+        await client.chat.completions.create(**ASK)
+        await client.chat.completions.create(**ASK, max_tokens=5)
+    first, second = gate.server.bodies
+    assert (first["temperature"], first["max_tokens"], second["max_tokens"]) == (1.0, 9, 5)
+    assert first["seed"] != second["seed"]
+
+
+async def test_outside_of_training_nothing_is_added():
+    """Without a policy the server is asked for what the agent asked for."""
+    async with gateway([Say()]) as gate, gate.rollout(CapturePolicy()) as rollout, client_of(rollout) as client:
+        await client.chat.completions.create(**ASK)
+    assert set(gate.server.bodies[0]) == {"model", "messages"}
+
+
+async def test_errors_of_the_server_reach_the_agent_in_openais_shape():
+    """The status and the text are the server's; the failure is recorded as one."""
+    async with gateway([Refuse(400, "too long")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        with pytest.raises(openai.BadRequestError, match="too long") as caught:
+            await client.chat.completions.create(**ASK)
+    assert caught.value.type == "invalid_request_error"
+    assert [failed.status for failed in failed_calls(rollout.steps)] == [400]
+
+
+async def test_the_gateway_asks_again_as_the_llm_says():
+    """`max_retries` holds for agents that would not ask again, and the call counts once."""
+    replies = [Refuse(503, headers={"retry-after-ms": "1"}), HangUp(), Say("at last")]
+    async with gateway(replies, max_retries=2) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        answer = await client.chat.completions.create(**ASK)
+    assert answer.choices[0].message.content == "at last"
+    assert len(rollout.calls) == 1
+    assert len({body["seed"] for body in gate.server.bodies}) == 1
+
+
+async def test_a_stream_that_breaks_off_says_so():
+    """The agent gets an error and not a shorter answer; nothing is recorded as a call."""
+    replies = [HangUp(2, Say("hello world"))]
+    async with gateway(replies) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        with pytest.raises(openai.APIError, match="broke off"):
+            await streamed(client)
+    assert rollout.calls == []
+    assert len(failed_calls(rollout.steps)) == 1
+
+
+async def test_a_call_has_the_time_of_its_llm():
+    """When the LLM's `timeout` is over the agent is told so with 504."""
+
+    async def never(_: object) -> Say:
+        await asyncio.sleep(60)
+        return Say()
+
+    async with gateway(never, seconds=0.05) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        with pytest.raises(openai.InternalServerError, match=r"0\.05 s"):
+            await client.chat.completions.create(**ASK)
+    assert rollout.calls == []
