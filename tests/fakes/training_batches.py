@@ -1,5 +1,6 @@
 """Batches for the learner, sampled for real: token ids with the log probabilities that the model gives them."""
 
+from collections.abc import Sequence
 from random import Random
 
 import torch
@@ -21,18 +22,20 @@ def training_row(loaded: LoadedModel, token_ids: list[int], sampled: list[int]) 
     return TrainingRow(token_ids=token_ids, logprobs=logprobs)
 
 
-def random_row(loaded: LoadedModel, random: Random, length: int) -> TrainingRow:
-    """Random tokens; about half of those after the third were "sampled", and the last one certainly."""
-    token_ids = [random.randrange(250) for _ in range(length)]
-    sampled = [at for at in range(3, length - 1) if random.random() < 0.5]
-    return training_row(loaded, token_ids, [*sampled, length - 1])
+def random_row(loaded: LoadedModel, random: Random, length: int, prompt: Sequence[int] = ()) -> TrainingRow:
+    """Random tokens after the prompt; about half of them were "sampled", and the last one certainly."""
+    token_ids = [*prompt, *(random.randrange(250) for _ in range(length))]
+    first = len(prompt) or 3
+    sampled = [at for at in range(first, len(token_ids) - 1) if random.random() < 0.5]
+    return training_row(loaded, token_ids, [*sampled, len(token_ids) - 1])
 
 
 def random_groups(
-    loaded: LoadedModel, *, groups: int = 3, rollouts: int = 4, seed: int = 0, rows: int = 1
+    loaded: LoadedModel, *, groups: int = 3, rollouts: int = 4, seed: int = 0, rows: int = 1, prompt: int = 0
 ) -> list[TrainingGroup]:
-    """Groups of rollouts with one or more rows of 6 to 20 tokens and random rewards."""
+    """Groups of rollouts with one or more rows of 6 to 20 tokens, after a prompt of the group, and random rewards."""
     random = Random(seed)  # noqa: S311 - made-up batches
+    prompts = [[random.randrange(250) for _ in range(prompt)] for _ in range(groups)]
     with torch.no_grad():
         return [
             TrainingGroup(
@@ -40,7 +43,7 @@ def random_groups(
                 rollouts=[
                     TrainingRollout(
                         reward=random.choice([0.0, 0.25, 1.0]) + 0.01 * index,
-                        rows=[random_row(loaded, random, random.randint(6, 20)) for _ in range(rows)],
+                        rows=[random_row(loaded, random, random.randint(6, 20), prompts[number]) for _ in range(rows)],
                     )
                     for index in range(rollouts)
                 ],

@@ -1,14 +1,17 @@
 """Refuse, at load time, a model that packed attention would compute wrongly.
 
 Two checks: what the configuration says (per-layer kinds of attention, position schemes that depend on the
-length of the batch), and a measurement (the packed forward pass against transformers' own, row by row).
+length of the batch), and a measurement (the packed forward pass, of rows that share a beginning, too, against
+transformers' own, row by row).
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_logits
+from nat.backend.attention import PACKED_ATTENTION, packed_logits
+from nat.backend.tree import PackedTree
 from nat.errors import ModelNotSupported
 
 _KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
@@ -47,6 +50,7 @@ def check_forward(model: PreTrainedModel) -> None:
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.config.get_text_config().vocab_size
     rows = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
+    rows.append(rows[2][:4] + rows[0])
     name = type(model).__name__
     model.set_attn_implementation("eager")
     plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits[0] for row in rows]
@@ -54,7 +58,8 @@ def check_forward(model: PreTrainedModel) -> None:
     if model.config.get_text_config()._attn_implementation != PACKED_ATTENTION:  # noqa: SLF001 - no public name for it
         raise ModelNotSupported(f"{name} does not let its attention be replaced", hint=_HINT)
     try:
-        packed = packed_logits(model, PackedRows.of(rows, model.device))
+        tree = PackedTree(rows, model.device)
+        packed = packed_logits(model, tree, torch.from_numpy(np.concatenate(tree.paths)).to(model.device))
     except (TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise ModelNotSupported(f"{name} cannot run packed rows: {error}", hint=_HINT) from error
     difference = _relative_difference(packed, torch.cat(plain))

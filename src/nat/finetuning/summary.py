@@ -6,6 +6,8 @@ from pathlib import Path
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import JobRecord, RunSummary, ValidationRecord
 
+_PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
+
 
 def compared(validations: Sequence[ValidationRecord], epochs: int, *, seed: int) -> Comparison | None:
     """The held-out examples before the first and after the last epoch; None if one of the two was not played."""
@@ -32,6 +34,7 @@ def summarise(
         epochs=epochs,
         seconds=seconds,
         tokens_trained=sum(job.tokens_trained for job in jobs),
+        **{name: round(sum(job.metrics.get(name, 0) for job in jobs)) for name in _PACKING},
         model=model,
         served_model=served_model,
         plot=plot,

@@ -221,6 +221,12 @@ class RunSummary(RunRecord):
     epochs: int = Field(ge=0)
     seconds: float = Field(ge=0)
     tokens_trained: int = Field(ge=0)
+    row_tokens: int = Field(default=0, ge=0)
+    """Tokens of all rows that were trained on, prompts included; 0 if the backend does not tell."""
+    packed_tokens: int = Field(default=0, ge=0)
+    """Of these, what one pass over each batch computed: rows of a group share their beginnings."""
+    unique_tokens: int = Field(default=0, ge=0)
+    """The least that a pass could have computed."""
     model: str | None = None
     """The trained model's directory, relative to the run's folder; None if the backend keeps it."""
     served_model: str | None = None

@@ -95,7 +95,7 @@ class Learner:
         """
         started = perf_counter()
         batch = make_batch(groups, config)
-        metrics = batch_metrics(groups, batch)
+        metrics = batch_metrics(groups, batch, micro_batch_tokens=config.micro_batch_tokens)
         if batch.rows:
             before, step = self.optimizer.snapshot(), self.step
             try:
@@ -105,7 +105,7 @@ class Learner:
                 self.step = step
                 raise
         seconds = perf_counter() - started
-        done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["packed_tokens"] / seconds}
+        done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
 
     def _train(self, rows: list[Row], config: TrainingConfig, report: Report, on_step: OnStep) -> dict[str, float]:

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.attention import PackedBatch, packed_logits
 
 MAX_LOGITS = 2**27
 """Logits in memory at a time: 512 MB in fp32."""
@@ -30,7 +30,7 @@ class TokenScores(NamedTuple):
 
 
 def token_scores(
-    model: PreTrainedModel, packed: PackedRows, keep_K: Tensor, targets_K: Tensor, *, max_logits: int = MAX_LOGITS
+    model: PreTrainedModel, packed: PackedBatch, keep_K: Tensor, targets_K: Tensor, *, max_logits: int = MAX_LOGITS
 ) -> TokenScores:
     """Score `targets_K`, each at the packed output `keep_K`; differentiable where gradients are on."""
     chunk = max(1, max_logits // model.config.get_text_config().vocab_size)

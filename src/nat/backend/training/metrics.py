@@ -13,6 +13,8 @@ from torch import Tensor
 from nat.backend.training.batch import Batch
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import MAX_LOG_RATIO, k3
+from nat.backend.training.packing import pack
+from nat.backend.tree import unique_tokens
 from nat.wire.training import TrainingGroup
 
 
@@ -89,8 +91,13 @@ _SUMS = (
 )
 
 
-def batch_metrics(groups: list[TrainingGroup], batch: Batch) -> dict[str, float]:
-    """What a batch holds, and how much of it can teach something; fractions are shares of the groups."""
+def batch_metrics(groups: list[TrainingGroup], batch: Batch, *, micro_batch_tokens: int) -> dict[str, float]:
+    """What a batch holds, and how much of it can teach something; fractions are shares of the groups.
+
+    A pass over the batch computes `packed_tokens` of its `row_tokens`; `unique_tokens` are all that differ.
+    """
+    rows = [row.input_ids for row in batch.rows]
+    passes = pack(batch.rows, micro_batch_tokens)
     zero_variance = [group for group, equal in zip(groups, batch.advantages.zero_variance, strict=True) if equal]
     rewards = [rollout.reward for group in groups for rollout in group.rollouts]
     rollouts = len({row.rollout for row in batch.rows})
@@ -105,6 +112,8 @@ def batch_metrics(groups: list[TrainingGroup], batch: Batch) -> dict[str, float]
         "trained_rows": len(batch.rows),
         "rows_per_rollout": len(batch.rows) / rollouts if rollouts else 0.0,
         "trained_tokens": sum(len(row.targets) for row in batch.rows),
-        "packed_tokens": sum(len(row.input_ids) for row in batch.rows),
+        "row_tokens": sum(map(len, rows)),
+        "packed_tokens": sum(unique_tokens([row.input_ids for row in part]) for part in passes),
+        "unique_tokens": unique_tokens(rows),
         "raw_tokens": batch.raw_tokens,
     }

@@ -6,11 +6,12 @@ Shapes: T packed input tokens, K sampled tokens, N rows.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nat.backend.attention import PackedRows
 from nat.backend.training.batch import Row
+from nat.backend.tree import PackedTree
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,9 @@ class MicroBatch:
     """Packed rows, and what the loss needs at each sampled token."""
 
     rows: Sequence[Row]
-    packed: PackedRows
+    packed: PackedTree
     keep_K: Tensor
-    """Packed index of the output that predicts each sampled token."""
+    """Packed index of the output that predicts each sampled token; answers to one prompt share that of their first."""
     targets_K: Tensor
     row_K: Tensor
     """Which of the N rows a sampled token belongs to."""
@@ -31,9 +32,9 @@ class MicroBatch:
 
 
 def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: torch.device) -> MicroBatch:
-    """Lay rows out one after another; `weights` holds the share of a token by its rollout."""
-    packed = PackedRows.of([row.input_ids for row in rows], device)
-    keep = [start + position for start, row in zip(packed.starts, rows, strict=True) for position in row.positions]
+    """Pack rows, what they share once; `weights` holds the share of a token by its rollout."""
+    packed = PackedTree([row.input_ids for row in rows], device)
+    keep = np.concatenate([path[row.positions] for path, row in zip(packed.paths, rows, strict=True)])
     counts = torch.tensor([len(row.targets) for row in rows])
 
     def spread(per_row: list[float]) -> Tensor:
@@ -42,7 +43,7 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
     return MicroBatch(
         rows=rows,
         packed=packed,
-        keep_K=torch.tensor(keep, device=device),
+        keep_K=torch.from_numpy(keep).to(device),
         targets_K=torch.tensor([token for row in rows for token in row.targets], device=device),
         row_K=torch.arange(len(rows)).repeat_interleave(counts).to(device),
         sampler_logprobs_K=torch.tensor(

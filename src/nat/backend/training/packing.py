@@ -1,31 +1,40 @@
 """Deal a batch out to optimizer steps, and pack the rows of a step into micro-batches.
 
-Packing never changes the gradient: rows do not see each other, and the weight of a token is fixed before it.
+Packing never changes the gradient: rows do not see each other, what they share gets the gradients of all, and the
+weight of a token is fixed before it.
 """
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from random import Random
 
+import numpy as np
+
 from nat.backend.training.batch import Row
+from nat.backend.tree import common_prefix
 from nat.wire.training import TrainingConfig
 
 
 def pack(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
-    """Fill micro-batches of at most `max_tokens` input tokens; a longer row gets one of its own.
+    """Fill micro-batches of at most `max_tokens` tokens, shared beginnings counted once; a longer row gets its own.
 
-    Rows are taken longest first, so that neighbours have similar lengths (attention pads to the longest
-    neighbour) and the peak of memory comes first.
+    Rows of a group stand together, those that begin alike side by side; the groups with the longest rows come first,
+    and with them the peak of memory.
     """
+    longest: dict[int, int] = {}
+    for row in rows:
+        longest[row.group] = max(longest.get(row.group, 0), len(row.input_ids))
     micro_batches: list[list[Row]] = []
-    room = 0
-    for row in sorted(rows, key=lambda row: (-len(row.input_ids), row.index)):
-        size = len(row.input_ids)
+    room, previous = 0, np.empty(0, dtype=np.int64)
+    for row in sorted(rows, key=lambda row: (-longest[row.group], row.group, row.input_ids, row.index)):
+        ids = np.array(row.input_ids, dtype=np.int64)
+        size = len(ids) - common_prefix(previous, ids)
         if size > room or not micro_batches:
             micro_batches.append([])
-            room = max_tokens
+            room, size = max_tokens, len(ids)
         micro_batches[-1].append(row)
         room -= size
+        previous = ids
     return micro_batches
 
 

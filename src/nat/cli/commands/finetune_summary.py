@@ -8,6 +8,7 @@ from nat.data_models.served_model import ServedModel
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison
+from nat.runs.records import RunSummary
 
 
 def plan_text(plan: FinetunePlan) -> str:
@@ -34,6 +35,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     """The verdict, and where everything is."""
     summary, run_dir = result.summary, result.run_dir
     rows = [("Trained", f"{summary.epochs} epochs, {summary.tokens_trained} tokens, {summary.seconds:.0f} s")]
+    if summary.packed_tokens:
+        rows.append(("Shared", _shared(summary)))
     if result.comparison is not None:
         rows += _held_out_rows(result.comparison)
     if summary.plot is not None:
@@ -50,6 +53,12 @@ def summary_text(result: RunResult, config_file: Path) -> str:
         served = result.served_model
         rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
     return "\n" + _table(rows)
+
+
+def _shared(summary: RunSummary) -> str:
+    """How often what rows have in common was not computed again, and the ceiling of it."""
+    ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
+    return f"{summary.row_tokens} tokens in rows, {ratio:.2f} for each that was computed (at most {ceiling:.2f})"
 
 
 def _held_out_rows(comparison: Comparison) -> list[tuple[str, str]]:

@@ -70,6 +70,29 @@ def test_gradient_does_not_depend_on_the_split(make_learner, loaded64, choice):
     assert max(float(g.abs().max()) for g in whole.values()) > 1e-4
 
 
+def test_gradient_does_not_depend_on_what_rows_share(make_learner, loaded64):
+    """A prompt that is computed once for its group gets the gradients of all answers, also of their first tokens.
+
+    To rounding: the norms of this model compute in fp32 even here.
+    """
+    groups = noisy(random_groups(loaded64, prompt=12), 0.1)
+    choice = {"beta": 0.1, "max_logprob_difference": 10}
+    shared = gradient(make_learner, loaded64, groups, micro_batch_tokens=100_000, **choice)
+    alone = gradient(make_learner, loaded64, groups, micro_batch_tokens=1, **choice)
+    assert largest_gap(shared, alone) < 1e-6
+    assert max(float(g.abs().max()) for g in alone.values()) > 1e-1
+
+
+def test_shared_tokens_are_counted(make_learner, loaded):
+    """Tokens of all rows, those that a pass computed, and the least that it could have; here three prompts of 12."""
+    groups = random_groups(loaded, prompt=12)
+    metrics = make_learner(loaded).update(groups, TrainingConfig())
+    assert metrics["row_tokens"] - metrics["packed_tokens"] == 3 * 3 * 12
+    assert metrics["packed_tokens"] == metrics["unique_tokens"]
+    alone = make_learner(loaded).update(groups, TrainingConfig(micro_batch_tokens=1, max_logprob_difference=10))
+    assert (alone["packed_tokens"], alone["unique_tokens"]) == (alone["row_tokens"], metrics["unique_tokens"])
+
+
 @pytest.mark.parametrize("advantage", ["dr_grpo", "grpo", "rloo", "reinforce_pp"])
 def test_the_gradient_of_returns_does_not_depend_on_the_split(make_learner, loaded64, advantage):
     """Answers with returns of their own sum to the same gradient, and to another one than their rollout's reward."""

@@ -1,0 +1,90 @@
+"""Rows that begin alike, packed as a tree of tokens."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes.tiny_model import CONFIGS
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.model import load_model, token_logprobs
+from nat.backend.tree import PackedTree, unique_tokens
+
+ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12)
+
+
+def branching_rows(seed: int = 0) -> list[list[int]]:
+    """A prompt with answers, one that parts within an answer, a continuation, an equal row, a beginning, strangers."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def some(length: int) -> list[int]:
+        return torch.randint(0, 250, (length,), generator=generator).tolist()
+
+    prompt = some(90)
+    first, second = prompt + some(40), prompt + some(100)
+    parts_late, goes_on = first[:110] + some(5), first + some(70)
+    return [second, first, some(3), parts_late, list(first), prompt[:50], goes_on, some(200), prompt[:7] + some(30)]
+
+
+def gradients(model, packed, keep_K, targets_K) -> dict[str, torch.Tensor]:
+    """Of a sum in which each token has a weight of its own."""
+    model.zero_grad()
+    logprobs_K = token_logprobs(packed_logits(model, packed, keep_K), targets_K)
+    (logprobs_K * torch.linspace(1, 2, len(targets_K))).sum().backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@given(ROWS)
+def test_each_beginning_is_there_once(rows):
+    """Packed are as many tokens as there are distinct beginnings, and each row is found along its path."""
+    tree = PackedTree(rows)
+    beginnings = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
+    assert len(tree.token_ids_T) == unique_tokens(rows) == len(beginnings)
+    for row, path in zip(rows, tree.paths, strict=True):
+        assert tree.token_ids_T[path].tolist() == row
+        assert tree.position_ids_T[path].tolist() == list(range(len(row)))
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_shared_tokens_have_the_log_probabilities_of_each_row_alone(tiny_dir, kind):
+    """In every architecture, sliding windows (6 tokens here) included."""
+    model = load_model(tiny_dir(kind)).model
+    rows = branching_rows()
+    tree = PackedTree(rows)
+    with torch.no_grad():
+        shared = packed_logits(model, tree)
+        for row, path in zip(rows, tree.paths, strict=True):
+            alone = packed_logits(model, PackedRows.of([row]))
+            torch.testing.assert_close(shared[path].log_softmax(-1), alone.log_softmax(-1), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_the_gradient_is_that_of_the_rows_one_by_one(tiny_dir, kind):
+    """To 1e-6 of the largest entry in fp64, the tokens right after each branch point included."""
+    model = load_model(tiny_dir(kind)).model.double()
+    rows = branching_rows()
+    targets_K = torch.tensor([token for row in rows for token in (*row[1:], 0)])
+    tree, plain = PackedTree(rows), PackedRows.of(rows)
+    along_paths = torch.tensor([int(index) for path in tree.paths for index in path])
+    shared = gradients(model, tree, along_paths, targets_K)
+    alone = gradients(model, plain, torch.arange(len(targets_K)), targets_K)
+    largest = max(float(gradient.abs().max()) for gradient in alone.values())
+    for name, gradient in alone.items():
+        torch.testing.assert_close(shared[name] / largest, gradient / largest, atol=1e-6, rtol=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(ROWS)
+def test_any_tree_gives_what_its_rows_give(tiny_dir, rows):
+    """Whatever shares what with what."""
+    model = load_model(tiny_dir("qwen2")).model
+    tree = PackedTree(rows)
+    with torch.no_grad():
+        shared = packed_logits(model, tree, torch.tensor([int(index) for path in tree.paths for index in path]))
+        torch.testing.assert_close(shared, packed_logits(model, PackedRows.of(rows)), atol=1e-5, rtol=0)
+
+
+def test_a_row_needs_a_token():
+    """An empty one is a programming error, said at once."""
+    with pytest.raises(ValueError, match="at least one token"):
+        PackedTree([[1], []])
