@@ -135,9 +135,10 @@ def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]
         case "finetuning":
             yield from _table(fields_of(FinetuneConfig))
         case "workflow":
-            yield "One function, whose `_type` is registered by your package. It takes the keys of its own class."
+            yield "One function, whose `_type` is one of those below or registered by your package.\n"
+            yield from _types(ComponentGroup.FUNCTIONS, components, level=3)
         case "functions":
-            yield "Functions by name. Each takes a `_type` and the keys of its own class; none is built in."
+            yield "Functions by name. Each takes a `_type` and the keys of its own class, as a workflow does."
         case _:
             yield from _types(ComponentGroup(name), components, level=3)
 

@@ -4,12 +4,15 @@
 import nat.plugins.adk.register
 import nat.plugins.agno.register
 import nat.plugins.autogen.register
+import nat.plugins.command.evaluator
+import nat.plugins.command.register
 import nat.plugins.crewai.register
 import nat.plugins.datasets.register
 import nat.plugins.evaluators.exact_match
 import nat.plugins.evaluators.json_path_score
 import nat.plugins.evaluators.llm_judge
 import nat.plugins.evaluators.numeric_closeness
+import nat.plugins.gateway.register
 import nat.plugins.langchain.register
 import nat.plugins.llama_index.register
 import nat.plugins.llms.openai

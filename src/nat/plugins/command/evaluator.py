@@ -1,0 +1,44 @@
+"""`command_reward`: the program says itself what its run was worth."""
+
+from collections.abc import AsyncGenerator
+
+from nat.builder.builder import EvalBuilder
+from nat.builder.evaluator import EvaluatorInfo
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
+from nat.errors import EvaluationError
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.registry.decorators import register_evaluator
+
+
+class CommandRewardConfig(EvaluatorBaseConfig, name="command_reward"):
+    """Takes the number in the `reward_file` of a `command` as the score."""
+
+
+class CommandRewardEvaluator(BaseEvaluator):
+    """A program that wrote no number is an error, since a zero would be a guess."""
+
+    def __init__(self) -> None:
+        super().__init__(tqdm_desc="command_reward")
+
+    async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
+        rewards = [reward for step in item.trajectory if (reward := _reward(step)) is not None]
+        if not rewards:
+            raise EvaluationError("no program left a reward: is the workflow a `command` with a `reward_file`?")
+        return EvalOutputItem(id=item.id, score=rewards[-1], reasoning={"rewards": rewards})
+
+
+def _reward(step: IntermediateStep) -> float | None:
+    from nat.plugins.command.workflow import COMMAND_STEP, reward_of  # noqa: PLC0415 - brings in the HTTP library
+
+    if step.event_type is not IntermediateStepType.CUSTOM_END or step.name != COMMAND_STEP or step.data is None:
+        return None
+    return reward_of(step.data.output)
+
+
+@register_evaluator(config_type=CommandRewardConfig)
+async def command_reward(config: CommandRewardConfig, _builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
+    """The evaluator under its registered name."""
+    yield EvaluatorInfo(
+        config=config, evaluate_fn=CommandRewardEvaluator().evaluate, description="What the program wrote as its reward"
+    )

@@ -1,0 +1,55 @@
+"""The workflow `command`, with a gateway of its own that listens as long as it is open."""
+
+import shutil
+from collections.abc import AsyncGenerator
+from importlib.util import find_spec
+from pathlib import Path
+
+from nat.builder.builder import Builder, EvalBuilder
+from nat.builder.function_info import FunctionInfo
+from nat.errors import ConfigError
+from nat.plugins.command.config import CommandConfig
+from nat.plugins.gateway.register import GATEWAY
+from nat.registry.decorators import register_function
+
+KEPT_FOLDERS = "folders"
+
+
+@register_function(config_type=CommandConfig)
+async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
+    """Listen on a free port of this machine, and run the program for each input."""
+    check(config)
+    from nat.gateway.app import GatewayApp  # noqa: PLC0415 - the HTTP library takes a second to import
+    from nat.gateway.keys import Keyring  # noqa: PLC0415 - likewise
+    from nat.gateway.listen import listening  # noqa: PLC0415 - the server comes with the `serve` extra only
+    from nat.plugins.command.workflow import CommandWorkflow  # noqa: PLC0415 - as above
+
+    upstream = await builder.get_llm(config.llm, wrapper_type=GATEWAY)
+    keyring = Keyring()
+    async with listening(GatewayApp(keyring)) as url:
+        workflow = CommandWorkflow(config, upstream, keyring, url=url, kept_in=_kept_in(builder))
+        yield FunctionInfo.from_fn(workflow.run, description="Runs a program that asks the model over HTTP")
+
+
+def check(config: CommandConfig) -> None:
+    """Raise ConfigError for what would fail in every rollout."""
+    findings = []
+    if isinstance(config.command, list) and "/" not in config.command[0] and shutil.which(config.command[0]) is None:
+        findings.append(f"workflow.command: there is no program {config.command[0]!r} on the PATH")
+    if config.folder is not None and not config.folder.is_dir():
+        findings.append(f"workflow.folder: {config.folder} is no folder (paths start at the current one)")
+    if findings:
+        raise ConfigError(findings)
+    if find_spec("uvicorn") is None or find_spec("httptools") is None:
+        raise ConfigError(
+            ["workflow: `_type: command` needs uvicorn and httptools, which are not installed"],
+            source="the installation",
+            hint="pip install 'nat-finetuning-harness[serve]'",
+        )
+
+
+def _kept_in(builder: Builder) -> Path:
+    """With the run's files; of an evaluation, with its reports."""
+    if builder.run_dir is not None:
+        return builder.run_dir / KEPT_FOLDERS
+    return (builder.get_output_dir() if isinstance(builder, EvalBuilder) else Path()) / KEPT_FOLDERS

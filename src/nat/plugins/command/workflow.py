@@ -1,0 +1,127 @@
+"""One example through the program: folder, environment, key, process, answer."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from nat.builder.context import Context
+from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
+from nat.errors import WorkflowError
+from nat.gateway.door import Door
+from nat.gateway.keys import Keyring
+from nat.gateway.upstream import Upstream
+from nat.plugins.command.config import CommandConfig
+from nat.plugins.command.environment import environment
+from nat.plugins.command.folder import NotLeft, RolloutFolder, as_text, opened_folder, read_text
+from nat.plugins.command.process import run_program
+
+COMMAND_STEP = "command"
+"""Name of the step that a program leaves at its end."""
+
+
+class CommandFailed(WorkflowError):
+    """The program ended with an error, or not in time, or without its answer."""
+
+
+class CommandRecord(BaseModel):
+    """What is known of one run of the program, as output of its step."""
+
+    exit_code: int | None
+    """None if it was ended because its time was over."""
+    reward: float | None = None
+    """What it wrote into the reward file."""
+    folder: str | None = None
+    """Where its folder was kept."""
+
+
+class CommandWorkflow:
+    """A program behind a gateway that listens."""
+
+    def __init__(
+        self, config: CommandConfig, upstream: Upstream, keyring: Keyring, *, url: str, kept_in: Path | None
+    ) -> None:
+        """`kept_in` is where folders are kept, if the configuration says so."""
+        self._config = config
+        self._upstreams = {str(config.llm): upstream}
+        self._keyring = keyring
+        self._url = url
+        self._kept_in = kept_in if config.keep_folder else None
+
+    async def run(self, value: Any) -> str:
+        """The program's answer to an input; to be called inside of the rollout that its calls belong to."""
+        name = Context.get().workflow_run_id or COMMAND_STEP
+        async with opened_folder(self._config.folder, kept_in=self._kept_in, name=name) as folder:
+            exit_code = reward = None
+            try:
+                exit_code = await self._play(as_text(value), folder)
+                answer = self._answer(exit_code, folder)
+                if self._config.reward_file is not None:
+                    reward = folder.read_number(self._config.reward_file)
+            except NotLeft as error:
+                raise CommandFailed(f"{error}; {_said(folder)}") from error
+            finally:
+                kept = None if self._kept_in is None else str(folder.root)
+                _push(CommandRecord(exit_code=exit_code, reward=reward, folder=kept))
+        return answer
+
+    async def _play(self, text: str, folder: RolloutFolder) -> int:
+        config = self._config
+        arguments = self._arguments(text)
+        folder.stdin.write_text(text if config.input == "stdin" else "", encoding="utf-8")
+        if config.input == "file":
+            file = folder.work / config.input_file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        async with self._keyring.opened(Door(self._upstreams)) as key:
+            env = environment(config.env, os.environ, url=self._url, key=key, home=folder.home, scratch=folder.scratch)
+            try:
+                async with asyncio.timeout(config.timeout):
+                    return await run_program(
+                        arguments,
+                        env=env,
+                        cwd=folder.work,
+                        stdin=folder.stdin,
+                        stdout=folder.stdout,
+                        stderr=folder.stderr,
+                    )
+            except TimeoutError as error:
+                raise CommandFailed(
+                    f"the program did not end within {config.timeout:g} s; {_said(folder)}",
+                    hint="give it longer with workflow.timeout",
+                ) from error
+            except OSError as error:
+                raise CommandFailed(f"{arguments[0]!r} cannot be run: {error.strerror or error}") from error
+
+    def _arguments(self, text: str) -> list[str]:
+        command = self._config.command
+        whole = ["/bin/sh", "-c", command, "sh"] if isinstance(command, str) else list(command)
+        return [*whole, text] if self._config.input == "argument" else whole
+
+    def _answer(self, exit_code: int, folder: RolloutFolder) -> str:
+        if exit_code != 0:
+            how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
+            raise CommandFailed(f"the program ended with {how}; {_said(folder)}")
+        answer = read_text(folder.stdout) if self._config.output == "stdout" else folder.read(self._config.output_file)
+        return answer.rstrip("\r\n")
+
+
+def reward_of(output: Any) -> float | None:
+    """The reward in the output of a step named `command`, None if there is none."""
+    return CommandRecord.model_validate(output).reward
+
+
+def _said(folder: RolloutFolder) -> str:
+    text = folder.complaint()
+    return f"the end of its stderr: {text}" if text else "its stderr is empty"
+
+
+def _push(record: CommandRecord) -> None:
+    payload = IntermediateStepPayload(
+        event_type=IntermediateStepType.CUSTOM_END,
+        name=COMMAND_STEP,
+        data=StreamEventData(output=record.model_dump(mode="json")),
+    )
+    Context.get().intermediate_step_manager.push_intermediate_step(payload)

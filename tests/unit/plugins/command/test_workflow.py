@@ -1,0 +1,296 @@
+"""Programs as workflows: what they are given, what is taken back, and what is left of them."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fakes.openai_replies import Say
+from fakes.openai_server import OpenAIServer, SeenRequest
+from nat.builder.workflow import Workflow
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.capture.policy import CapturePolicy
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.intermediate_step import IntermediateStepType
+from nat.errors import ConfigError
+from nat.plugins.command.config import CommandConfig
+from nat.plugins.command.evaluator import CommandRewardEvaluator
+from nat.plugins.command.workflow import COMMAND_STEP
+from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.registry.discovery import discover_components
+from nat.rollout.play import play
+from nat.rollout.record import Rollout
+
+ASK = """
+import json, os, sys, urllib.request
+body = {"model": "gpt-4o", "messages": [{"role": "user", "content": sys.stdin.read()}]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+    json.dumps(body).encode(),
+    {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"},
+)
+print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"])
+"""
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+class Played:
+    """An open `command` workflow."""
+
+    def __init__(self, workflow: Workflow, server: OpenAIServer) -> None:
+        self.workflow = workflow
+        self.server = server
+
+    async def __call__(self, value: Any = "hi", *, item: str = "1", deadline: float | None = None) -> Rollout:
+        policy = CapturePolicy(logprobs=True, token_ids=True, seed=3)
+        question = EvalInputItem(id=item, input_obj=value, expected_output_obj=None)
+        return await play(self.workflow, question, seed=3, policy=policy, deadline=deadline)
+
+
+@asynccontextmanager
+async def command(
+    program: list[str] | str, *, run_dir: Path | None = None, script: Any = None, **fields: Any
+) -> AsyncIterator[Played]:
+    discover_components()
+    async with OpenAIServer(script) as server, WorkflowBuilder(run_dir=run_dir) as builder:
+        await builder.add_llm("student", OpenAIModelConfig(model_name="tiny", base_url=server.base_url, max_retries=0))
+        await builder.set_workflow(CommandConfig(llm="student", command=program, **fields))
+        yield Played(await builder.build(), server)
+
+
+async def answer(program: list[str] | str, value: Any = "hi", **fields: Any) -> str:
+    """The output of one rollout that goes well."""
+    async with command(program, **fields) as played:
+        rollout = await played(value)
+    assert rollout.error is None, rollout.error
+    return rollout.output
+
+
+async def failure(program: list[str] | str, **fields: Any) -> str:
+    """Why a rollout failed."""
+    async with command(program, **fields) as played:
+        rollout = await played()
+    assert rollout.error is not None
+    return rollout.error.message
+
+
+async def test_a_program_asks_the_model_and_its_call_is_its_rollouts():
+    """The program knows a URL and a key; its call is recorded with exact ids under the workflow's function."""
+    async with command(python(ASK), script=lambda request: Say(f"re: {request.last_text}")) as played:
+        rollout = await played("hello")
+    assert (rollout.error, rollout.output) == (None, "re: hello")
+    [end] = [step for step in rollout.steps if step.event_type is IntermediateStepType.LLM_END]
+    assert end.metadata.llm_call.token_ids
+    assert (end.metadata.llm_call.llm_name, end.function_ancestry.function_name) == ("student", "<workflow>")
+
+
+async def test_programs_at_once_keep_apart():
+    """Each program's call lands in its own rollout."""
+
+    async def echo(request: SeenRequest) -> Say:
+        await asyncio.sleep(0)
+        return Say(f"re: {request.last_text}")
+
+    async with command(python(ASK), script=echo) as played:
+        rollouts = await asyncio.gather(*(played(f"player {number}", item=str(number)) for number in range(4)))
+    for number, rollout in enumerate(rollouts):
+        [end] = [step for step in rollout.steps if step.event_type is IntermediateStepType.LLM_END]
+        assert end.metadata.llm_call.message["content"] == rollout.output == f"re: player {number}"
+
+
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("stdin", "import sys; print(sys.stdin.read())"),
+        ("argument", "import sys; print(sys.argv[-1])"),
+        ("file", "print(open('input.txt').read())"),
+    ],
+)
+async def test_the_input_comes_as_asked(way, code):
+    """On stdin, as last argument, or in a file; what is no text comes as JSON."""
+    assert await answer(python(code), "häßlich", input=way) == "häßlich"
+    assert await answer(python(code), {"a": [1]}, input=way) == '{"a": [1]}'
+
+
+async def test_a_text_is_for_the_shell():
+    """Pipes work, and the input as argument is `$1`, as it is."""
+    assert await answer('printf "%s" "$1" | tr a-z A-Z', "it's", input="argument") == "IT'S"
+
+
+async def test_the_output_can_be_a_file():
+    """The answer is what stands in the file, wherever below the working folder the program puts it."""
+    code = "import pathlib; print('noise'); pathlib.Path('out').mkdir(); pathlib.Path('out/a.txt').write_text('this')"
+    assert await answer(python(code), output="file", output_file="out/a.txt") == "this"
+
+
+async def test_each_rollout_starts_with_a_copy_of_the_folder(tmp_path):
+    """What one rollout changes no other one sees, nor does the folder itself."""
+    (tmp_path / "count").write_text("1")
+    code = "import pathlib; p = pathlib.Path('count'); n = int(p.read_text()); p.write_text(str(n + 1)); print(n)"
+    async with command(python(code), folder=tmp_path) as played:
+        assert [(await played()).output for _ in range(2)] == ["1", "1"]
+    assert (tmp_path / "count").read_text() == "1"
+
+
+async def test_the_environment_holds_the_model_and_no_secrets(monkeypatch):
+    """Nothing of the harness's own environment goes to the program but PATH and language; home is not the user's."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy")
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    seen = eval(await answer(python(code), env={"MINE": "1"}))  # noqa: S307 - what the line above printed
+    for known in ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PWD", "SHLVL", "_"):
+        seen.pop(known, None)
+    assert set(seen) == {
+        "OPENAI_BASE_URL",
+        "OPENAI_API_KEY",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_API_KEY",
+        "HOME",
+        "TMPDIR",
+        "MINE",
+    }
+    assert seen["OPENAI_BASE_URL"] == seen["ANTHROPIC_BASE_URL"] + "/v1"
+    assert seen["OPENAI_API_KEY"] == seen["ANTHROPIC_API_KEY"] != "sk-real"
+    assert seen["HOME"] != os.environ.get("HOME")
+
+
+async def test_a_bad_exit_code_fails_the_rollout():
+    """The rollout has no answer; its failure shows the exit code and the end of stderr."""
+    message = await failure(python("import sys; print('answer'); sys.exit('no model')"))
+    assert "exit code 1" in message
+    assert "no model" in message
+
+
+async def test_a_killed_program_fails_the_rollout():
+    """A signal is named as such."""
+    assert "signal 9" in await failure("kill -9 $$")
+
+
+async def test_the_time_limit_ends_the_whole_group(tmp_path):
+    """When the time is over, so are the program's children, even those that ignore SIGTERM."""
+    pids = tmp_path / "pids"
+    code = f"trap '' TERM; sleep 60 & echo $! >> {pids}; echo $$ >> {pids}; wait; sleep 60"
+    began = time.monotonic()
+    message = await failure(code, timeout=0.5)
+    assert "0.5 s" in message
+    assert time.monotonic() - began < 20
+    assert_gone(pids)
+
+
+async def test_what_the_program_leaves_running_ends_with_it(tmp_path):
+    """A background process of a program that is done does not outlive the rollout, nor does it hold it up."""
+    pids = tmp_path / "pids"
+    began = time.monotonic()
+    assert await answer(f"sleep 60 & echo $! > {pids}; echo done") == "done"
+    assert time.monotonic() - began < 20
+    assert_gone(pids)
+
+
+async def test_a_deadline_of_the_evaluation_ends_the_program_too(tmp_path):
+    """A cancelled rollout leaves no process and no folder behind."""
+    pids, where = tmp_path / "pids", tmp_path / "where"
+    async with command(f"pwd > {where}; echo $$ > {pids}; exec sleep 60") as played:
+        rollout = await played(deadline=1.0)
+    assert rollout.error.kind == "timeout"
+    assert_gone(pids)
+    assert_no_folder(where)
+
+
+def assert_no_folder(named_in: Path) -> None:
+    assert not Path(named_in.read_text().strip()).exists()
+
+
+def assert_gone(pids: Path) -> None:
+    for pid in pids.read_text().split():
+        status = Path(f"/proc/{pid}/stat")
+        assert not status.exists() or status.read_text().split()[2] == "Z", pid
+
+
+async def test_the_key_dies_with_the_program():
+    """What was a key opens nothing when the rollout is over."""
+    code = "import os; print(os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY'])"
+    async with command(python(code)) as played:
+        url, key = (await played()).output.split()
+        again = python(ASK)
+        again[2] = again[2].replace('os.environ["OPENAI_API_KEY"]', repr(key))
+        assert url.startswith("http://127.0.0.1:")
+        process = await asyncio.create_subprocess_exec(
+            *again,
+            env={"OPENAI_BASE_URL": url},
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, complaint = await process.communicate()
+    assert b"401" in complaint
+
+
+async def test_the_reward_is_read_back():
+    """The number in the reward file is the score that `command_reward` gives."""
+    async with command("echo 0.25 > reward; echo fine", reward_file="reward") as played:
+        rollout = await played()
+    item = EvalInputItem(id="1", input_obj="hi", expected_output_obj=None, trajectory=rollout.steps)
+    assert (await CommandRewardEvaluator().evaluate_item(item)).score == 0.25
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("true", "left no file 'reward'"),
+        ("echo high > reward", "holds 'high'"),
+        ("echo nan > reward", "holds 'nan'"),
+        ("ln -s /etc/hostname reward", "left no file 'reward'"),
+    ],
+)
+async def test_a_reward_that_is_none_fails_the_rollout(code, wanted):
+    """No number is made up for a program that left none, and no link is followed out of its folder."""
+    assert wanted in await failure(code, reward_file="reward")
+
+
+async def test_the_folder_is_kept_if_asked(tmp_path):
+    """The folder stays with the run, under the rollout's name, and the step of the program says where."""
+    program = "echo data > made; echo fine"
+    async with command(program, run_dir=tmp_path, keep_folder=True) as played:
+        rollout = await played(item="a/b")
+    [kept] = (tmp_path / "folders").iterdir()
+    assert kept.name.startswith("a_b#0-")
+    assert sorted(path.name for path in kept.iterdir()) == ["stderr", "stdin", "stdout", "work"]
+    assert (kept / "work" / "made").read_text() == "data\n"
+    [step] = [step for step in rollout.steps if step.name == COMMAND_STEP]
+    assert step.data.output == {"exit_code": 0, "reward": None, "folder": str(kept)}
+
+
+async def test_a_program_that_is_not_there_is_an_error_of_the_configuration(tmp_path):
+    """It is told before the first rollout, with the folder that is missing too."""
+    with pytest.raises(ConfigError, match=r"no program 'no-such-agent' on the PATH[\s\S]*is no folder"):
+        async with command(["no-such-agent"], folder=tmp_path / "missing"):
+            pass
+
+
+async def test_a_program_that_cannot_be_run_fails_the_rollout():
+    """A path is looked up in the rollout's own folder."""
+    assert "cannot be run" in await failure(["./agent"])
+
+
+@pytest.mark.parametrize("name", ["input_file", "output_file", "reward_file"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", ""])
+def test_files_are_below_the_working_folder(name, path):
+    """No path of the configuration leads out of the rollout's folder."""
+    with pytest.raises(ValidationError, match="below the working folder"):
+        CommandConfig(llm="student", command=["x"], **{name: path})
+
+
+def test_the_way_to_the_model_is_not_configured():
+    """The variables that lead to the gateway are set per rollout, and cannot be set otherwise."""
+    with pytest.raises(ValidationError, match="OPENAI_BASE_URL"):
+        CommandConfig(llm="student", command=["x"], env={"OPENAI_BASE_URL": "http://elsewhere"})
