@@ -10,7 +10,8 @@ from nat.backend.model import LoadedModel
 class ScriptedWorker:
     """Answers choice i of every request with `texts[i]`, then the end-of-sequence token."""
 
-    def __init__(self, loaded: LoadedModel, *texts: str) -> None:
+    def __init__(self, loaded: LoadedModel, *texts: str, by_letter: bool = False) -> None:
+        """`by_letter` samples each text letter by letter, as its tokenizer would not split it."""
         self.loaded = loaded
         self.policy_version = "scripted@3"
         self.engine = SimpleNamespace(loaded=loaded, policy_version=self.policy_version)
@@ -18,13 +19,15 @@ class ScriptedWorker:
         self.prompts: list[str] = []
         self.cancelled: list[Request] = []
         self._texts = texts
+        self.by_letter = by_letter
 
     def submit(self, request: Request) -> None:
         tokenizer = self.engine.loaded.tokenizer
         request.policy_version = self.policy_version
         for sequence, text in zip(request.sequences, self._texts, strict=True):
             self.prompts.append(tokenizer.hf.decode(sequence.prompt_ids))
-            for token_id in [*tokenizer.encode(text), tokenizer.eos_token_id]:
+            pieces = list(text) if self.by_letter else [text]
+            for token_id in [*(i for piece in pieces for i in tokenizer.encode(piece)), tokenizer.eos_token_id]:
                 sequence.token_ids.append(token_id)
                 sequence.logprobs.append(-0.5)
                 ended = token_id == tokenizer.eos_token_id

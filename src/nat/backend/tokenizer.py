@@ -48,6 +48,16 @@ class ChatTokenizer:
         template_arguments: dict[str, Any] | None = None,
     ) -> list[int]:
         """Token ids of a conversation, ready for the assistant's next message."""
+        return self.encode_rendered(self.render_text(messages, tools=tools, template_arguments=template_arguments))
+
+    def render_text(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        template_arguments: dict[str, Any] | None = None,
+    ) -> str:
+        """The same as the text that the chat template writes."""
         if self.hf.chat_template is None:
             raise ModelNotSupported(
                 "the model's tokenizer has no chat template, so chat messages cannot be rendered",
@@ -63,6 +73,11 @@ class ChatTokenizer:
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise ChatNotRendered(str(error)) from error
+        assert isinstance(text, str), "a template writes text"
+        return text
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Token ids of what a template wrote, with the special tokens that stand in it and no others."""
         return list(self._encode_text(text, special=False))
 
     def encode(self, text: str) -> list[int]:

@@ -3,11 +3,25 @@
 Dump with `exclude_unset=True`: a field that was not set is absent, one that was set to None is null.
 """
 
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class BrokenPrefix(StrEnum):
+    """Why the prompt of a chat does not go on with the very tokens of the answers in it."""
+
+    NOT_SERVED = "not_served"
+    """This server remembers none of the answers: examples in the prompt, another server's, or long ago."""
+    ANSWER_EDITED = "answer_edited"
+    """What was asked before an answer is known, but another answer came then."""
+    CONTEXT_CHANGED = "context_changed"
+    """An answer is known, but after other messages or with other tools than those that stand before it now."""
+    TEMPLATE_REWRITES = "template_rewrites"
+    """Messages and answers are as they were, but the chat template writes them in another way now."""
 
 
 class Answer(BaseModel):
@@ -93,6 +107,8 @@ class ChatAnswer(Answer):
     choices: list[ChatChoice]
     usage: Usage | None = None
     prompt_token_ids: list[int] | None = None
+    broken_prefix: BrokenPrefix | None = None
+    """Beside `prompt_token_ids`, where sampled tokens of the history are not in them."""
 
 
 class TextLogprobs(Answer):

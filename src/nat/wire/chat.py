@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+SESSION_HEADER = "nat-session"
+"""Says which requests belong together: of answers that read the same, a chat goes on with that of its own session."""
+
 _BOOKKEEPING = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "frequency_penalty": (0, None),
@@ -175,6 +178,11 @@ class ChatRequest(SamplingRequest):
     def new_tokens(self) -> int | None:
         """How many tokens a choice may have, None for all that fit."""
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def calls_tools(self) -> bool:
+        """True if the model is told of tools, and its answers are read for calls."""
+        return bool(self.tools) and self.tool_choice == "auto"
 
 
 class CompletionRequest(SamplingRequest):

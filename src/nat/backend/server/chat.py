@@ -1,7 +1,7 @@
 """POST /v1/chat/completions."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.messages import template_message
+from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.errors import ApiError, from_validation
 from nat.backend.server.generation import ClientLeft, complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
@@ -20,7 +21,7 @@ from nat.backend.server.tools import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered
 from nat.errors import ModelNotSupported
 from nat.wire.answers import AnsweredMessage, AnsweredToolCall, CalledFunction, ChatAnswer, ChatChoice
-from nat.wire.chat import ChatRequest
+from nat.wire.chat import SESSION_HEADER, ChatRequest
 
 CLIENT_CLOSED_REQUEST = 499
 
@@ -30,6 +31,7 @@ class ChatRoute:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._continuations = Continuations(service.loaded.tokenizer, service.loaded.eos_token_ids)
 
     async def handle(self, http: HttpRequest) -> Response:
         try:
@@ -41,11 +43,19 @@ class ChatRoute:
     async def answer(self, asked: ChatRequest, http: HttpRequest) -> Response:
         """Serve a request that was already parsed."""
         asked = self._service.as_trained_on(asked)
-        prompt = self._render(asked)
+        session = http.headers.get(SESSION_HEADER, "")
+        prompt = self._render(asked, session)
         sequences = self._service.sequences(
-            asked, [prompt], new_tokens=asked.new_tokens, top_logprobs=asked.top_logprobs
+            asked, [prompt.ids], new_tokens=asked.new_tokens, top_logprobs=asked.top_logprobs
         )
-        writer = _ChatWriter(self._service, asked)
+
+        def keep(answers: list[Sequence]) -> None:
+            self._service.remember(answers)
+            for s in answers:
+                text = self._service.text(s)
+                self._continuations.remember(prompt, text, s.token_ids, tools=asked.calls_tools, session=session)
+
+        writer = _ChatWriter(self._service, asked, prompt, keep)
         if asked.stream:
             request, deltas = start_stream(self._service.worker, sequences, model=asked.model)
             return event_stream(writer.stream(request, deltas))
@@ -55,16 +65,11 @@ class ChatRoute:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         return Response(writer.whole(request), media_type="application/json")
 
-    def _render(self, asked: ChatRequest) -> list[int]:
-        tools = None
-        if asked.tools and asked.tool_choice == "auto":
-            tools = [tool.model_dump(exclude_unset=True) for tool in asked.tools]
+    def _render(self, asked: ChatRequest, session: str) -> Prompt:
+        tools = [tool.model_dump(exclude_unset=True) for tool in asked.tools] if asked.calls_tools else None
         try:
-            return self._service.loaded.tokenizer.render_chat(
-                [template_message(message.model_dump(exclude_unset=True)) for message in asked.messages],
-                tools=tools,
-                template_arguments=asked.chat_template_kwargs,
-            )
+            messages = [template_message(message.model_dump(exclude_unset=True)) for message in asked.messages]
+            return self._continuations.prompt(Chat(messages, tools, asked.chat_template_kwargs), session=session)
         except ChatNotRendered as error:
             raise ApiError(f"the model's chat template refused the messages: {error}", param="messages") from error
         except ModelNotSupported as error:
@@ -74,20 +79,23 @@ class ChatRoute:
 class _ChatWriter:
     """The answer to one request, whole or chunk by chunk; both go through the same tool parser."""
 
-    def __init__(self, service: Service, asked: ChatRequest) -> None:
+    def __init__(
+        self, service: Service, asked: ChatRequest, prompt: Prompt, keep: Callable[[list[Sequence]], None]
+    ) -> None:
+        """`keep` is told of the sequences that are finished, before their answer is sent."""
         self._service = service
         self._asked = asked
+        self._prompt = prompt
+        self._keep = keep
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
         self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=asked.return_tokens_as_token_ids)
-        self._parse_tools = bool(asked.tools) and asked.tool_choice == "auto"
         self._calls_wanted = None if asked.parallel_tool_calls else 1
 
     def whole(self, request: Request) -> str:
-        self._service.remember(request.sequences)
+        self._keep(request.sequences)
         answer = self._answer("chat.completion", request, [self._choice(s) for s in request.sequences])
         answer.usage = usage_of(request.sequences)
-        if self._asked.return_token_ids:
-            answer.prompt_token_ids = request.sequences[0].prompt_ids
+        self._add_prompt(answer)
         return answer.model_dump_json(exclude_unset=True)
 
     async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
@@ -99,7 +107,7 @@ class _ChatWriter:
                 if not opened:
                     opened = True
                     yield self._opening(request)
-                self._service.remember([request.sequences[delta.index] for delta in news if delta.finish_reason])
+                self._keep([request.sequences[delta.index] for delta in news if delta.finish_reason])
                 yield b"".join(self._chunk(request, delta, parsers[delta.index]) for delta in news)
         if self._asked.stream_options.include_usage:
             last = self._answer("chat.completion.chunk", request, [])
@@ -110,7 +118,7 @@ class _ChatWriter:
         text = self._service.text(sequence)
         message = AnsweredMessage(role="assistant", content=text, refusal=None)
         finish_reason: Any = sequence.finish_reason
-        if self._parse_tools:
+        if self._asked.calls_tools:
             parser = HermesParser(self._calls_wanted)
             content, calls = parser.push(text)
             content += parser.finish()
@@ -130,14 +138,13 @@ class _ChatWriter:
             for s in request.sequences
         ]
         chunk = self._answer("chat.completion.chunk", request, choices)
-        if self._asked.return_token_ids:
-            chunk.prompt_token_ids = request.sequences[0].prompt_ids
+        self._add_prompt(chunk)
         return event(chunk)
 
     def _chunk(self, request: Request, delta: Delta, parser: HermesParser) -> bytes:
-        content, calls = (delta.text, []) if not self._parse_tools else parser.push(delta.text)
+        content, calls = (delta.text, []) if not self._asked.calls_tools else parser.push(delta.text)
         finish_reason: Any = delta.finish_reason
-        if delta.finish_reason is not None and self._parse_tools:
+        if delta.finish_reason is not None and self._asked.calls_tools:
             content += parser.finish()
             finish_reason = "tool_calls" if parser.num_calls else finish_reason
         wants_tokens = self._asked.logprobs or self._asked.return_token_ids
@@ -152,6 +159,12 @@ class _ChatWriter:
         choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
         return event(self._answer("chat.completion.chunk", request, [choice]))
+
+    def _add_prompt(self, answer: ChatAnswer) -> None:
+        if self._asked.return_token_ids:
+            answer.prompt_token_ids = self._prompt.ids
+            if self._prompt.broken is not None:
+                answer.broken_prefix = self._prompt.broken
 
     def _add_tokens(
         self, choice: ChatChoice, token_ids: list[int], logprobs: list[float], top: list[list[tuple[int, float]]]

@@ -1,0 +1,215 @@
+"""Continue a chat from the tokens that were sampled, not from its text tokenised again.
+
+An answer comes back as text, and a tokenizer may split a text in another way than it was sampled in. So what was
+served is remembered: the prompt, as the template wrote it and as the model saw it, and the tokens of each answer. A
+later prompt that begins with the former, followed by one of the latter, begins with their tokens; only what comes
+after is tokenised. Where the template writes an answer in another way than it was sampled (beyond white space around
+it and the layout of a call's JSON) it means something else, so nothing is continued and the reason is told.
+"""
+
+import json
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any
+
+from nat.backend.messages import template_message
+from nat.backend.server.tools import HermesParser
+from nat.backend.tokenizer import ChatTokenizer
+from nat.wire.answers import BrokenPrefix
+
+MAX_TURNS = 64
+"""Turns that read the same, prompt and answer, and differ in their tokens or sessions; the oldest go first."""
+
+Essence = bytes
+"""Digest of what a message says; equal for an answer and what a client makes of it."""
+Context = bytes
+"""Digest of all that stands before a message: what the messages say, the tools, the template's arguments."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A conversation as a chat template takes it, to be continued by the assistant."""
+
+    messages: Sequence[dict[str, Any]]
+    tools: Sequence[dict[str, Any]] | None = None
+    template_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def essences(self) -> list[Essence]:
+        return [essence(message) for message in self.messages]
+
+    @cached_property
+    def contexts(self) -> list[Context]:
+        """What stands before each message, and last what stands before the one that is to come."""
+        start = _digest(_canonical([self.tools, self.template_arguments]))
+        return list(accumulate(self.essences, lambda before, said: _digest(before + said), initial=start))
+
+    @property
+    def answers(self) -> list[int]:
+        """Places of the assistant's messages."""
+        return [at for at, message in enumerate(self.messages) if message.get("role") == "assistant"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A chat as the model is asked to continue it."""
+
+    context: Context
+    text: str
+    """What the template wrote."""
+    ids: list[int]
+    broken: BrokenPrefix | None
+    """Why tokens that were sampled are missing in it; None if none are, or if it has no answers."""
+
+    @cached_property
+    def packed(self) -> "array[int]":
+        """The ids in four bytes each."""
+        return array("i", self.ids)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What was sampled after a prompt, and by whom it was asked for."""
+
+    text: str
+    ids: "array[int]"
+    sampled: "array[int]"
+    session: str
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.ids) + len(self.sampled)
+
+
+class Continuations:
+    """Remembers turns of `max_tokens` in all; the least recently used go first. For one thread."""
+
+    def __init__(self, tokenizer: ChatTokenizer, ends: Iterable[int], *, max_tokens: int = 10_000_000) -> None:
+        """`ends` are the tokens with which the model ends a turn."""
+        self._tokenizer = tokenizer
+        self._ends = [text for token_id in ends if (text := tokenizer.token_text(token_id).text)]
+        self._max_tokens = max_tokens
+        self._turns: OrderedDict[tuple[Context, Essence], list[_Turn]] = OrderedDict()
+        self._contexts: Counter[Context] = Counter()
+        self._said: Counter[Essence] = Counter()
+        self._num_tokens = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are held, of prompts and answers: four bytes each, and the text of the prompts."""
+        return self._num_tokens
+
+    def prompt(self, chat: Chat, *, session: str = "") -> Prompt:
+        """Render a chat so that it goes on with the tokens of the latest answer for which this is possible.
+
+        Of answers that read the same after prompts that read the same, that of the `session` is taken, else the newest.
+
+        Raises:
+            ChatNotRendered: the template refuses the messages.
+            ModelNotSupported: there is no template.
+
+        """
+        arguments = dict(chat.template_arguments)
+        text = self._tokenizer.render_text(chat.messages, tools=chat.tools, template_arguments=arguments)
+        broken = None
+        for at in reversed(chat.answers):
+            found = self._continued(chat, at, text, session)
+            if isinstance(found, list):
+                return Prompt(chat.contexts[-1], text, found, broken)
+            broken = found or broken
+        if broken is None and chat.answers:
+            broken = BrokenPrefix.NOT_SERVED
+        return Prompt(chat.contexts[-1], text, self._tokenizer.encode_rendered(text), broken)
+
+    def remember(
+        self, prompt: Prompt, answer: str, token_ids: Sequence[int], *, tools: bool, session: str = ""
+    ) -> None:
+        """Keep what was sampled after a prompt; with `tools` calls are read from the answer's text."""
+        turn = _Turn(prompt.text, prompt.packed, array("i", token_ids), session)
+        key = (prompt.context, essence(_message(answer, tools=tools)))
+        turns = self._take(key)
+        self._put(key, [*(known for known in turns if not _replaces(turn, known)), turn][-MAX_TURNS:])
+        while self._num_tokens > self._max_tokens:
+            self._take(next(iter(self._turns)))
+
+    def _continued(self, chat: Chat, at: int, text: str, session: str) -> list[int] | BrokenPrefix | None:
+        """The ids of the text, exact up to the answer at this place; why they are not; None if it never was ours."""
+        context, said = chat.contexts[at], chat.essences[at]
+        turns = self._turns.get((context, said))
+        if turns is None and context in self._contexts:
+            return BrokenPrefix.ANSWER_EDITED
+        if turns is None:
+            return BrokenPrefix.CONTEXT_CHANGED if said in self._said else None
+        self._turns.move_to_end((context, said))
+        fitting = [turn for turn in turns if text.startswith(turn.text)]
+        if not fitting:
+            return BrokenPrefix.TEMPLATE_REWRITES
+        turn = next((turn for turn in reversed(fitting) if turn.session == session), fitting[-1])
+        end = self._end_of_answer(text, len(turn.text), chat.messages[at])
+        if end is None:
+            return BrokenPrefix.TEMPLATE_REWRITES
+        rest = self._tokenizer.encode_rendered(text[end:])
+        return [*turn.ids, *turn.sampled, *(rest[1:] if list(turn.sampled[-1:]) == rest[:1] else rest)]
+
+    def _end_of_answer(self, text: str, start: int, message: Mapping[str, Any]) -> int | None:
+        """Where the token stands that ends the turn; None if what the template wrote before it is not the answer."""
+        end = min((end for token in self._ends if (end := text.find(token, start)) >= 0), default=None)
+        written = _message(text[start:end], tools=bool(message.get("tool_calls")))
+        return end if essence(written) == essence(message) else None
+
+    def _put(self, key: tuple[Context, Essence], turns: list[_Turn]) -> None:
+        self._turns[key] = turns
+        self._contexts[key[0]] += 1
+        self._said[key[1]] += 1
+        self._num_tokens += sum(turn.num_tokens for turn in turns)
+
+    def _take(self, key: tuple[Context, Essence]) -> list[_Turn]:
+        turns = self._turns.pop(key, [])
+        if turns:
+            self._num_tokens -= sum(turn.num_tokens for turn in turns)
+            for counter, part in ((self._contexts, key[0]), (self._said, key[1])):
+                counter[part] -= 1
+                if not counter[part]:
+                    del counter[part]
+        return turns
+
+
+def essence(message: Mapping[str, Any]) -> Essence:
+    """Equal for messages that say the same, but for white space around it, the layout of a call's arguments and ids.
+
+    What else a template may show is compared in the text that it writes.
+    """
+    calls = [
+        [function.get("name"), function.get("arguments")]
+        for call in message.get("tool_calls") or ()
+        for function in [call.get("function") or {}]
+    ]
+    return _digest(_canonical([message.get("role"), str(message.get("content") or "").strip(), calls]))
+
+
+def _message(text: str, *, tools: bool) -> dict[str, Any]:
+    """What an answer's text says, with all calls that it makes; a client may have got fewer."""
+    if not tools:
+        return {"role": "assistant", "content": text}
+    parser = HermesParser()
+    content, calls = parser.push(text)
+    functions = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
+    return template_message({"role": "assistant", "content": content + parser.finish(), "tool_calls": functions})
+
+
+def _replaces(turn: _Turn, known: _Turn) -> bool:
+    """True if only the newer of two turns is worth keeping."""
+    return (turn.session, turn.ids, turn.text) == (known.session, known.ids, known.text)
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()

@@ -1,0 +1,362 @@
+"""What a chat goes on with, over six chat templates and a tokenizer that never splits an answer as it was sampled."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes.chat_families import FAMILIES, raw_text, split_otherwise
+from nat.backend.server.continuation import Chat, Continuations
+from nat.backend.tokenizer import ChatTokenizer
+from nat.wire.answers import BrokenPrefix
+
+TOKENIZERS = {name: family.tokenizer() for name, family in FAMILIES.items()}
+FAITHFUL = ["qwen2.5", "llama3", "mistral", "gemma"]
+"""Families whose templates show an answer in history as it was given, but for white space around it."""
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+CALL = '<tool_call>{"arguments":{"b":"the","a":1},"name":"add"}</tool_call>'
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text, *calls):
+    functions = [{"id": f"c{n}", "function": {"name": name, "arguments": a}} for n, (name, a) in enumerate(calls)]
+    return {"role": "assistant", "content": text} | ({"tool_calls": functions} if calls else {})
+
+
+def tool(text):
+    return {"role": "tool", "content": text}
+
+
+class Server:
+    """A model that says what it is told, in tokens of its own choice."""
+
+    def __init__(self, family, seed=0, **options):
+        self.tokenizer = TOKENIZERS[family]
+        self.end = self.tokenizer.eos_token_id
+        self.continuations = Continuations(self.tokenizer, [self.end], **options)
+        self.random = Random(seed)  # noqa: S311 - a repeatable draw
+
+    def ask(self, messages, says=None, *, tools=None, cut=False, sampled=None, session=""):
+        """The prompt of the messages and, if something is said, the tokens of prompt and answer."""
+        prompt = self.continuations.prompt(Chat(messages, tools), session=session)
+        if says is None:
+            return prompt
+        sampled = sampled or split_otherwise(self.tokenizer, says, self.random) + [self.end] * (not cut)
+        self.continuations.remember(prompt, says, sampled, tools=bool(tools), session=session)
+        return prompt, [*prompt.ids, *sampled]
+
+    def reads_as(self, prompt):
+        """True if the tokens read as the template wrote them, but for white space."""
+        return _dense(raw_text(self.tokenizer, prompt.ids)) == _dense(prompt.text)
+
+
+def _dense(text):
+    return "".join(text.split())
+
+
+def begins_with(ids, head):
+    return ids[: len(head)] == head
+
+
+@pytest.mark.parametrize("says", ["the thin end", " \n the thin end \n\n", ""])
+@pytest.mark.parametrize("family", FAITHFUL)
+def test_a_chat_goes_on_with_the_tokens_that_were_sampled(family, says):
+    """Turn after turn, also where the template trims an answer, joins roles, or knows no system role."""
+    server = Server(family)
+    messages = [{"role": "system", "content": "be brief"}, user("the one")]
+    held = []
+    for turn in range(4):
+        prompt, whole = server.ask(messages, says)
+        assert prompt.broken is None
+        assert begins_with(prompt.ids, held)
+        assert server.reads_as(prompt)
+        held = whole
+        messages += [assistant(says), user(f"and then {turn}")]
+    assert says == "" or held != server.tokenizer.encode(raw_text(server.tokenizer, held))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_is_broken_before_the_first_answer(family):
+    """A chat without answers is tokenised as it is, and there is no cause to tell."""
+    prompt = Server(family).ask([user("the end")])
+    assert (prompt.broken, prompt.ids) == (None, TOKENIZERS[family].render_chat([user("the end")]))
+
+
+@pytest.mark.parametrize("back", ["the thin end", "  the thin end", "the thin end\n"])
+def test_a_client_may_trim_an_answer(back):
+    """White space around an answer is not what it says."""
+    server = Server("qwen2.5")
+    _, whole = server.ask([user("hi")], " the thin end\n")
+    prompt = server.ask([user("hi"), assistant(back), user("go on")])
+    assert begins_with(prompt.ids, whole)
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("says", [CALL, f"so the:\n{CALL}", f"{CALL}\n\n{CALL}"])
+def test_calls_are_compared_by_what_they_say(family, says):
+    """However the model lays out the JSON of a call, and whatever a client makes of it, its tokens go on."""
+    server = Server(family)
+    asked = [user("add them")]
+    _, whole = server.ask(asked, says, tools=TOOLS)
+    calls = [("add", {"a": 1, "b": "the"})] * says.count(CALL)
+    answer = assistant("so the:" if "so" in says else None, *calls)
+    results = [tool("3") for _ in calls]
+    prompt, longer = server.ask([*asked, answer, *results], "the sum is 3", tools=TOOLS)
+    assert prompt.broken is None
+    assert begins_with(prompt.ids, whole)
+    rest = raw_text(server.tokenizer, prompt.ids[len(whole) :])
+    assert rest.startswith("\n<|im_start|>user\n<tool_response>\n3\n</tool_response>")
+    last = server.ask([*asked, answer, *results, assistant("the sum is 3"), user("thanks")], tools=TOOLS)
+    assert begins_with(last.ids, longer)
+
+
+def test_calls_that_a_template_writes_in_its_own_way_are_rewritten():
+    """The model's own writing is not what the template means, so the template's is used."""
+    server = Server("llama3")
+    server.ask([user("add")], CALL, tools=TOOLS)
+    messages = [user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")]
+    prompt = server.ask(messages, tools=TOOLS)
+    assert prompt.broken is BrokenPrefix.TEMPLATE_REWRITES
+    assert prompt.ids == server.tokenizer.render_chat(messages, tools=TOOLS)
+
+
+def test_a_call_that_the_client_never_got_is_an_edit():
+    """With one call at a time the others are dropped; what the model said is not what stands in the history."""
+    server = Server("qwen2.5")
+    server.ask([user("add")], CALL + CALL, tools=TOOLS)
+    prompt = server.ask([user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")], tools=TOOLS)
+    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
+
+
+def test_thinking_stays_exact_until_the_user_speaks():
+    """A loop of tools goes on token by token; then the template drops what was thought, and says so."""
+    server = Server("qwen3")
+    thinks = "<think>\nthe thin\n</think>\n\n"
+    messages = [user("add"), assistant(thinks, ("add", {"a": 1, "b": "the"})), tool("3")]
+    _, first = server.ask(messages[:1], thinks + CALL, tools=TOOLS)
+    loop, _ = server.ask(messages, f"{thinks}it is 3", tools=TOOLS)
+    assert loop.broken is None
+    assert begins_with(loop.ids, first)
+    messages += [assistant(f"{thinks}it is 3"), user("and then?")]
+    later = server.ask(messages, tools=TOOLS)
+    assert later.broken is BrokenPrefix.TEMPLATE_REWRITES
+    assert later.ids == server.tokenizer.render_chat(messages, tools=TOOLS)
+    assert "<think>" not in later.text
+
+
+def test_thinking_that_the_prompt_opens_is_rewritten():
+    """The prompt ends inside of the thinking; in history the template writes neither."""
+    server = Server("deepseek-r1")
+    server.ask([user("hi")], "the thin\n</think>\n\nthe end")
+    messages = [user("hi"), assistant("the thin\n</think>\n\nthe end"), user("more")]
+    prompt = server.ask(messages)
+    assert prompt.broken is BrokenPrefix.TEMPLATE_REWRITES
+    assert prompt.ids == server.tokenizer.render_chat(messages)
+
+
+def test_roles_that_a_template_joins_are_rewritten():
+    """An answer that became a part of a longer message does not end where it ended."""
+    server = Server("mistral")
+    server.ask([user("hi")], "the end")
+    prompt = server.ask([user("hi"), assistant("the end"), assistant("and more"), user("go on")])
+    assert prompt.broken is BrokenPrefix.TEMPLATE_REWRITES
+
+
+def test_a_template_that_writes_other_things_each_time_is_rewriting():
+    """A history that is not written as it was (a clock in the system prompt) is another history."""
+    server = Server("qwen2.5")
+    server.tokenizer = FAMILIES["qwen2.5"].tokenizer()
+    server.continuations = Continuations(server.tokenizer, [server.end])
+    server.ask([user("hi")], "the end")
+    server.tokenizer.hf.chat_template = "12:01 " + server.tokenizer.hf.chat_template
+    assert server.ask([user("hi"), assistant("the end"), user("so")]).broken is BrokenPrefix.TEMPLATE_REWRITES
+
+
+def test_an_answer_that_spells_the_end_of_a_turn_is_not_continued():
+    """In the template's text it would end there, so nothing is known of what follows."""
+    server = Server("qwen2.5")
+    says = "the <|im_end|> thin"
+    server.ask([user("hi")], says)
+    messages = [user("hi"), assistant(says), user("so")]
+    prompt = server.ask(messages)
+    assert (prompt.broken, prompt.ids) == (BrokenPrefix.TEMPLATE_REWRITES, server.tokenizer.render_chat(messages))
+
+
+def test_an_edited_answer_is_named():
+    """The prompt is known and the answer is not: tokens are those of the text from there on."""
+    server = Server("qwen2.5")
+    _, first = server.ask([user("hi")], "one")
+    server.ask([user("hi"), assistant("one"), user("2")], "two")
+    messages = [user("hi"), assistant("one"), user("2"), assistant("TWO"), user("3")]
+    prompt = server.ask(messages)
+    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
+    assert begins_with(prompt.ids, first)
+    assert server.reads_as(prompt)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: [user("what we said: hi"), *m[2:]],
+        lambda m: [{"role": "system", "content": "anew"}, *m],
+        lambda m: [*m[:2], user("other"), *m[3:]],
+    ],
+)
+def test_a_changed_context_is_named(change):
+    """A history that was summed up, or another system prompt, before answers that are known."""
+    server = Server("qwen2.5")
+    server.ask([user("hi")], "one")
+    server.ask([user("hi"), assistant("one"), user("2")], "two")
+    prompt = server.ask(change([user("hi"), assistant("one"), user("2"), assistant("two"), user("3")]))
+    assert prompt.broken is BrokenPrefix.CONTEXT_CHANGED
+    assert server.reads_as(prompt)
+
+
+def test_other_tools_are_another_context():
+    """They stand in the prompt, before everything."""
+    server = Server("qwen2.5")
+    server.ask([user("hi")], "one", tools=TOOLS)
+    prompt = server.ask([user("hi"), assistant("one"), user("2")])
+    assert prompt.broken is BrokenPrefix.CONTEXT_CHANGED
+
+
+def test_the_first_thing_that_changed_is_named():
+    """An edited answer changes the context of all that follow; the edit is the cause."""
+    server = Server("qwen2.5")
+    server.ask([user("hi")], "one")
+    server.ask([user("hi"), assistant("one"), user("2")], "two")
+    prompt = server.ask([user("hi"), assistant("ONE"), user("2"), assistant("two"), user("3")])
+    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
+
+
+def test_answers_that_were_never_served_are_context():
+    """Examples in a prompt break nothing that was sampled; with no sampled answer at all, that is said."""
+    server = Server("qwen2.5")
+    shots = [user("1+1"), assistant("2"), user("2+2")]
+    assert server.ask(shots).broken is BrokenPrefix.NOT_SERVED
+    _, whole = server.ask(shots, "the four")
+    prompt = server.ask([*shots, assistant("the four"), assistant("by the agent"), user("so?")])
+    assert prompt.broken is None
+    assert begins_with(prompt.ids, whole)
+
+
+@pytest.mark.parametrize("family", FAITHFUL)
+def test_an_answer_that_was_cut_is_ended_by_the_template(family):
+    """At its token limit no end was sampled, so the one that the template writes follows it."""
+    server = Server(family)
+    _, whole = server.ask([user("hi")], "the thin", cut=True)
+    prompt = server.ask([user("hi"), assistant("the thin"), user("go on")])
+    assert (prompt.broken, prompt.ids[: len(whole) + 1]) == (None, [*whole, server.end])
+
+
+def test_a_cut_character_keeps_its_bytes():
+    """The client sees a replacement sign where the model said half of a character."""
+    server = Server("qwen2.5")
+    halves = server.tokenizer.encode("é")[:1]
+    says = server.tokenizer.decode(halves)
+    _, whole = server.ask([user("hi")], says, sampled=halves)
+    prompt = server.ask([user("hi"), assistant(says), user("go on")])
+    assert begins_with(prompt.ids, [*whole, server.end])
+
+
+def test_a_stop_string_stays_among_the_tokens():
+    """The client's text ends before it; the model said it, and goes on from there."""
+    server = Server("qwen2.5")
+    sampled = server.tokenizer.encode("look Observation:")
+    _, whole = server.ask([user("hi")], "look ", sampled=sampled)
+    prompt = server.ask([user("hi"), assistant("look "), user("seen")])
+    assert begins_with(prompt.ids, [*whole, server.end])
+
+
+def test_generations_that_read_the_same_are_told_apart_by_their_session():
+    """Each goes on with its own tokens; who tells no session gets the newest."""
+    server = Server("qwen2.5")
+    says, end = "the", [server.end]
+    splits = {"a": server.tokenizer.encode("the"), "b": server.tokenizer.encode("th") + server.tokenizer.encode("e")}
+    wholes = {s: server.ask([user("hi")], says, sampled=ids + end, session=s)[1] for s, ids in splits.items()}
+    for turn in range(3):
+        messages = [user("hi"), *[assistant(says), user("more")] * (turn + 1)]
+        prompts = {s: server.ask(messages, session=s) for s in ("a", "b", "")}
+        assert all(begins_with(prompts[s].ids, wholes[s]) for s in ("a", "b"))
+        assert prompts["a"].ids != prompts["b"].ids
+        assert prompts[""].ids == prompts["b"].ids
+        wholes = {s: server.ask(messages, says, sampled=ids + end, session=s)[1] for s, ids in splits.items()}
+
+
+def test_memory_is_bounded_and_forgets_the_oldest_first():
+    """What was used last stays; what is forgotten is named as never served."""
+    server = Server("qwen2.5", max_tokens=200)
+    chats = [[user(f"question {n}")] for n in range(8)]
+    wholes = []
+    for chat in chats:
+        server.ask([*chats[0], assistant("the end"), user("more")])
+        wholes.append(server.ask(chat, "the end")[1])
+        assert server.continuations.num_tokens <= 200
+    kept = [server.ask([*chat, assistant("the end"), user("more")]).broken for chat in chats]
+    assert kept[0] is kept[-1] is None
+    assert None not in kept[1:-2]
+
+
+def test_a_long_chat_is_rendered_once():
+    """However many answers stand in it, and whether or not the template rewrites them."""
+    renders = []
+
+    class Counting(ChatTokenizer):
+        def render_text(self, messages, **options):
+            renders.append(len(messages))
+            return super().render_text(messages, **options)
+
+    for family in ("qwen2.5", "deepseek-r1"):
+        server = Server(family)
+        server.continuations = Continuations(Counting(server.tokenizer.hf), [server.end])
+        messages = [user("hi")]
+        for turn in range(100):
+            server.ask(messages, f"the {turn}")
+            messages += [assistant(f"the {turn}"), user("more")]
+    assert len(renders) == 200
+
+
+TEXTS = st.text(st.sampled_from("the in a\nn.é<>"), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), family=st.sampled_from(sorted(FAMILIES)), seed=st.integers(0, 999))
+def test_a_prompt_goes_on_exactly_or_says_why_not(data, family, seed):
+    """Whatever is said and whatever a client does: the last answer's tokens, or a cause and the text's own tokens."""
+    server = Server(family, seed)
+    tools = TOOLS if family.startswith("qwen") else None
+    messages, wholes = [user("hi")], []
+    for _ in range(data.draw(st.integers(1, 5))):
+        thought = "<think>\nthe thin\n</think>\n\n" if data.draw(st.booleans()) else ""
+        text, called = data.draw(TEXTS), tools is not None and data.draw(st.booleans())
+        says = thought + text + (CALL if called else "")
+        cut = data.draw(st.booleans())
+        _, whole = server.ask(messages, says, tools=tools, cut=cut)
+        wholes.append(whole)
+        answer = assistant(thought + text, *[("add", {"a": 1, "b": "the"})] * called)
+        move = data.draw(st.sampled_from(["keep", "keep", "keep", "trim", "edit", "unthink", "compact", "insert"]))
+        if move == "trim":
+            answer["content"] = answer["content"].strip()
+        elif move == "edit":
+            answer["content"] += " edited"
+        elif move == "unthink":
+            answer["content"] = text
+        elif move == "compact":
+            messages = [user("we said much")]
+        messages = [*messages, answer, *([tool("3")] if called else []), user(data.draw(TEXTS))]
+        if move == "insert":
+            messages = [*messages, assistant("said by the agent"), user("yes")]
+        prompt = server.ask(messages, tools=tools)
+        if prompt.broken is None:
+            assert move not in {"edit", "compact"}
+            assert begins_with(prompt.ids, whole)
+        else:
+            text_ids = server.tokenizer.encode_rendered(prompt.text)
+            assert prompt.ids == text_ids or any(begins_with(prompt.ids, earlier) for earlier in wholes)
+            untouched = move in {"keep", "trim", "insert"} and not thought
+            assert not (untouched and len(wholes) == 1 and family in {"qwen2.5", "qwen3", "gemma"} and not called)
+        assert server.reads_as(prompt) or tools or cut
