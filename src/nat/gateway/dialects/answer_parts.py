@@ -1,0 +1,167 @@
+"""A chat completion as the row of parts that it is: thinking, text and tool calls, one after the other. Pure.
+
+Both dialects whose answers are such rows write their events and their whole answers from here. A whole answer is read
+as if it had come in one chunk, so that the two cannot differ.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nat.gateway.dialects import Body
+
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Where servers put what a parser of theirs took out of the text; the first is the older name."""
+
+Kind = Literal["reasoning", "text", "call"]
+
+
+@dataclass(slots=True)
+class Part:
+    """One part, as far as it has come."""
+
+    kind: Kind
+    number: int
+    """Its place in the row, from 0."""
+    origin: str
+    """The field of the chat message that it came from."""
+    call_id: str = ""
+    name: str = ""
+    """Of the function that is called."""
+    text: str = ""
+    """The text, or the call's arguments as the model wrote them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A part is there; it has no text yet."""
+
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Grew:
+    """`piece` was added to the part's text."""
+
+    part: Part
+    piece: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing will be added to this part any more."""
+
+    part: Part
+
+
+Step = Began | Grew | Ended
+
+
+class BrokenOrder(ValueError):
+    """A server went on with a tool call after it had begun the next one; no dialect can say that in events."""
+
+
+@dataclass(slots=True)
+class AnswerParts:
+    """What has come of one answer: its first choice, since no dialect but OpenAI's oldest knows several."""
+
+    id: str = ""
+    created: int = 0
+    parts: list[Part] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: Any = None
+    """The stop text that ended the answer, from servers that tell."""
+    usage: Body = field(default_factory=dict)
+    _calls: dict[int, Part] = field(default_factory=dict)
+    _open: Part | None = None
+
+    def push(self, chunk: Body) -> list[Step]:
+        """What a chunk adds to the row."""
+        self.id = self.id or chunk.get("id") or "answer"
+        self.created = self.created or chunk.get("created") or 0
+        self.usage = chunk.get("usage") or self.usage
+        steps: list[Step] = []
+        for choice in chunk.get("choices") or ():
+            if choice.get("index", 0) == 0:
+                self._add(choice.get("delta") or {}, steps)
+                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+                self.stop_reason = choice.get("stop_reason") or self.stop_reason
+        return steps
+
+    def finish(self) -> list[Step]:
+        """What the end of the answer ends."""
+        steps: list[Step] = []
+        self._close(steps)
+        return steps
+
+    @property
+    def calls(self) -> list[Part]:
+        return [part for part in self.parts if part.kind == "call"]
+
+    def message(self) -> Body:
+        """The assistant's message of a chat, so that the next request can hold what was sampled, letter by letter."""
+        said: Body = {"role": "assistant", "content": "".join(p.text for p in self.parts if p.kind == "text")}
+        for part in self.parts:
+            if part.kind == "reasoning":
+                said[part.origin] = said.get(part.origin, "") + part.text
+        if self.calls:
+            said["content"] = said["content"] or None
+            said["tool_calls"] = [chat_call(part.call_id, part.name, part.text) for part in self.calls]
+        return said
+
+    def _add(self, delta: Body, steps: list[Step]) -> None:
+        origin = next((name for name in REASONING_FIELDS if delta.get(name)), None)
+        if origin is not None:
+            self._say("reasoning", origin, delta[origin], steps)
+        for name in ("content", "refusal"):
+            if delta.get(name):
+                self._say("text", name, delta[name], steps)
+        for call in delta.get("tool_calls") or ():
+            self._call(call, steps)
+
+    def _say(self, kind: Kind, origin: str, piece: str, steps: list[Step]) -> None:
+        part = self._open
+        if part is None or part.kind != kind:
+            part = self._begin(Part(kind, len(self.parts), origin), steps)
+        part.text += piece
+        steps.append(Grew(part, piece))
+
+    def _call(self, call: Body, steps: list[Step]) -> None:
+        index, function = call.get("index", len(self._calls)), call.get("function") or {}
+        part = self._calls.get(index)
+        if part is None:
+            call_id = call.get("id") or f"call_{self.id}_{index}"
+            part = Part("call", len(self.parts), "tool_calls", call_id, function.get("name") or "")
+            self._calls[index] = self._begin(part, steps)
+        piece = function.get("arguments")
+        if not piece:
+            return
+        if part is not self._open:
+            raise BrokenOrder(f"the server added to tool call {part.name!r} after it had gone on to the next part")
+        part.text += piece
+        steps.append(Grew(part, piece))
+
+    def _begin(self, part: Part, steps: list[Step]) -> Part:
+        self._close(steps)
+        self._open = part
+        self.parts.append(part)
+        steps.append(Began(part))
+        return part
+
+    def _close(self, steps: list[Step]) -> None:
+        if self._open is not None:
+            steps.append(Ended(self._open))
+            self._open = None
+
+
+def read_whole(completion: Body) -> AnswerParts:
+    """The parts of an unstreamed answer."""
+    answer = AnswerParts()
+    choices = [{**choice, "delta": choice.get("message")} for choice in completion.get("choices") or ()]
+    answer.push({**completion, "choices": choices})
+    answer.finish()
+    return answer
+
+
+def chat_call(call_id: str, name: str, arguments: str) -> Body:
+    """A tool call as a chat's message holds it."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -1,0 +1,191 @@
+"""Anthropic's request as a chat's. Pure."""
+
+from typing import Any
+
+from nat.gateway.dialects import Body, Memory, Untranslatable
+from nat.gateway.dialects.answer_parts import REASONING_FIELDS, chat_call
+from nat.gateway.dialects.content import (
+    chosen,
+    function_tool,
+    image_part,
+    joined,
+    listed,
+    named_choice,
+    object_at,
+    schema_format,
+    text_at,
+    text_part,
+)
+from nat.gateway.dialects.sampled import arguments_text
+
+_SAME = ("temperature", "top_p", "top_k", "max_tokens", "stream")
+_RUN_BY_THE_VENDOR = ("web_search", "web_fetch", "code_execution", "tool_search")
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def to_chat(body: Body, memory: Memory) -> Body:
+    """The request as a chat-completions request."""
+    messages = _system(body.get("system"))
+    for number, message in enumerate(listed(body.get("messages"), "messages")):
+        messages += _message(message, f"messages.{number}", memory)
+    if not messages or messages[-1]["role"] == "assistant":
+        raise Untranslatable(
+            "messages: the last one must not be the assistant's; a model behind this gateway cannot go on with an"
+            " answer that was begun for it"
+        )
+    chat: Body = {"model": body.get("model"), "messages": messages}
+    chat |= {key: body[key] for key in _SAME if body.get(key) is not None}
+    if body.get("stop_sequences"):
+        chat["stop"] = body["stop_sequences"]
+    if body.get("stream"):
+        chat["stream_options"] = {"include_usage": True}
+    return chat | _tools(body) | _format(body.get("output_config") or {})
+
+
+def _system(system: Any) -> list[Body]:
+    if not system:
+        return []
+    return [{"role": "system", "content": joined(_parts(system, "system"))}]
+
+
+def _message(message: Body, place: str, memory: Memory) -> list[Body]:
+    role, content = message.get("role"), message.get("content")
+    if role == "assistant":
+        return [_assistant(content, f"{place}.content", memory)]
+    if role == "user":
+        return _user(content, f"{place}.content")
+    if role == "system":
+        return [{"role": "system", "content": joined(_parts(content, f"{place}.content"))}]
+    raise chosen(role, ("user", "assistant", "system"), f"{place}.role", "use one of these")
+
+
+def _user(content: Any, place: str) -> list[Body]:
+    """The results of tools, then the rest."""
+    if isinstance(content, str):
+        return [{"role": "user", "content": content}]
+    results: list[Body] = []
+    rest: list[Body] = []
+    for number, block in enumerate(listed(content, place)):
+        where = f"{place}.{number}"
+        if block.get("type") != "tool_result":
+            rest += _part(block, where)
+            continue
+        parts = _parts(block.get("content") or [], f"{where}.content")
+        texts = [part for part in parts if part["type"] == "text"]
+        rest += [part for part in parts if part["type"] != "text"]
+        results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": joined(texts)})
+    return [*results, {"role": "user", "content": joined(rest)}] if rest or not results else results
+
+
+def _assistant(content: Any, place: str, memory: Memory) -> Body:
+    message: Body = {"role": "assistant", "content": ""}
+    if isinstance(content, str):
+        return message | {"content": content}
+    calls: list[Body] = []
+    for number, block in enumerate(listed(content, place)):
+        match block.get("type"):
+            case "text":
+                message["content"] += text_at(block.get("text"), f"{place}.{number}.text")
+            case "tool_use":
+                calls.append(_call(block, f"{place}.{number}", memory))
+            case "thinking":
+                if (field := block.get("signature")) in REASONING_FIELDS:
+                    message[field] = message.get(field, "") + block.get("thinking", "")
+            case "redacted_thinking":
+                pass
+            case other:
+                raise chosen(other, ("text", "tool_use", "thinking"), f"{place}.{number}", "leave the block out")
+    if calls:
+        message |= {"content": message["content"] or None, "tool_calls": calls}
+    return message
+
+
+def _call(block: Body, place: str, memory: Memory) -> Body:
+    call_id, name = text_at(block.get("id"), f"{place}.id"), text_at(block.get("name"), f"{place}.name")
+    given = object_at(block.get("input"), f"{place}.input")
+    return chat_call(call_id, name, arguments_text(memory, call_id, given))
+
+
+def _parts(content: Any, place: str) -> list[Body]:
+    """A text or a list of blocks as the parts of a chat's content."""
+    if isinstance(content, str):
+        return [text_part(content)]
+    return [part for number, block in enumerate(listed(content, place)) for part in _part(block, f"{place}.{number}")]
+
+
+def _part(block: Body, place: str) -> list[Body]:
+    match block.get("type"):
+        case "text":
+            return [text_part(text_at(block.get("text"), f"{place}.text"))]
+        case "image":
+            return [image_part(_image_url(object_at(block.get("source"), f"{place}.source"), f"{place}.source"))]
+        case "document":
+            return _document(block, place)
+        case "tool_reference":
+            return [text_part(str(block.get("tool_name", "")))]
+        case other:
+            known = ("text", "image", "document", "tool_result")
+            raise chosen(other, known, place, "send what it holds as text")
+
+
+def _image_url(source: Body, place: str) -> str:
+    match source.get("type"):
+        case "base64":
+            return f"data:{source.get('media_type')};base64,{source.get('data')}"
+        case "url":
+            return text_at(source.get("url"), f"{place}.url")
+        case other:
+            raise chosen(other, ("base64", "url"), place, "send the image's data or its URL")
+
+
+def _document(block: Body, place: str) -> list[Body]:
+    """What of a document is text or image, its title before it."""
+    source = object_at(block.get("source"), f"{place}.source")
+    title = [text_part(block["title"])] if block.get("title") else []
+    match source.get("type"):
+        case "text":
+            return [*title, text_part(text_at(source.get("data"), f"{place}.source.data"))]
+        case "content":
+            return [*title, *_parts(source.get("content"), f"{place}.source.content")]
+        case other:
+            raise chosen(other, ("text", "content"), f"{place}.source", "send the document's text")
+
+
+def _tools(body: Body) -> Body:
+    """Tools and how they may be chosen; without a tool nothing, since servers refuse a choice without tools."""
+    told = (_tool(tool, f"tools.{n}") for n, tool in enumerate(listed(body.get("tools") or [], "tools")))
+    tools = [tool for tool in told if tool is not None]
+    choice = object_at(body.get("tool_choice") or {"type": "auto"}, "tool_choice")
+    if choice.get("type") == "tool" and not any(tool["function"]["name"] == choice.get("name") for tool in tools):
+        raise Untranslatable(f"tool_choice.name: {choice.get('name')!r} is none of the tools that the model is told of")
+    if not tools:
+        return {}
+    chat: Body = {"tools": tools}
+    if choice.get("disable_parallel_tool_use"):
+        chat["parallel_tool_calls"] = False
+    if choice.get("type") == "tool":
+        chat["tool_choice"] = named_choice(choice["name"])
+    elif choice.get("type") not in _CHOICES:
+        raise chosen(choice.get("type"), (*_CHOICES, "tool"), "tool_choice.type", "use one of these")
+    elif "tool_choice" in body:
+        chat["tool_choice"] = _CHOICES[choice["type"]]
+    return chat
+
+
+def _tool(tool: Body, place: str) -> Body | None:
+    """None for a tool that the vendor's service runs: no model calls it here, so that nobody waits for its result."""
+    kind = tool.get("type") or "custom"
+    if kind == "custom":
+        name, schema = text_at(tool.get("name"), f"{place}.name"), tool.get("input_schema")
+        return function_tool(name, tool.get("description"), schema, strict=tool.get("strict"))
+    if str(kind).startswith(_RUN_BY_THE_VENDOR):
+        return None
+    raise chosen(kind, ("custom",), f"{place}.type", "describe the tool with a name and an input_schema")
+
+
+def _format(output: Body) -> Body:
+    """JSON of a schema, if it is asked for; the effort is a matter of the vendor's own models."""
+    wanted = output.get("format")
+    if not wanted:
+        return {}
+    return {"response_format": schema_format("answer", object_at(wanted, "output_config.format").get("schema"))}

@@ -1,0 +1,95 @@
+"""The tools of a request, and by which names a chat knows them. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nat.gateway.dialects import Body, Memory, Untranslatable
+from nat.gateway.dialects.content import chosen, function_tool, listed, named_choice, object_at, text_at
+from nat.gateway.dialects.responses.stored import earlier_turns, input_items
+
+_RUN_BY_THE_VENDOR = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
+_KINDS = ("function", "custom", "namespace")
+_TEXT_ONLY = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the model may call."""
+
+    spec: Body
+    namespace: str | None
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+    @property
+    def custom(self) -> bool:
+        return bool(self.spec["type"] == "custom")
+
+    @property
+    def chat_name(self) -> str:
+        return chat_name(self.name, self.namespace)
+
+    def as_function(self) -> Body:
+        """The tool as a chat has it."""
+        spec = self.spec
+        if self.custom:
+            return function_tool(self.chat_name, spec.get("description"), _TEXT_ONLY)
+        return function_tool(self.chat_name, spec.get("description"), spec.get("parameters"), strict=spec.get("strict"))
+
+
+def chat_name(name: str, namespace: str | None) -> str:
+    """Under which name a chat knows a tool, whatever other tools there are."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def tools_of(body: Body, memory: Memory) -> dict[str, Tool]:
+    """All tools of a request by their names in the chat, those that its items add included."""
+    tools = list(_read(body.get("tools") or [], "tools", None))
+    items = [item for turn in earlier_turns(memory, body) for item in turn.items] + input_items(body)
+    for number, item in enumerate(items):
+        if item.get("type") == "additional_tools":
+            tools += _read(item.get("tools"), f"input.{number}.tools", None)
+    return {tool.chat_name: tool for tool in tools}
+
+
+def tool_fields(body: Body, tools: dict[str, Tool]) -> Body:
+    """Tools and how they may be chosen; without a tool nothing, since servers refuse a choice without tools."""
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = [_named(one, tools) for one in listed(choice.get("tools"), "tool_choice.tools")]
+        tools = {name: tool for name, tool in tools.items() if name in allowed}
+        choice = choice.get("mode", "auto")
+    fields: Body = {"tools": [tool.as_function() for tool in tools.values()]}
+    if isinstance(choice, dict):
+        fields["tool_choice"] = named_choice(_named(choice, tools))
+    elif choice is not None:
+        fields["tool_choice"] = text_at(choice, "tool_choice")
+    if body.get("parallel_tool_calls") is not None:
+        fields["parallel_tool_calls"] = body["parallel_tool_calls"]
+    return fields if tools else {}
+
+
+def _read(specs: object, place: str, namespace: str | None) -> Iterator[Tool]:
+    for number, spec in enumerate(listed(specs, place)):
+        where, kind = f"{place}.{number}", spec.get("type")
+        if kind in ("function", "custom"):
+            text_at(spec.get("name"), f"{where}.name")
+            yield Tool(spec, namespace)
+        elif kind == "namespace":
+            yield from _read(spec.get("tools"), f"{where}.tools", text_at(spec.get("name"), f"{where}.name"))
+        elif not str(kind).startswith(_RUN_BY_THE_VENDOR):
+            raise chosen(kind, _KINDS, f"{where}.type", "describe the tool as a function")
+
+
+def _named(choice: Body, tools: dict[str, Tool]) -> str:
+    name = chat_name(str(object_at(choice, "tool_choice").get("name")), choice.get("namespace"))
+    if name not in tools:
+        raise Untranslatable(f"tool_choice: {name!r} is none of the tools that the model is told of")
+    return name

@@ -1,0 +1,141 @@
+import json
+
+import anthropic
+import pytest
+
+from fakes.chat_chunks import chunks, completion, uncut
+from fakes.dialect_server import DialectServer
+from nat.gateway.dialects import messages
+from nat.gateway.dialects.answer_parts import chat_call
+
+ASK = {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
+HI = {"role": "assistant", "content": "hi"}
+
+
+def answer(message, *, asked=ASK, **choice):
+    return messages.from_chat(completion(message, **choice), asked, {})
+
+
+def test_a_message_names_the_agents_model():
+    """The answer has the API's shape, and the model's name is the one that the agent said."""
+    assert answer(HI) == {
+        "id": "msg_chatcmpl-1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": [{"type": "text", "text": "hi", "citations": None}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 7,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 5,
+        },
+    }
+
+
+def test_cached_tokens_are_counted_apart():
+    """All three counts of the prompt add up to its tokens."""
+    usage = {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 8}}
+    counted = answer(HI, usage=usage)["usage"]
+    assert (counted["input_tokens"], counted["cache_read_input_tokens"]) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("choice", "ending"),
+    [
+        ({}, ("end_turn", None)),
+        ({"reason": "length"}, ("max_tokens", None)),
+        ({"reason": "content_filter"}, ("refusal", None)),
+        ({"stop_reason": "END"}, ("stop_sequence", "END")),
+        ({"stop_reason": 151645}, ("end_turn", None)),
+    ],
+)
+def test_why_an_answer_ended(choice, ending):
+    """A stop text is named where the server says which it was; the id of a token is none."""
+    said = answer(HI, asked={**ASK, "stop_sequences": ["END"]}, **choice)
+    assert (said["stop_reason"], said["stop_sequence"]) == ending
+
+
+def test_calls_end_an_answer_whatever_the_server_calls_it():
+    """Some servers say `stop` beside tool calls; a cut answer is cut all the same."""
+    calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "look", "{}")]}
+    assert answer(calling, reason="stop")["stop_reason"] == "tool_use"
+    assert answer(calling, reason="length")["stop_reason"] == "max_tokens"
+
+
+@pytest.mark.parametrize("written", ["", "[1]", "no JSON"])
+def test_arguments_that_are_no_object(written):
+    """The agent gets an empty object, and the model its own text back."""
+    memory = {}
+    calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", written)]}
+    said = messages.from_chat(completion(calling), ASK, memory)
+    assert said["content"][1]["input"] == {}
+    history = [*ASK["messages"], {"role": "assistant", "content": said["content"]}, *ASK["messages"]]
+    assert messages.to_chat({**ASK, "messages": history}, memory)["messages"][1] == calling
+
+
+def test_arguments_that_the_agent_changed():
+    """An edited call is written anew: nothing that was not said is put into its mouth."""
+    memory = {}
+    calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", '{"at":1}')]}
+    said = messages.from_chat(completion(calling), ASK, memory)
+    said["content"][1]["input"] = {"at": 2}
+    history = [*ASK["messages"], {"role": "assistant", "content": said["content"]}, *ASK["messages"]]
+    again = messages.to_chat({**ASK, "messages": history}, memory)["messages"][1]
+    assert again["tool_calls"][0]["function"]["arguments"] == '{"at": 2}'
+
+
+def test_the_first_chunk_is_answered_at_once():
+    """What has come leaves with the chunk that it came in."""
+    stream = messages.stream({**ASK, "stream": True}, {})
+    first, second, *_ = chunks(completion(HI))
+    assert stream.push(first).startswith(b"event: message_start\n")
+    assert b'"text_delta","text":"hi"' in stream.push(second)
+
+
+def test_a_stream_says_its_events_in_order():
+    """Each block begins after the one before it has ended."""
+    calls = [chat_call("a", "look", '{"at": 1}'), chat_call("b", "look", "{}")]
+    whole = completion({"role": "assistant", "content": "I look", "reasoning": "hm", "tool_calls": calls})
+    server = DialectServer(messages, [whole], cut=uncut)
+    list(server.anthropic().messages.create(**ASK, stream=True))
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    thinking = [*block[:2], *block[1:]]
+    assert server.events == ["message_start", *thinking, *block * 3, "message_delta", "message_stop"]
+
+
+def test_a_stream_that_breaks_off_raises_in_the_client():
+    """Anthropic's client raises the error that an event of this name carries."""
+    stream = messages.stream({**ASK, "stream": True}, {})
+    name, data = stream.fail("the server hung up").decode().splitlines()[:2]
+    assert name == "event: error"
+    said = json.loads(data.removeprefix("data: "))
+    assert said == {"type": "error", "error": {"type": "api_error", "message": "the server hung up"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "kind"),
+    [
+        (400, 400, "invalid_request_error"),
+        (401, 401, "authentication_error"),
+        (404, 404, "not_found_error"),
+        (413, 413, "request_too_large"),
+        (422, 422, "invalid_request_error"),
+        (500, 500, "api_error"),
+        (502, 502, "api_error"),
+        (503, 529, "overloaded_error"),
+        (504, 504, "timeout_error"),
+    ],
+)
+def test_errors_have_the_vendors_types(status, seen, kind):
+    """An agent that tells errors by their type finds the types that it knows."""
+    assert messages.error(status, "why") == (seen, {"type": "error", "error": {"type": kind, "message": "why"}})
+
+
+def test_the_sdk_reads_the_refusal():
+    """The official client raises its own class for the status and shows what to do."""
+    client = DialectServer(messages).anthropic()
+    with pytest.raises(anthropic.BadRequestError, match="messages: the last one must not"):
+        client.messages.create(model="x", max_tokens=1, messages=[])

@@ -1,0 +1,165 @@
+import json
+
+import openai
+import pytest
+
+from fakes.chat_chunks import chunks, completion, uncut
+from fakes.dialect_server import DialectServer
+from nat.gateway.dialects import responses
+from nat.gateway.dialects.answer_parts import chat_call
+
+ASK = {"model": "gpt-x", "input": "hello"}
+HI = {"role": "assistant", "content": "hi"}
+PATCH = {"type": "custom", "name": "patch"}
+SKY = {"type": "namespace", "name": "sky", "tools": [{"type": "function", "name": "look", "parameters": {}}]}
+
+
+def answer(message, *, asked=ASK, **choice):
+    return responses.from_chat(completion(message, **choice), asked, {})
+
+
+def test_a_response_names_the_agents_model_and_what_it_asked():
+    """The answer has the API's shape; the official client finds its text and its counts."""
+    client = DialectServer(responses, [completion(HI)]).openai()
+    said = client.responses.create(**ASK, instructions="Be brief.", temperature=0.5)
+    assert (said.id, said.model, said.status, said.output_text) == ("resp_chatcmpl-1", "gpt-x", "completed", "hi")
+    assert (said.instructions, said.temperature, said.created_at) == ("Be brief.", 0.5, 1700000000)
+    assert (said.usage.input_tokens, said.usage.output_tokens, said.usage.total_tokens) == (7, 5, 12)
+    assert said.to_dict()["output"] == [
+        {
+            "type": "message",
+            "id": "msg_chatcmpl-1_0",
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "hi", "annotations": [], "logprobs": []}],
+        }
+    ]
+
+
+@pytest.mark.parametrize(("reason", "told"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
+def test_an_answer_that_was_cut_is_incomplete(reason, told):
+    """The response says why, and the item in which it was cut is incomplete, those before it are not."""
+    call = {"tool_calls": [chat_call("a", "look", '{"at')]}
+    said = answer({**HI, **call}, reason=reason)
+    assert (said["status"], said["incomplete_details"]) == ("incomplete", {"reason": told})
+    assert [item["status"] for item in said["output"]] == ["completed", "incomplete"]
+
+
+def test_thinking_is_sealed_for_agents_that_ask():
+    """The seal brings the thinking back to the field that it came from."""
+    thinking = {**HI, "reasoning": "hm"}
+    asked = {**ASK, "include": ["reasoning.encrypted_content"]}
+    plain, sealed = answer(thinking)["output"][0], answer(thinking, asked=asked)["output"][0]
+    assert plain["content"] == [{"type": "reasoning_text", "text": "hm"}]
+    assert sealed == {**plain, "encrypted_content": '{"reasoning": "hm"}'}
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [('{"input":"*** a"}', "*** a"), ("*** a", "*** a"), ('{"text": "*** a"}', '{"text": "*** a"}')],
+)
+def test_a_custom_tool_gets_its_text(written, shown):
+    """The text is taken out of the JSON; of a model that kept to no form, all that it wrote."""
+    asked, memory = {**ASK, "tools": [PATCH]}, {}
+    calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", written)]}
+    (item,) = responses.from_chat(completion(calling), asked, memory)["output"]
+    assert (item["type"], item["id"][:4], item["name"], item["input"]) == ("custom_tool_call", "ctc_", "patch", shown)
+
+
+def test_a_custom_call_comes_back_as_it_was_written():
+    """The JSON around the text is the model's own, white space included."""
+    asked, memory = {**ASK, "tools": [PATCH]}, {}
+    calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", '{ "input":"b" }')]}
+    output = responses.from_chat(completion(calling), asked, memory)["output"]
+    assert responses.to_chat({**asked, "input": output}, memory)["messages"] == [calling]
+
+
+def test_a_call_into_a_namespace_names_it():
+    """The agent gets name and namespace apart, as it gave them."""
+    calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "sky__look", "{}")]}
+    (item,) = answer(calling, asked={**ASK, "tools": [SKY]})["output"]
+    assert (item["namespace"], item["name"]) == ("sky", "look")
+
+
+def test_a_call_of_no_tool_keeps_its_name():
+    """What a model makes up is the agent's to refuse."""
+    calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "fly", "{}")]}
+    (item,) = answer(calling, asked={**ASK, "tools": [PATCH]})["output"]
+    assert (item["type"], item["name"]) == ("function_call", "fly")
+
+
+def test_a_conversation_goes_on_from_a_response():
+    """The earlier turns are said again, the answers exactly as they were sampled; instructions are not."""
+    first = {**HI, "reasoning": "hm", "tool_calls": [chat_call("a", "look", '{ "at":1 }')]}
+    server = DialectServer(responses, [completion(first), completion(HI), completion(HI)])
+    client = server.openai()
+    one = client.responses.create(**ASK, instructions="Be brief.")
+    result = {"type": "function_call_output", "call_id": "a", "output": "4"}
+    two = client.responses.create(model="gpt-x", previous_response_id=one.id, input=[result])
+    assert two.previous_response_id == one.id
+    expected = [
+        {"role": "user", "content": "hello"},
+        first,
+        {"role": "tool", "tool_call_id": "a", "content": "4"},
+    ]
+    assert server.chats[1]["messages"] == expected
+
+
+def test_what_is_not_to_be_stored_is_forgotten():
+    """With `store: false` nothing can go on from the response."""
+    client = DialectServer(responses, [completion(HI)]).openai()
+    one = client.responses.create(**ASK, store=False)
+    with pytest.raises(openai.BadRequestError, match=f"'{one.id}' is no response of this rollout"):
+        client.responses.create(**ASK, previous_response_id=one.id)
+
+
+def test_an_item_is_referred_to_by_its_id():
+    """Some agents send back the ids of items instead of the items."""
+    server = DialectServer(responses, [completion(HI), completion(HI)])
+    client = server.openai()
+    (item,) = client.responses.create(**ASK).output
+    client.responses.create(model="x", input=[{"type": "item_reference", "id": item.id}])
+    assert server.chats[1]["messages"] == [HI]
+
+
+def test_the_first_chunk_is_answered_at_once():
+    """What has come leaves with the chunk that it came in."""
+    stream = responses.stream({**ASK, "stream": True}, {})
+    first, second, *_ = chunks(completion(HI))
+    assert stream.push(first).startswith(b"event: response.created\n")
+    assert b'"delta":"hi"' in stream.push(second)
+
+
+def test_a_stream_says_its_events_in_order():
+    """Each item begins after the one before it has ended, and the events are numbered without a gap."""
+    call = chat_call("a", "patch", '{"input": "b"}')
+    whole = completion({"role": "assistant", "content": "I", "reasoning": "hm", "tool_calls": [call]})
+    server = DialectServer(responses, [whole], cut=uncut)
+    events = list(server.openai().responses.create(**ASK, tools=[PATCH], stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+    def item(*inside):
+        return ["output_item.added", *inside, "output_item.done"]
+
+    def content(kind):
+        return ["content_part.added", f"{kind}.delta", f"{kind}.done", "content_part.done"]
+
+    assert [event.type.removeprefix("response.") for event in events] == [
+        "created",
+        "in_progress",
+        *item(*content("reasoning_text")),
+        *item(*content("output_text")),
+        *item("custom_tool_call_input.delta", "custom_tool_call_input.done"),
+        "completed",
+    ]
+
+
+def test_a_stream_that_breaks_off_says_so():
+    """The last event is the response's failure, with what was wrong."""
+    stream = responses.stream({**ASK, "stream": True}, {})
+    stream.push(next(chunks(completion(HI))))
+    name, data = stream.fail("the server hung up").decode().splitlines()[:2]
+    assert name == "event: response.failed"
+    said = json.loads(data.removeprefix("data: "))["response"]
+    assert said["error"] == {"code": "server_error", "message": "the server hung up"}
+    assert (said["id"], said["status"]) == ("resp_chatcmpl-1", "failed")
