@@ -1,0 +1,244 @@
+"""What a key opens, and what it does not."""
+
+import asyncio
+import json
+import socket
+
+import httpx
+import pytest
+
+from fakes.gateway import gateway
+from fakes.http_server import HttpServer, SeenRequest, write_json
+from fakes.openai_replies import Refuse, Say
+from nat.capture.tap import Tap
+from nat.gateway.app import GatewayApp
+from nat.gateway.door import Door
+from nat.gateway.keys import Keyring
+from nat.gateway.limits import Limits
+from nat.gateway.listen import listening
+from nat.gateway.upstream import Upstream
+
+ASK = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
+CHAT = "/v1/chat/completions"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def post(url: str, headers: dict[str, str], path: str = CHAT, **options) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=url) as client:
+        return await client.post(path, headers=headers, **({"json": ASK} | options))
+
+
+async def test_it_listens_on_loopback_unless_told_otherwise():
+    """Without a word about it, only this machine can reach the gateway."""
+    async with listening(GatewayApp(Keyring())) as url:
+        assert url.startswith("http://127.0.0.1:")
+        port = int(url.rpartition(":")[2])
+        others = {entry[4][0] for entry in socket.getaddrinfo(socket.gethostname(), port, socket.AF_INET)}
+        for address in others - {"127.0.0.1", "127.0.1.1"}:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(address, port)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": "Bearer {}"}, {"x-api-key": "{}"}, {"authorization": "bearer {}"}]
+)
+async def test_a_key_comes_as_either_sdk_sends_it(headers):
+    """As a bearer token, or as `x-api-key`."""
+    async with gateway() as gate, gate.rollout() as rollout:
+        sent = {name: value.format(rollout.key) for name, value in headers.items()}
+        assert (await post(gate.url, sent)).status_code == 200
+
+
+async def test_nothing_opens_without_the_whole_key():
+    """No key, a part of it, more than it, another scheme: 401 in the API's own shape, and upstream hears nothing."""
+    async with gateway() as gate, gate.rollout() as rollout:
+        key = rollout.key
+        wrong = [{}, bearer(key[:-1]), bearer(key + "x"), bearer(key.swapcase()), bearer(f"{key} {key}")]
+        wrong += [{"authorization": f"Basic {key}"}, {"authorization": key}, {"cookie": f"key={key}"}]
+        for path in (CHAT, "/v1/completions", "/v1/models", "/nothing", "/"):
+            for headers in wrong:
+                answer = await post(gate.url, headers, path)
+                assert answer.status_code == 401
+                assert answer.json()["error"]["type"] == "authentication_error"
+            assert (await post(gate.url, {}, f"{path}?key={key}&api_key={key}")).status_code == 401
+    assert gate.server.requests == []
+
+
+async def test_keys_are_found_by_digest():
+    """What a guess is looked up by tells nothing of the key, and what is found is compared in constant time."""
+    keyring, door = Keyring(), Door({})
+    async with keyring.opened(door) as key:
+        assert keyring.door(key.encode()) is door
+        assert not any(key.encode() in digest for digest in keyring._doors)
+        assert len(key) >= 43  # 256 bits
+    assert keyring.door(key.encode()) is None
+    assert keyring.door(b"") is None
+
+
+async def test_a_key_is_of_one_rollout():
+    """Calls with one rollout's key are steps of that rollout alone."""
+    async with gateway() as gate, gate.rollout() as mine, gate.rollout() as theirs:
+        await post(gate.url, bearer(mine.key))
+    assert (len(mine.calls), len(theirs.calls)) == (1, 0)
+
+
+async def test_a_key_dies_with_its_rollout():
+    """When the rollout is over the key opens nothing, and says why."""
+    async with gateway() as gate:
+        async with gate.rollout() as rollout:
+            assert (await post(gate.url, bearer(rollout.key))).status_code == 200
+        answer = await post(gate.url, bearer(rollout.key))
+    assert answer.status_code == 401
+    assert "its rollout is over" in answer.json()["error"]["message"]
+    assert len(gate.server.requests) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_under_way_ends_with_its_rollout(stream):
+    """The agent is told, the server is no longer asked, and no step comes after the end."""
+    asked = asyncio.Event()
+
+    async def never(_: SeenRequest) -> Say:
+        asked.set()
+        await asyncio.sleep(60)
+        return Say()
+
+    async with gateway(never) as gate:
+        async with gate.rollout() as rollout:
+            call = asyncio.create_task(post(gate.url, bearer(rollout.key), json={**ASK, "stream": stream}))
+            await asked.wait()
+        answer = await asyncio.wait_for(call, 5)
+    assert answer.status_code == 401
+    assert rollout.calls == []
+
+
+async def test_a_key_opens_the_model_and_nothing_else():
+    """No route leads to rewards, files or other rollouts."""
+    paths = ["/rollouts", "/rollouts/1", "/rewards", "/v1/files", "/v1/rollouts", "/v1/fine_tuning/jobs", "/metrics"]
+    paths += ["/v1/chat/completions/../../../rollouts", f"/{CHAT}", "/docs", "/openapi.json", "/"]
+    async with gateway() as gate, gate.rollout() as rollout, httpx.AsyncClient(base_url=gate.url) as client:
+        for path in paths:
+            for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
+                assert (await client.request(method, path, headers=bearer(rollout.key))).status_code == 404
+    assert gate.server.requests == []
+
+
+async def test_a_body_may_not_be_too_large():
+    """413, told before the body is read if it says its size, and while it comes if it does not."""
+
+    async def endless():
+        for _ in range(1000):
+            yield b" " * 100
+
+    async with gateway(limits=Limits(body_bytes=1000)) as gate, gate.rollout() as rollout:
+        said = await post(gate.url, bearer(rollout.key), json=None, content=b" " * 1001)
+        unsaid = await post(gate.url, bearer(rollout.key), json=None, content=endless())
+    assert (said.status_code, unsaid.status_code) == (413, 413)
+    assert "1000 bytes" in said.json()["error"]["message"]
+
+
+async def test_a_body_may_not_take_too_long():
+    """A client that does not go on with its body is told so, and holds nothing open."""
+    async with gateway(limits=Limits(body_seconds=0.05)) as gate, gate.rollout() as rollout:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {rollout.key}\r\ncontent-length: 10\r\n\r\n"
+        writer.write(head.encode() + b"{")
+        assert b" 408 " in await reader.readline()
+        writer.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"null"])
+async def test_what_is_no_request_goes_nowhere(content):
+    """A body that is no JSON object is refused here."""
+    async with gateway() as gate, gate.rollout() as rollout:
+        answer = await post(gate.url, bearer(rollout.key), json=None, content=content)
+    assert answer.status_code == 400
+    assert gate.server.requests == []
+
+
+class Elsewhere(HttpServer):
+    """A server that no request should reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[SeenRequest] = []
+
+    async def answer(self, request, reader, writer) -> bool:
+        self.seen.append(request)
+        write_json(writer, 200, {})
+        return True
+
+
+async def test_no_request_chooses_where_it_goes():
+    """Hosts and URLs in a request line, in headers or in fields change nothing: upstream is the configuration's."""
+    async with Elsewhere() as evil, gateway(lambda _: Say()) as gate, gate.rollout() as rollout:
+        url, upstream = evil.base_url, f"127.0.0.1:{gate.server.port}"
+        fields = {"base_url": url, "api_base": url, "model": f"{url}/v1", "url": url}
+        headers = {"host": url.removeprefix("http://"), "x-forwarded-host": url, "x-base-url": url}
+        answer = await post(gate.url, bearer(rollout.key) | headers, json={**ASK, **fields})
+        assert answer.status_code == 200
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
+        body = json.dumps(ASK)
+        head = f"POST {url}{CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {rollout.key}\r\n"
+        writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+        assert b" 200 " in await reader.readline()
+        writer.close()
+        assert evil.seen == []
+    assert len(gate.server.requests) == 2
+    assert {seen.headers["host"] for seen in gate.server.requests} == {upstream}
+
+
+class Redirecting(HttpServer):
+    def __init__(self, to: str) -> None:
+        super().__init__()
+        self.to = to
+
+    async def answer(self, request, reader, writer) -> bool:
+        write_json(writer, 307, {}, {"location": f"{self.to}{request.path}"})
+        return True
+
+
+async def test_a_redirect_of_the_server_is_not_followed():
+    """Neither the conversation nor the key goes anywhere but to the configured server."""
+    async with Elsewhere() as evil, Redirecting(evil.base_url) as server:
+        options = {"api_key": "k", "model_name": "m", "timeout": 5.0, "max_retries": 0}
+        async with Upstream(Tap(lambda _: None), base_url=f"{server.base_url}/v1", **options) as upstream:
+            keyring = Keyring()
+            async with listening(GatewayApp(keyring)) as url, keyring.opened(Door({"m": upstream})) as key:
+                answer = await post(url, bearer(key))
+    assert answer.status_code == 502
+    assert evil.seen == []
+
+
+async def test_the_servers_opinion_on_our_key_stays_here():
+    """An agent learns nothing of the key that the gateway uses, and does not mistake it for its own."""
+    async with gateway([Refuse(401, "Incorrect API key: upst***key")]) as gate, gate.rollout() as rollout:
+        answer = await post(gate.url, bearer(rollout.key))
+    assert answer.status_code == 502
+    assert "upst" not in answer.text
+
+
+async def test_agents_headers_stay_here():
+    """Only the body goes on: no cookie, no organisation, no key of the agent's reaches the server."""
+    async with gateway() as gate, gate.rollout() as rollout:
+        await post(gate.url, bearer(rollout.key) | {"cookie": "a=b", "openai-organization": "mine"})
+    [seen] = gate.server.requests
+    assert {"cookie", "openai-organization"}.isdisjoint(seen.headers)
+    assert rollout.key not in str(seen.headers)
+
+
+async def test_health_needs_no_key_and_tells_nothing():
+    """Whoever may connect may ask whether it runs."""
+    async with gateway() as gate, httpx.AsyncClient(base_url=gate.url) as client:
+        answer = await client.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "healthy"})
+
+
+async def test_a_known_path_with_another_method_says_so():
+    """405, in the API's shape."""
+    async with gateway() as gate, gate.rollout() as rollout, httpx.AsyncClient(base_url=gate.url) as client:
+        answer = await client.get(CHAT, headers=bearer(rollout.key))
+    assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
