@@ -1,6 +1,8 @@
 """Tokens per second and peak memory of an update: 192 rows of 86 tokens, a model of 1 M parameters.
 
 The first line is what one would write with transformers alone: a padded batch, all logits, forward and backward.
+The last two lines have prompts of 256 tokens, each row its own or the rows of a group the same one: tokens of rows
+per second, against the ceiling that is the number of row tokens for each one that differs.
 Each line runs in a process of its own, so that its peak memory is its own.
 """
 
@@ -22,27 +24,32 @@ from nat.backend.model import LoadedModel, LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.backend.training.served import served_logprobs
+from nat.backend.tree import unique_tokens
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 GROUPS, ROLLOUTS, MEAN_LENGTH, PROMPT, VOCABULARY = 24, 8, 86, 30, 512
+LONG_PROMPT = 256
 REPETITIONS = 3
 CASES = ("transformers, padded", "update", "update, 2048", "update, 4096", "update, 8192", "update, LoRA 16")
+PROMPTS = ("long prompts, apart", "long prompts, shared")
 
 
 def main() -> None:
     """Print one line per case, the best of a few repetitions each."""
     print(f"{'case':<24}{'tokens/s':>12}{'peak MB':>10}{'added MB':>10}")
-    for case in CASES:
+    for case in (*CASES, *PROMPTS):
         command = [sys.executable, "-m", "bench.learner", case]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - this module
         result = json.loads(output.splitlines()[-1])
-        print(f"{case:<24}{result['tokens_per_second']:>12,.0f}{result['peak_mb']:>10,.0f}{result['added_mb']:>10,.0f}")
+        figures = f"{result['tokens_per_second']:>12,.0f}{result['peak_mb']:>10,.0f}{result['added_mb']:>10,.0f}"
+        print(f"{case:<24}{figures}" + (f"   ceiling {result['ceiling']:.2f}x" if case in PROMPTS else ""))
 
 
 def measure(case: str) -> None:
     """Run one case and print its figures as JSON."""
-    groups = _groups(Random(0))
-    tokens = sum(len(row.token_ids) for group in groups for rollout in group.rollouts for row in rollout.rows)
+    groups = _groups(Random(0), case)
+    rows = [row.token_ids for group in groups for rollout in group.rollouts for row in rollout.rows]
+    tokens = sum(map(len, rows))
     with tempfile.TemporaryDirectory() as folder:
         path = _model(Path(folder))
         run = _padded(path, groups) if case.startswith("transformers") else _update(path, groups, case)
@@ -53,7 +60,8 @@ def measure(case: str) -> None:
             run()
             seconds.append(time.perf_counter() - began)
     peak_mb = _peak_mb()
-    print(json.dumps({"tokens_per_second": tokens / min(seconds), "peak_mb": peak_mb, "added_mb": peak_mb - start_mb}))
+    memory = {"peak_mb": peak_mb, "added_mb": peak_mb - start_mb}
+    print(json.dumps({"tokens_per_second": tokens / min(seconds), **memory, "ceiling": tokens / unique_tokens(rows)}))
 
 
 def _padded(path: Path, groups: list[TrainingGroup]) -> Callable[[], object]:
@@ -85,19 +93,27 @@ def _update(path: Path, groups: list[TrainingGroup], case: str) -> Callable[[], 
     return lambda: learner.update(groups, config)
 
 
-def _groups(random: Random) -> list[TrainingGroup]:
+def _groups(random: Random, case: str) -> list[TrainingGroup]:
     """Rows of 60 to 112 tokens, a prompt and then stretches of sampled tokens, as in a game of several turns."""
-    return [
-        TrainingGroup(id=str(number), rollouts=[_rollout(random, index) for index in range(ROLLOUTS)])
-        for number in range(GROUPS)
-    ]
+    groups = []
+    for number in range(GROUPS):
+        prompts = [_tokens(random, LONG_PROMPT if case in PROMPTS else 0) for _ in range(ROLLOUTS)]
+        if case.endswith("shared"):
+            prompts = [prompts[0]] * ROLLOUTS
+        rollouts = [_rollout(random, index, prompt) for index, prompt in enumerate(prompts)]
+        groups.append(TrainingGroup(id=str(number), rollouts=rollouts))
+    return groups
 
 
-def _rollout(random: Random, index: int) -> TrainingRollout:
+def _rollout(random: Random, index: int, prompt: list[int]) -> TrainingRollout:
     length = MEAN_LENGTH + random.randint(-26, 26)
     logprobs = [-1.0 if at >= PROMPT and at % 4 == 0 else None for at in range(length - 1)]
-    token_ids = [random.randrange(VOCABULARY) for _ in range(length)]
-    return TrainingRollout(reward=index % 2, rows=[TrainingRow(token_ids=token_ids, logprobs=[*logprobs, -1.0])])
+    row = TrainingRow(token_ids=prompt + _tokens(random, length), logprobs=[*[None] * len(prompt), *logprobs, -1.0])
+    return TrainingRollout(reward=index % 2, rows=[row])
+
+
+def _tokens(random: Random, count: int) -> list[int]:
+    return [random.randrange(VOCABULARY) for _ in range(count)]
 
 
 def _model(path: Path) -> Path:
