@@ -19,7 +19,8 @@ def from_chat(completion: Body, asked: Body, _memory: Memory) -> Body:
     answer = {**completion, "model": asked.get("model", completion.get("model"))}
     wants_ids, wants_logprobs = bool(asked.get("return_token_ids")), wants(asked.get("logprobs"))
     if not wants_ids:
-        answer.pop("prompt_token_ids", None)
+        for key in ("prompt_token_ids", "broken_prefix"):
+            answer.pop(key, None)
     choices = completion.get("choices")
     if isinstance(choices, list) and not (wants_ids and wants_logprobs):
         answer["choices"] = [_shown(choice, ids=wants_ids, logprobs=wants_logprobs) for choice in choices]
