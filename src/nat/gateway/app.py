@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from nat.gateway.asgi import ClientGone, Receive, Scope, Send, Sender, disconnected, header, read_body
 from nat.gateway.call import Call, Route
-from nat.gateway.dialects import Dialect, chat, completions, messages, responses, messages, responses
+from nat.gateway.dialects import Dialect, chat, completions, messages, responses
 from nat.gateway.door import Door
 from nat.gateway.keys import Keyring
 from nat.gateway.limits import Limits
@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 ROUTES = {
     "/v1/chat/completions": Route(chat, "/chat/completions"),
     "/v1/completions": Route(completions, "/completions"),
-    "/v1/responses": Route(responses, "/chat/completions"),
-    "/v1/messages": Route(messages, "/chat/completions"),
     "/v1/responses": Route(responses, "/chat/completions"),
     "/v1/messages": Route(messages, "/chat/completions"),
 }
