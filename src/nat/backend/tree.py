@@ -33,7 +33,7 @@ def common_prefix(one: Ids, other: Ids) -> int:
     return int(differing[0]) if len(differing) else length
 
 
-def unique_tokens(rows: Sequence[Sequence[int]]) -> int:
+def unique_tokens(rows: Sequence[list[int]]) -> int:
     """Tokens of all rows, those that rows share as a beginning counted once."""
     ordered = [np.array(row, dtype=np.int64) for row in sorted(rows)]
     return sum(map(len, ordered)) - sum(common_prefix(one, other) for one, other in pairwise(ordered))
@@ -75,7 +75,7 @@ class _Bucket:
 class PackedTree:
     """Causal rows in one packed row of tokens, without a cache; equal beginnings are there once."""
 
-    def __init__(self, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> None:
+    def __init__(self, rows: Sequence[list[int]], device: torch.device | str = "cpu") -> None:
         if not rows or not all(rows):
             raise ValueError(f"each packed row needs at least one token; the lengths are {[len(row) for row in rows]}")
         arrays = [np.array(row, dtype=np.int64) for row in rows]
@@ -122,7 +122,7 @@ class PackedTree:
         return out
 
 
-def _pieces(rows: Sequence[Sequence[int]], arrays: Sequence[Ids]) -> Iterator[tuple[int, _Piece]]:
+def _pieces(rows: Sequence[list[int]], arrays: Sequence[Ids]) -> Iterator[tuple[int, _Piece]]:
     """Each row's number and piece; a row that is the beginning of another, or equal to it, may have an empty one."""
     previous = path = np.empty(0, dtype=np.int64)
     total = 0
