@@ -23,6 +23,8 @@ class Say:
     tool_calls: tuple[dict[str, Any], ...] = ()
     finish_reason: str | None = None
     others: tuple["Say", ...] = ()
+    broken_prefix: str | None = None
+    """Beside the ids of the prompt, as our own server tells it."""
 
     @property
     def reason(self) -> str:
@@ -100,7 +102,7 @@ def completion(say: Say, request: dict[str, Any], *, chat: bool, fingerprint: st
     tokens = sum(len(message_ids(s.message)) for s in says)
     return {
         **_head(request, chat=chat, fingerprint=fingerprint),
-        **({"prompt_token_ids": prompt} if request.get("return_token_ids") else {}),
+        **_prompt_fields(say, request, chat=chat),
         "choices": [_choice(s, index, request, chat=chat) for index, s in enumerate(says)],
         "usage": {"prompt_tokens": len(prompt), "completion_tokens": tokens, "total_tokens": len(prompt) + tokens},
     }
@@ -109,8 +111,7 @@ def completion(say: Say, request: dict[str, Any], *, chat: bool, fingerprint: st
 def events(say: Say, request: dict[str, Any], *, fingerprint: str | None) -> Iterator[dict[str, Any]]:
     """The same chat answer, piece by piece."""
     head = _head(request, chat=True, fingerprint=fingerprint, streamed=True)
-    with_ids = request.get("return_token_ids")
-    first = {"prompt_token_ids": _prompt(request, chat=True)} if with_ids else {}
+    first = _prompt_fields(say, request, chat=True)
     says = [say, *say.others] if say.others else [say] * (request.get("n") or 1)
     for index, one in enumerate(says):
         opening = {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
@@ -137,6 +138,13 @@ def _pieces(say: Say) -> Iterator[tuple[dict[str, Any], list[int], str | None]]:
             piece = {"index": index, "function": {"arguments": arguments[start : start + _PIECE]}}
             yield {"tool_calls": [piece]}, [], None
     yield {}, ids[-1:], say.reason
+
+
+def _prompt_fields(say: Say, request: dict[str, Any], *, chat: bool) -> dict[str, Any]:
+    if not request.get("return_token_ids"):
+        return {}
+    broken = {} if say.broken_prefix is None else {"broken_prefix": say.broken_prefix}
+    return {"prompt_token_ids": _prompt(request, chat=chat), **broken}
 
 
 def _prompt(request: dict[str, Any], *, chat: bool) -> list[int]:

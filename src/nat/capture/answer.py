@@ -26,6 +26,8 @@ class Choice:
     logprobs: list[float] | None
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
+    broken_prefix: str | None
+    """Why the prompt does not go on with tokens that were sampled, if the server says so (ours does)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
         logprobs=_logprobs(choice.get("logprobs")),
         prompt_token_ids=prompt_ids,
         token_ids=choice.get("token_ids"),
+        broken_prefix=completion.get("broken_prefix"),
     )
 
 

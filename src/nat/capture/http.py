@@ -32,6 +32,7 @@ class CapturingAsyncClient(httpx.AsyncClient):
         if attempt is None:
             return await self._carry(request, stream=stream, **options)
         try:
+            request.headers.update(attempt.headers)
             _prepare(request, attempt.body, stream=stream)
             response = await self._carry(request, stream=stream, **options)
             if response.is_error:
@@ -73,6 +74,7 @@ class CapturingClient(httpx.Client):
         if attempt is None:
             return super().send(request, stream=stream, **options)
         try:
+            request.headers.update(attempt.headers)
             _prepare(request, attempt.body, stream=stream)
             response = super().send(request, stream=stream, **options)
             if response.is_error:

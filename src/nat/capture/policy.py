@@ -7,6 +7,7 @@ thread makes it. Outside of it calls are recorded as well, but nothing is added 
 import hashlib
 import heapq
 import itertools
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,8 +31,10 @@ class CapturePolicy:
 class RolloutCapture:
     """The calls of one rollout: their policy, their numbers and what they have already said."""
 
-    def __init__(self, policy: CapturePolicy) -> None:
+    def __init__(self, policy: CapturePolicy, *, session: str = "") -> None:
+        """The `session` is told to a server that is asked for tokens, to tell rollouts apart; none if it is empty."""
         self.policy = policy
+        self.session = session
         self.recall = Recall()
         self._numbers = itertools.count()
         self._returned: list[int] = []
@@ -54,7 +57,7 @@ _current: ContextVar[RolloutCapture | None] = ContextVar("nat_rollout_capture", 
 @contextmanager
 def capturing(policy: CapturePolicy) -> Iterator[RolloutCapture]:
     """Make the calls inside one rollout; enter it once per rollout, with seed or without."""
-    capture = RolloutCapture(policy)
+    capture = RolloutCapture(policy, session=secrets.token_hex(8))
     token = _current.set(capture)
     try:
         yield capture

@@ -1,6 +1,6 @@
 """The tap: where the calls of one LLM are read, completed and recorded, whatever library or process carries them.
 
-`Tap.open` before sending gives an `Attempt`, whose `body` is what to send. After an error status,
+`Tap.open` before sending gives an `Attempt`, whose `body` is what to send, with its `headers`. After an error status,
 `body_without_refused` says what to send instead, if that helps. At the end comes `answered`, `refused` or `failed`,
 once; what comes later is ignored.
 """
@@ -23,6 +23,7 @@ from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, f
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm_call import LLMCall
+from nat.wire.chat import SESSION_HEADER
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,12 @@ class Attempt:
         self._settled = False
         self._asked_token_ids = False
         self.body = self._complete(token_ids=tap.server_knows_token_ids)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What to send beside the body."""
+        capture = self._capture
+        return {SESSION_HEADER: capture.session} if capture.session and capture.policy.token_ids else {}
 
     def body_without_refused(self, status: int, content: bytes) -> bytes | None:
         """What to send after the server refused `return_token_ids`; None if that is not what it refused."""
@@ -184,6 +191,7 @@ class Attempt:
             prompt_token_ids=prompt_ids,
             token_ids=choice.token_ids,
             policy_version=policy_version,
+            broken_prefix=choice.broken_prefix,
         )
 
     def _push_failure(self, failed: FailedCall, times: CallTimes) -> None:

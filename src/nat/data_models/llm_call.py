@@ -30,6 +30,8 @@ class LLMCall(BaseModel):
     """The sampled tokens; length C. None if the server does not tell."""
     policy_version: str | None = None
     """The answer's `system_fingerprint`: which weights made it."""
+    broken_prefix: str | None = None
+    """Why the prompt does not go on with the tokens of its answers, if the server told a reason."""
 
     @property
     def has_exact_tokens(self) -> bool:

@@ -4,6 +4,7 @@ Names carry the prefixes reward/ rollout/ drift/ train/ time/. What the backend 
 under train/ unless it has one of these prefixes already. What is not known is not there.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 
@@ -12,6 +13,8 @@ from nat.finetuning import rewards
 from nat.runs.records import RolloutRecord
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
+BROKEN_BY = "drift/broken_by_"
+"""Before a cause: how many calls did not continue the tokens before them because of it."""
 
 Groups = Sequence[Sequence[Trajectory]]
 
@@ -86,6 +89,8 @@ def drift_metrics(usable: Sequence[RolloutRecord], groups: Groups) -> dict[str, 
     if usable:
         metrics["drift/rows_per_rollout"] = fmean(len(r.rows) for r in usable)
         metrics["drift/broken_prefixes"] = float(sum(r.broken_prefixes for r in usable))
+        causes = sum((Counter(r.broken_by) for r in usable), Counter[str]())
+        metrics |= {f"{BROKEN_BY}{cause}": float(count) for cause, count in sorted(causes.items())}
     return metrics | ({"drift/policy_versions": float(len(versions))} if versions else {})
 
 

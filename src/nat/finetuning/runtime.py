@@ -22,7 +22,7 @@ from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import Progress
 from nat.finetuning.scope import RunScope, opened_scope, utc_now
-from nat.finetuning.summary import compared, relative_to_run, summarise
+from nat.finetuning.summary import broken_prefixes, compared, relative_to_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import open_sessions
@@ -215,6 +215,7 @@ async def _result(
         scope.run_id,
         comparison,
         journal.jobs(),
+        broken_by=broken_prefixes(journal.epochs()),
         epochs=len(statuses),
         seconds=seconds,
         model=relative_to_run(model, journal.run_dir),

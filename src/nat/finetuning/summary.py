@@ -1,10 +1,12 @@
 """The run in one record. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
-from nat.runs.records import JobRecord, RunSummary, ValidationRecord
+from nat.runs.records import EpochRecord, JobRecord, RunSummary, ValidationRecord
 
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 
@@ -17,11 +19,21 @@ def compared(validations: Sequence[ValidationRecord], epochs: int, *, seed: int)
     return compare(by_epoch[0].scores, by_epoch[epochs].scores, seed=seed)
 
 
+def broken_prefixes(epochs: Sequence[EpochRecord]) -> dict[str, int]:
+    """Those of all epochs by cause, the most frequent first."""
+    causes: Counter[str] = Counter()
+    for record in epochs:
+        told = {name.removeprefix(BROKEN_BY): n for name, n in record.metrics.items() if name.startswith(BROKEN_BY)}
+        causes.update({cause: round(n) for cause, n in told.items()})
+    return dict(causes.most_common())
+
+
 def summarise(
     run_id: str,
     comparison: Comparison | None,
     jobs: Sequence[JobRecord],
     *,
+    broken_by: Mapping[str, int],
     epochs: int,
     seconds: float,
     model: str | None,
@@ -35,6 +47,7 @@ def summarise(
         seconds=seconds,
         tokens_trained=sum(job.tokens_trained for job in jobs),
         **{name: round(sum(job.metrics.get(name, 0) for job in jobs)) for name in _PACKING},
+        broken_by=dict(broken_by),
         model=model,
         served_model=served_model,
         plot=plot,

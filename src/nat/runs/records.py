@@ -86,6 +86,8 @@ class RolloutRecord(RunRecord):
     completion_tokens: int = Field(default=0, ge=0)
     broken_prefixes: int = Field(default=0, ge=0)
     """Calls whose prompt did not continue the tokens before it, so that a new row began."""
+    broken_by: dict[str, int] = {}
+    """The same by cause."""
     truncated: bool = False
     """True if some completion stopped at its token limit."""
     rows: list[TrainingRow] = []
@@ -227,6 +229,8 @@ class RunSummary(RunRecord):
     """Of these, what one pass over each batch computed: rows of a group share their beginnings."""
     unique_tokens: int = Field(default=0, ge=0)
     """The least that a pass could have computed."""
+    broken_by: dict[str, int] = {}
+    """Calls in all epochs whose prompt did not continue the tokens before it, by cause."""
     model: str | None = None
     """The trained model's directory, relative to the run's folder; None if the backend keeps it."""
     served_model: str | None = None

@@ -12,6 +12,7 @@ from nat.capture.library import httpx
 from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
+from nat.wire.chat import SESSION_HEADER
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 EXACT = CapturePolicy(logprobs=True, token_ids=True)
@@ -177,3 +178,29 @@ async def test_a_stream_is_asked_for_uncompressed(tap):
             await response.aread()
         assert response.elapsed.total_seconds() > 0
     assert [r.headers["accept-encoding"] == "identity" for r in server.requests] == [False, True]
+
+
+async def test_the_calls_of_a_rollout_tell_the_server_that_they_belong_together(sink, tap):
+    """Asynchronous or blocking, if exact tokens are wanted; rollouts are told apart, and others tell nothing."""
+    async with OpenAIServer() as server, CapturingAsyncClient(tap) as client:
+        url = f"{server.base_url}/chat/completions"
+        for policy in (EXACT, EXACT, CapturePolicy(logprobs=True)):
+            with capturing(policy):
+                await client.post(url, json=BODY)
+                with CapturingClient(tap) as blocking:
+                    await asyncio.to_thread(blocking.post, url, json=BODY)
+        await client.post(url, json=BODY)
+    told = [request.headers.get(SESSION_HEADER) for request in server.requests]
+    assert told[0] == told[1] != told[2] == told[3]
+    assert None not in told[:4]
+    assert set(told[4:]) == {None}
+
+
+async def test_why_a_prefix_broke_is_recorded(sink, tap):
+    """The server's own word for it, whole or streamed."""
+    script = [Say("a", broken_prefix="answer_edited")] * 2
+    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
+        for stream in (False, True):
+            with capturing(EXACT):
+                await client.post(f"{server.base_url}/chat/completions", json=BODY | {"stream": stream})
+    assert [call.broken_prefix for call in sink.calls] == ["answer_edited"] * 2

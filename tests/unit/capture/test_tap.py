@@ -61,6 +61,7 @@ def test_a_call_is_recorded_exactly():
         "prompt_token_ids": prompt_ids(HI),
         "token_ids": ids,
         "policy_version": "p@1",
+        "broken_prefix": None,
     }
     assert call.has_exact_tokens
 

@@ -64,6 +64,16 @@ def test_drift_counts_what_is_not_exact():
     assert metrics["drift/policy_versions"] == 2.0
 
 
+def test_broken_prefixes_are_counted_by_cause():
+    """Causes that broke nothing are no metrics."""
+    records = [
+        played(broken_prefixes=3, broken_by={"template_rewrites": 2, "retokenized": 1}),
+        played(broken_prefixes=1, broken_by={"template_rewrites": 1}),
+    ]
+    found = {name: n for name, n in drift_metrics(records, []).items() if "broken_by" in name}
+    assert found == {"drift/broken_by_template_rewrites": 3.0, "drift/broken_by_retokenized": 1.0}
+
+
 def test_the_backends_metrics_get_a_prefix_unless_they_have_one():
     """`grad_norm` becomes `train/grad_norm`; `time/update` stays."""
     assert prefixed({"grad_norm": 1, "time/update": 2.0}) == {"train/grad_norm": 1.0, "time/update": 2.0}

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from fakes.run_records import job_record, validation_record
-from nat.finetuning.summary import compared, relative_to_run, summarise
+from fakes.run_records import epoch_record, job_record, validation_record
+from nat.finetuning.summary import broken_prefixes, compared, relative_to_run, summarise
 from nat.runs.records import Verdict
 
 BEFORE = {str(i): 0.0 for i in range(10)}
@@ -26,8 +26,17 @@ def test_without_both_ends_there_is_no_comparison():
 def test_the_summary_adds_up_the_trained_tokens():
     """Jobs that failed trained nothing."""
     jobs = [job_record("a", tokens_trained=100), job_record("b", tokens_trained=50)]
-    record = summarise("r", None, jobs, epochs=2, seconds=9.0, model="model", plot=None)
+    record = summarise("r", None, jobs, broken_by={}, epochs=2, seconds=9.0, model="model", plot=None)
     assert (record.tokens_trained, record.epochs, record.verdict, record.plot) == (150, 2, None, None)
+
+
+def test_broken_prefixes_are_added_up_by_cause():
+    """Over all epochs, the most frequent first; other metrics are not among them."""
+    epochs = [
+        epoch_record(0, metrics={"drift/broken_prefixes": 3, "drift/broken_by_answer_edited": 3.0}),
+        epoch_record(1, metrics={"drift/broken_by_answer_edited": 1.0, "drift/broken_by_template_rewrites": 5.0}),
+    ]
+    assert list(broken_prefixes(epochs).items()) == [("template_rewrites", 5), ("answer_edited", 4)]
 
 
 def test_paths_are_relative_where_they_can_be():

@@ -37,6 +37,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     rows = [("Trained", f"{summary.epochs} epochs, {summary.tokens_trained} tokens, {summary.seconds:.0f} s")]
     if summary.packed_tokens:
         rows.append(("Shared", _shared(summary)))
+    if summary.broken_by:
+        rows.append(("New rows", _new_rows(summary)))
     if result.comparison is not None:
         rows += _held_out_rows(result.comparison)
     if summary.plot is not None:
@@ -59,6 +61,12 @@ def _shared(summary: RunSummary) -> str:
     """How often what rows have in common was not computed again, and the ceiling of it."""
     ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
     return f"{summary.row_tokens} tokens in rows, {ratio:.2f} for each that was computed (at most {ceiling:.2f})"
+
+
+def _new_rows(summary: RunSummary) -> str:
+    """Each took up a history whose tokens were not those that had been sampled."""
+    causes = ", ".join(f"{cause} {count}" for cause, count in summary.broken_by.items())
+    return f"{sum(summary.broken_by.values())} calls did not go on with the tokens of their answers ({causes})"
 
 
 def _held_out_rows(comparison: Comparison) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from nat.finetuning.trajectories.calls import SeenCall, calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Conversation, conversations
 from nat.finetuning.trajectories.returns import judge
-from nat.finetuning.trajectories.rows import broken_prefixes, rows_of
+from nat.finetuning.trajectories.rows import broken_by, rows_of
 from nat.finetuning.trajectories.select import Selection, select
 from nat.runs.records import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
@@ -97,7 +97,7 @@ def scored(
         | details
         | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
     )
-    copied = {name: details[name] for name in ("broken_prefixes", "truncated", "policy_version")}
+    copied = {name: details[name] for name in ("broken_prefixes", "broken_by", "truncated", "policy_version")}
     return Outcome(record.model_copy(update=scores | copied | {"rows": rows}), trajectory)
 
 
@@ -139,9 +139,11 @@ def _in_order_of(threads: Sequence[Conversation], by_call: Mapping[int, float]) 
 
 def _details(chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Conversation]) -> dict[str, Any]:
     versions = [s.call.policy_version for s in chosen.calls]
+    causes = broken_by(threads)
     return {
         "trained_tokens": sum(row.num_sampled for row in rows),
-        "broken_prefixes": broken_prefixes(threads),
+        "broken_prefixes": sum(causes.values()),
+        "broken_by": causes,
         "conversations": [thread.record.model_dump(mode="json") for thread in threads],
         "calls": len(chosen.calls),
         "calls_without_logprobs": chosen.without_logprobs,

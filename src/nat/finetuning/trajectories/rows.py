@@ -3,6 +3,7 @@
 How calls become rows stands in wire/rows.py; here is what is counted and what a backend is given.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,14 +22,18 @@ class Rows:
     """The rows of one rollout."""
 
     rows: tuple[TrainingRow, ...]
-    broken_prefixes: int
-    """Calls that go on with a history, but not with its tokens."""
+    broken_by: dict[str, int]
+    """Calls that go on with a history, but not with its tokens, by cause."""
+
+    @property
+    def broken_prefixes(self) -> int:
+        return sum(self.broken_by.values())
 
 
 def rows_of_calls(calls: Sequence[LLMCall]) -> Rows:
     """Rows of those calls that have exact tokens, and how often a conversation's tokens did not go on."""
     seen = [SeenCall(call=call, function="") for call in calls]
-    return Rows(rows=tuple(rows_of(seen)), broken_prefixes=broken_prefixes(conversations(seen)))
+    return Rows(rows=tuple(rows_of(seen)), broken_by=broken_by(conversations(seen)))
 
 
 def rows_of(calls: Sequence[SeenCall], values: Sequence[float] | None = None) -> list[TrainingRow]:
@@ -38,10 +43,14 @@ def rows_of(calls: Sequence[SeenCall], values: Sequence[float] | None = None) ->
     return merge(found for found in tokens if found is not None)
 
 
-def broken_prefixes(threads: Iterable[Conversation]) -> int:
-    """Calls with exact tokens that go on with a history, but not with its tokens."""
-    begun = [min(thread.sampled.items())[1] for thread in threads if thread.began.breaks_a_prefix]
-    return sum(tokens_of_call(seen.call) is not None for seen in begun)
+def broken_by(threads: Iterable[Conversation]) -> dict[str, int]:
+    """Calls with exact tokens that go on with a history, but not with its tokens, by cause.
+
+    The server's word for it counts (a `BrokenPrefix`); where it told none, how the conversation began.
+    """
+    begun = [(thread.began, min(thread.sampled.items())[1].call) for thread in threads if thread.began.breaks_a_prefix]
+    exact = [(began, call) for began, call in begun if tokens_of_call(call) is not None]
+    return dict(Counter(call.broken_prefix or began.name.lower() for began, call in exact))
 
 
 def training_groups(collection: TrajectoryCollection, *, model: str | None = None) -> list[TrainingGroup]:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from nat.cli.commands.finetune_summary import _held_out_rows, served_command
+from nat.cli.commands.finetune_summary import _held_out_rows, served_command, summary_text
 from nat.data_models.served_model import ServedModel
+from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import compare
+from nat.runs.records import RunSummary
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,14 @@ def test_a_model_that_its_server_keeps_comes_with_the_options_that_use_it():
     assert str(served) == "my_run@20 at http://localhost:8000/v1"
     expected = "nat run --config_file=finetune.yml -o llms.a.model_name my_run --input '…'"
     assert served_command(served, Path("finetune.yml")) == expected
+
+
+def test_broken_prefixes_are_shown_by_cause_if_there_are_any():
+    """A run whose rows are all whole says nothing of them."""
+    summary = RunSummary(run_id="r", epochs=1, seconds=1.0, tokens_trained=9)
+    broken = summary.model_copy(update={"broken_by": {"template_rewrites": 5, "answer_edited": 2}})
+    whole, shown = (
+        summary_text(RunResult("r", Path("runs/r"), [], s, None, None, None), Path("c.yml")) for s in (summary, broken)
+    )
+    assert "New rows" not in whole
+    assert "7 calls did not go on with the tokens of their answers (template_rewrites 5, answer_edited 2)" in shown

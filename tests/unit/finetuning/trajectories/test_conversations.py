@@ -12,7 +12,7 @@ from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import conversations
-from nat.finetuning.trajectories.rows import broken_prefixes, rows_of, training_groups
+from nat.finetuning.trajectories.rows import broken_by, rows_of, training_groups
 
 RULES = system("rules")
 ROLES = {"system": 1, "user": 2, "assistant": 3, "tool": 4}
@@ -176,7 +176,7 @@ def test_other_tokens_begin_a_conversation_that_knows_where_it_comes_from():
     threads = threads_of(first, second)
     assert [(t.began, t.parent, t.shared) for t in threads[1:]] == [(Beginning.RETOKENIZED, 0, 2)]
     assert list(threads[1].sampled) == [3]
-    assert broken_prefixes(threads) == 1
+    assert sum(broken_by(threads).values()) == 1
 
 
 def test_without_tokens_messages_decide_even_after_a_call_with_some():

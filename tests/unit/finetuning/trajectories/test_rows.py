@@ -21,6 +21,18 @@ def test_broken_prefixes_are_counted():
     assert len(rows_of_calls([first, intact, fork, other]).rows) == 3
 
 
+def test_broken_prefixes_have_the_cause_that_the_server_told():
+    """Where it told none, the way in which the conversation began; a cause that broke no row is not counted."""
+    first = call([user("1")], "a", ids=([1], [2]), broken_prefix="not_served")
+    again = [user("1"), assistant("a"), user("2")]
+    told = call(again, "b", ids=([1, 9, 3], [4]), broken_prefix="template_rewrites")
+    other = call(again, "b", ids=([1, 9, 3], [4]))
+    changed = call([user("in short"), assistant("a"), user("2")], "b", ids=([7, 9, 3], [4]))
+    assert rows_of_calls([first, told]).broken_by == {"template_rewrites": 1}
+    assert rows_of_calls([first, other]).broken_by == {"retokenized": 1}
+    assert rows_of_calls([first, changed]).broken_by == {"rewritten": 1}
+
+
 def trajectory(example, reward, *calls):
     return Trajectory(episode=episode(conversations(calls_of(steps(*calls)))), reward=reward, metadata={"id": example})
 
