@@ -5,25 +5,22 @@ earlier rows. Linear layers see the pieces; attention looks a piece's keys and v
 shared token is one token, gradients of all rows add up in it, also where rows part in the middle of a prompt or of
 an answer.
 
-Shapes: T packed tokens, N pieces of a bucket, Q cells of a padded piece, L of a padded path, H query heads, G key/value
-heads, D head size.
+Shapes: T packed tokens, N pieces of a bucket, L longest path, H query heads, G key/value heads, D head size.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nat.backend.attention import PackedRows
+from nat.backend.padded import PaddedQueries, similar
 
 Ids = NDArray[np.int64]
-_SMALLEST_BUCKET = 64
 
 
 def common_prefix(one: Ids, other: Ids) -> int:
@@ -51,25 +48,25 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Pieces of similar size, padded together only inside attention."""
+    """Pieces of similar size."""
 
-    tokens: Tensor
-    """Packed indices of the pieces' tokens, one piece after another."""
-    cells: Tensor
-    """Their cells in the padded [N * Q] grid."""
+    queries: PaddedQueries
     keys_NL: Tensor
-    """Packed index of each key; anything after a path's end, where the mask hides it."""
-    positions_NQ: Tensor
-    """Position of each query in its row; 0 in cells that hold none."""
+    """Packed index of each key; anything after a path's end, where nothing looks."""
 
-    def mask(self, window: int | None) -> Tensor:
-        """Which keys a query sees [N, 1, Q, L]."""
-        key_L = torch.arange(self.keys_NL.shape[1], device=self.keys_NL.device)
-        query_NQ1 = self.positions_NQ.unsqueeze(-1)
-        seen = key_L <= query_NQ1
-        if window is not None:
-            seen &= key_L > query_NQ1 - window
-        return seen.unsqueeze(1)
+    @classmethod
+    def of(cls, pieces: Sequence[_Piece], device: torch.device | str) -> "_Bucket":
+        keys = np.zeros((len(pieces), max(len(piece.path) for piece in pieces)), dtype=np.int64)
+        for number, piece in enumerate(pieces):
+            keys[number, : len(piece.path)] = piece.path
+        tokens = np.concatenate([piece.path[piece.start :] for piece in pieces])
+        spans = [(piece.start, len(piece.path)) for piece in pieces]
+        return cls(PaddedQueries(tokens, spans, device), torch.from_numpy(keys).to(device))
+
+    def along(self, x_TGD: Tensor) -> Tensor:
+        """Keys or values along each piece's path [N, G, L, D]."""
+        found = x_TGD.index_select(0, self.keys_NL.flatten())
+        return found.reshape(*self.keys_NL.shape, *x_TGD.shape[1:]).transpose(1, 2)
 
 
 class PackedTree:
@@ -93,8 +90,7 @@ class PackedTree:
         at = torch.from_numpy(np.concatenate([piece.path for piece in roots])).to(device)
         self._roots = PackedRows(self.token_ids_T[at], [len(piece.path) for piece in roots])
         self._root_tokens = at if branches else None
-        self._buckets = [_bucket(alike, torch.device(device)) for alike in _alike(branches)]
-        self._masks: dict[tuple[int, int | None], Tensor] = {}
+        self._buckets = [_Bucket.of([branches[i] for i in alike], device) for alike in similar(map(_sizes, branches))]
 
     def attend(
         self,
@@ -114,11 +110,10 @@ class PackedTree:
         query, key, value = (x.transpose(0, 1) for x in (query_HTD, key_GTD, value_GTD))
         out = query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
         out = out.index_copy(0, at, self._roots.attend(layer, *parts, scale=scale, window=window))
-        for number, bucket in enumerate(self._buckets):
-            if (number, window) not in self._masks:
-                self._masks[number, window] = bucket.mask(window)
-            part = _attend(bucket, self._masks[number, window], query, key, value, scale)
-            out = out.index_copy(0, bucket.tokens, part)
+        for bucket in self._buckets:
+            queries = bucket.queries
+            part = queries.attend(query, bucket.along(key), bucket.along(value), scale=scale, window=window)
+            out = out.index_copy(0, queries.tokens, part)
         return out
 
 
@@ -135,50 +130,6 @@ def _pieces(rows: Sequence[list[int]], arrays: Sequence[Ids]) -> Iterator[tuple[
         previous = arrays[number]
 
 
-def _alike(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
-    """Group pieces whose own lengths and whose rows' lengths are within a factor of two."""
-    found: defaultdict[tuple[int, int], list[_Piece]] = defaultdict(list)
-    for piece in pieces:
-        sizes = len(piece.path) - piece.start, len(piece.path)
-        own, whole = ((max(size, _SMALLEST_BUCKET) - 1).bit_length() for size in sizes)
-        found[own, whole].append(piece)
-    return [found[key] for key in sorted(found)]
-
-
-def _bucket(pieces: Sequence[_Piece], device: torch.device) -> _Bucket:
-    own = [len(piece.path) - piece.start for piece in pieces]
-    keys = np.zeros((len(pieces), max(len(piece.path) for piece in pieces)), dtype=np.int64)
-    positions = np.zeros((len(pieces), max(own)), dtype=np.int64)
-    for number, piece in enumerate(pieces):
-        keys[number, : len(piece.path)] = piece.path
-        positions[number, : own[number]] = np.arange(piece.start, len(piece.path))
-    tables = (
-        np.concatenate([piece.path[piece.start :] for piece in pieces]),
-        np.concatenate([number * max(own) + np.arange(size) for number, size in enumerate(own)]),
-        keys,
-        positions,
-    )
-    return _Bucket(*(torch.from_numpy(table).to(device) for table in tables))
-
-
-def _attend(  # noqa: PLR0917 - attention's own arguments
-    bucket: _Bucket, mask: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float | None
-) -> Tensor:
-    """Attention output of the bucket's tokens; query [T, H, D], key and value [T, G, D]."""
-    pieces, cells = bucket.positions_NQ.shape
-    own = query.index_select(0, bucket.tokens)
-    padded = own.new_zeros(pieces * cells, *own.shape[1:]).index_copy(0, bucket.cells, own)
-
-    def along_paths(x_TGD: Tensor) -> Tensor:
-        found = x_TGD.index_select(0, bucket.keys_NL.flatten())
-        return found.reshape(*bucket.keys_NL.shape, *x_TGD.shape[1:]).transpose(1, 2)
-
-    out_NHQD = F.scaled_dot_product_attention(
-        padded.reshape(pieces, cells, *own.shape[1:]).transpose(1, 2),
-        along_paths(key),
-        along_paths(value),
-        attn_mask=mask,
-        scale=scale,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
-    return out_NHQD.transpose(1, 2).reshape(pieces * cells, query.shape[1], -1).index_select(0, bucket.cells)
+def _sizes(piece: _Piece) -> tuple[int, int]:
+    """Of the piece, and of its row up to its end."""
+    return len(piece.path) - piece.start, len(piece.path)
