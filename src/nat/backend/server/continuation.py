@@ -89,7 +89,7 @@ class _Turn:
 class Continuations:
     """Remembers turns of `max_tokens` in all; the least recently used go first. For one thread."""
 
-    def __init__(self, tokenizer: ChatTokenizer, ends: Iterable[int], *, max_tokens: int = 10_000_000) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, ends: Iterable[int], *, max_tokens: int = 20_000_000) -> None:
         """`ends` are the tokens with which the model ends a turn."""
         self._tokenizer = tokenizer
         self._ends = [text for token_id in ends if (text := tokenizer.token_text(token_id).text)]

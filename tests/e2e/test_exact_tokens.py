@@ -1,0 +1,157 @@
+"""Rollouts of several turns against our own backend, from the agent's client down to the rows that are trained on.
+
+The model has random weights: what it says is no text that a tokenizer would split as it was sampled, holds broken
+characters and special tokens, and generations of one example often read the same.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from fakes.gateway import EXACT, FakeGateway
+from fakes.keys import KEY
+from fakes.running_server import running
+from fakes.tiny_model import make_tiny_model
+from nat.backend.art.histories import HistoryReader
+from nat.backend.art.served import ServedAnswers
+from nat.backend.inference.engine import Engine
+from nat.backend.inference.worker import Worker
+from nat.backend.model import load_model
+from nat.backend.server.app import create_app
+from nat.capture.http import CapturingAsyncClient
+from nat.capture.policy import capturing
+from nat.capture.tap import Tap
+from nat.data_models.intermediate_step import IntermediateStepType
+from nat.finetuning.trajectories.rows import rows_of_calls
+from nat.gateway.app import GatewayApp
+from nat.gateway.keys import Keyring
+from nat.gateway.listen import listening
+from nat.gateway.upstream import Upstream
+from nat.plugins.llms.tap import push_step
+from nat.wire.art import ArtTrajectory
+
+TURNS, GENERATIONS = 4, 8
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory):
+    worker = Worker(
+        Engine(load_model(make_tiny_model(tmp_path_factory.mktemp("exact") / "tiny")), policy_version="tiny@0")
+    )
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+async def url(worker) -> AsyncIterator[str]:
+    async with running(create_app(worker, api_key=KEY)) as client:
+        yield f"{client.base_url}/v1".replace("//v1", "/v1")
+
+
+@asynccontextmanager
+async def gateway_to(url: str) -> AsyncIterator[FakeGateway]:
+    async with AsyncExitStack() as stack:
+        tap = Tap(push_step, llm_name="student", base_url=url)
+        upstream = await stack.enter_async_context(
+            Upstream(tap, base_url=url, api_key=KEY, model_name="tiny", timeout=60.0, max_retries=0)
+        )
+        keyring = Keyring()
+        yield FakeGateway(None, upstream, keyring, await stack.enter_async_context(listening(GatewayApp(keyring))))
+
+
+async def chat(client: AsyncOpenAI, *, stream: bool, length: int) -> None:
+    """An agent that says `more` after each answer."""
+    messages = [{"role": "user", "content": "hello"}]
+    for _ in range(TURNS):
+        asked = {"model": "tiny", "messages": messages, "max_tokens": length, "tools": TOOLS}
+        if stream:
+            chunks = [chunk async for chunk in await client.chat.completions.create(**asked, stream=True)]
+            text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+            messages.append({"role": "assistant", "content": text})
+        else:
+            answer = await client.chat.completions.create(**asked)
+            messages.append(answer.choices[0].message.model_dump())
+        messages.append({"role": "user", "content": "more"})
+
+
+def check(calls) -> None:
+    """All turns of a rollout are one row, and nothing is broken."""
+    found = rows_of_calls(calls)
+    assert len(calls) == TURNS
+    assert found.broken_by == {}
+    assert len(found.rows) == 1
+    assert found.rows[0].num_sampled == sum(len(call.token_ids) for call in calls)
+
+
+@pytest.mark.parametrize("length", [1, 12])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_generations_in_this_process_are_one_row_each(url, stream, length):
+    """Side by side, whole or streamed, with tools; many of the short ones read the same."""
+
+    async def rollout():
+        steps = []
+        async with CapturingAsyncClient(Tap(steps.append)) as http:
+            with capturing(EXACT):
+                client = AsyncOpenAI(base_url=url, api_key=KEY, http_client=http, max_retries=0)
+                await chat(client, stream=stream, length=length)
+        return [s.metadata.llm_call for s in steps if s.event_type is IntermediateStepType.LLM_END]
+
+    for calls in await asyncio.gather(*(rollout() for _ in range(GENERATIONS))):
+        check(calls)
+
+
+async def completions(url, key):
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+        await chat(client, stream=True, length=12)
+
+
+async def responses(url, key):
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+        said = [{"role": "user", "content": "hello"}]
+        for _ in range(TURNS):
+            answer = await client.responses.create(model="any", input=said, max_output_tokens=16)
+            said += [*(item.model_dump() for item in answer.output), {"role": "user", "content": "more"}]
+
+
+async def messages(url, key):
+    async with AsyncAnthropic(base_url=url, api_key=key, max_retries=0) as client:
+        said = [{"role": "user", "content": "hello"}]
+        for _ in range(TURNS):
+            answer = await client.messages.create(model="any", messages=said, max_tokens=12)
+            said += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "more"}]
+
+
+@pytest.mark.parametrize("agent", [completions, responses, messages], ids=lambda agent: agent.__name__)
+async def test_generations_through_the_gateway_are_one_row_each(url, agent):
+    """In each dialect that an agent may speak."""
+    async with gateway_to(url) as gate:
+
+        async def rollout():
+            async with gate.rollout() as opened:
+                await agent(opened.url, opened.key)
+            return opened.calls
+
+        for calls in await asyncio.gather(*(rollout() for _ in range(GENERATIONS))):
+            check(calls)
+
+
+async def test_conversations_of_arts_clients_are_one_row_each(worker):
+    """Their batches hold text; the prompts that were served lead each answer on from the one before."""
+    served = ServedAnswers()
+    items = [{"role": "user", "content": "hello"}]
+    async with running(create_app(worker, api_key=KEY, answers=served)) as client:
+        for turn in range(TURNS):
+            said = [item.get("message", item) for item in items]
+            body = {"model": "tiny", "messages": said, "max_tokens": 12, "seed": turn}
+            answer = await client.post(
+                "/v1/chat/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=60
+            )
+            items += [answer.json()["choices"][0], {"role": "user", "content": "more"}]
+    reader = HistoryReader(worker.loaded.tokenizer, worker.loaded.vocab_size, served)
+    found = reader.rows(ArtTrajectory(reward=1.0, messages_and_choices=items), where="t")
+    assert (found.answers, found.retokenized, len(found.rows)) == (TURNS, 0, 1)
