@@ -17,6 +17,8 @@ COMMANDS = {
     "nat validate": COMMON,
     "nat info": "",
     "nat info components": "-t/--types -q/--query --json",
+    "nat gateway": "",
+    "nat gateway serve": "--config_file -o/--override --host --port --llm --api_key",
     "nat backend": "",
     "nat backend serve": "--model --host --port --inference_port --api_key --output_dir --served_model_name "
     "--lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --threads --seed --save_every "

@@ -29,11 +29,18 @@ def address_of(url: str) -> Address | None:
 
 
 def is_this_machine(host: str) -> bool:
-    """True for `localhost`, for loopback addresses, and for 0.0.0.0, which as a target means the same."""
-    if host.lower() == _THIS_MACHINE:
+    """True for what `is_loopback` names, and for 0.0.0.0, which as a target means the same."""
+    if is_loopback(host):
         return True
     try:
-        address = ip_address(host)
+        return ip_address(host).is_unspecified
     except ValueError:
         return False
-    return address.is_loopback or address.is_unspecified
+
+
+def is_loopback(host: str) -> bool:
+    """True for an address that only this machine can reach."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == _THIS_MACHINE

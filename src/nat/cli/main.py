@@ -18,6 +18,7 @@ _COMMANDS = {
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
     "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),
     "serve": ("nat.cli.commands.serve:serve_command", "Serve a workflow over HTTP."),
+    "gateway": ("nat.cli.commands.gateway:gateway_command", "A model server that records what agents elsewhere ask."),
     "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file."),
     "info": ("nat.cli.commands.info:info_command", "Show the registered components and their fields."),
     "backend": ("nat.cli.commands.backend:backend_command", "The embedded backend as a server of its own."),

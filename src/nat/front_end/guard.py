@@ -7,8 +7,8 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from nat.capture.address import is_loopback
 from nat.front_end.errors import ServeError, bad_request
-from nat.front_end.options import is_loopback
 from nat.wire.rollout import KEY_VARIABLE
 
 MAX_BODY_BYTES = 32 * 2**20

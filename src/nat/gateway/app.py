@@ -65,7 +65,7 @@ class GatewayApp:
             raise Refusal(status, f"{method} {path}: {status.phrase}; there are POST {', '.join(ROUTES)}")
 
     def _door(self, scope: Scope) -> Door:
-        door = self._keyring.door(_key(scope))
+        door = self._keyring.door(key_of(scope))
         if door is None:
             raise Refusal(401, "this is not the key of a rollout that runs: the key is wrong, or its rollout is over")
         return door
@@ -117,7 +117,7 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "nat"}
 
 
-def _key(scope: Scope) -> bytes:
+def key_of(scope: Scope) -> bytes:
     """As OpenAI's clients send it, or as Anthropic's do."""
     scheme, _, token = header(scope, b"authorization").partition(b" ")
     return token if scheme.lower() == b"bearer" else header(scope, b"x-api-key")

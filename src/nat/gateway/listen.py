@@ -8,17 +8,23 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from nat.gateway.app import GatewayApp
+from nat.gateway.asgi import App
 
 _KEEP_ALIVE_SECONDS = 60
 _GRACE_SECONDS = 1
+_BACKLOG = 1024
+
+
+def take_port(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """A socket that listens, on a free port if it is 0; OSError if the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 @asynccontextmanager
-async def listening(app: GatewayApp, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """The URL of the app while it is served; port 0 takes a free one. OSError if the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=1024) as listener:
+async def listening(app: App, listener: socket.socket | None = None) -> AsyncIterator[str]:
+    """The URL of the app while it is served; without a socket to listen on, on a free port of loopback."""
+    with listener or take_port() as taken:
         server = _Server(
             uvicorn.Config(
                 app,
@@ -32,14 +38,18 @@ async def listening(app: GatewayApp, *, host: str = "127.0.0.1", port: int = 0) 
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
         )
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        serving = asyncio.create_task(server.serve(sockets=[taken]))
         try:
             await server.ready.wait()
-            shown = f"[{host}]" if ":" in host else host
-            yield f"http://{shown}:{listener.getsockname()[1]}"
+            yield _url(taken)
         finally:
             server.should_exit = True
             await serving
+
+
+def _url(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Server(uvicorn.Server):

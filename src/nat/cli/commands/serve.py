@@ -33,7 +33,7 @@ _NEEDED = ("fastapi", "uvicorn")
 @override_option
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
     """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions; what there is stands at /docs."""
-    check_installed()
+    check_installed("nat serve", *_NEEDED)
     from nat.front_end.serve import serve  # noqa: PLC0415 - FastAPI comes with the `serve` extra only
 
     stated = {name: value for name, value in given.items() if value is not None}
@@ -41,12 +41,12 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
     event_loop.run(serve(config_file, override, options, lambda url: _greet(config_file, url)))
 
 
-def check_installed() -> None:
-    """Raise ConfigError if what serves is not installed."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+def check_installed(command: str, *needed: str) -> None:
+    """Raise ConfigError if what a command needs to serve is not installed."""
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            [f"{', '.join(missing)}: not installed, but `nat serve` needs it"],
+            [f"{', '.join(missing)}: not installed, but `{command}` needs it"],
             source="the installation",
             hint="pip install 'nat-finetuning-harness[serve]'",
         )

@@ -8,8 +8,8 @@ from pathlib import Path
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.function_info import FunctionInfo
 from nat.errors import ConfigError
+from nat.gateway import WRAPPER_TYPE
 from nat.plugins.command.config import CommandConfig
-from nat.plugins.gateway.register import GATEWAY
 from nat.registry.decorators import register_function
 
 KEPT_FOLDERS = "folders"
@@ -24,7 +24,7 @@ async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[Fun
     from nat.gateway.listen import listening  # noqa: PLC0415 - the server comes with the `serve` extra only
     from nat.plugins.command.workflow import CommandWorkflow  # noqa: PLC0415 - as above
 
-    upstream = await builder.get_llm(config.llm, wrapper_type=GATEWAY)
+    upstream = await builder.get_llm(config.llm, wrapper_type=WRAPPER_TYPE)
     keyring = Keyring()
     async with listening(GatewayApp(keyring)) as url:
         workflow = CommandWorkflow(config, upstream, keyring, url=url, kept_in=_kept_in(builder))

@@ -4,13 +4,12 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from nat.builder.builder import Builder
+from nat.gateway import WRAPPER_TYPE
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.decorators import register_llm_client
 
-GATEWAY = "gateway"
 
-
-@register_llm_client(config_type=OpenAIModelConfig, wrapper_type=GATEWAY)
+@register_llm_client(config_type=OpenAIModelConfig, wrapper_type=WRAPPER_TYPE)
 async def gateway_upstream(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
     """An Upstream, for a `nat.gateway.door.Door`."""
     from nat.plugins.gateway.llm import open_upstream  # noqa: PLC0415 - the HTTP library takes a second to import

@@ -1,0 +1,32 @@
+"""How a standing gateway is served."""
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from nat.capture.address import is_loopback
+
+KEY_VARIABLE = "NAT_GATEWAY_API_KEY"
+
+
+class GatewayOptions(BaseModel):
+    """Options of `nat gateway serve`; each field is the option of the same name."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """Address to listen on; one that others can reach needs a key of your own."""
+    port: int = Field(default=8010, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one, which is shown."""
+    llm: str | None = None
+    """The LLM of the YAML that answers; the first one if left out."""
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    """Key that opens and closes rollouts; made up and shown if left out. Better given as NAT_GATEWAY_API_KEY."""
+
+    @model_validator(mode="after")
+    def _a_public_host_has_a_key(self) -> Self:
+        if self.api_key is None and not is_loopback(self.host):
+            raise ValueError(
+                f"host {self.host} can be reached from outside, so the key must be yours: set {KEY_VARIABLE}"
+            )
+        return self
