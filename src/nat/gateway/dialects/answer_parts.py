@@ -4,10 +4,11 @@ Both dialects whose answers are such rows write their events and their whole ans
 as if it had come in one chunk, so that the two cannot differ.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nat.gateway.dialects import Body
+from nat.gateway.dialects import Body, Memory
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put what a parser of theirs took out of the text; the first is the older name."""
@@ -64,6 +65,8 @@ class BrokenOrder(ValueError):
 class AnswerParts:
     """What has come of one answer: its first choice, since no dialect but OpenAI's oldest knows several."""
 
+    memory: Memory
+    """Of the rollout."""
     id: str = ""
     created: int = 0
     parts: list[Part] = field(default_factory=list)
@@ -76,7 +79,7 @@ class AnswerParts:
 
     def push(self, chunk: Body) -> list[Step]:
         """What a chunk adds to the row."""
-        self.id = self.id or chunk.get("id") or "answer"
+        self.id = self.id or _own_id(self.memory, chunk.get("id") or "answer")
         self.created = self.created or chunk.get("created") or 0
         self.usage = chunk.get("usage") or self.usage
         steps: list[Step] = []
@@ -153,13 +156,20 @@ class AnswerParts:
             self._open = None
 
 
-def read_whole(completion: Body) -> AnswerParts:
+def read_whole(completion: Body, memory: Memory) -> AnswerParts:
     """The parts of an unstreamed answer."""
-    answer = AnswerParts()
+    answer = AnswerParts(memory)
     choices = [{**choice, "delta": choice.get("message")} for choice in completion.get("choices") or ()]
     answer.push({**completion, "choices": choices})
     answer.finish()
     return answer
+
+
+def _own_id(memory: Memory, given: str) -> str:
+    """The server's id, numbered if it was given before: agents take two answers with one id for pieces of one."""
+    used: Counter[str] = memory.setdefault("ids", Counter())
+    used[given] += 1
+    return given if used[given] == 1 else f"{given}-{used[given]}"
 
 
 def chat_call(call_id: str, name: str, arguments: str) -> Body:

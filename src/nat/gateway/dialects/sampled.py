@@ -5,7 +5,7 @@ than those that were sampled, so the text is kept under the call's id for as lon
 """
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json
 
@@ -24,13 +24,14 @@ def as_object(arguments: str) -> dict[str, Any]:
 
 
 def remember_arguments(memory: Memory, call_id: str, arguments: str) -> None:
-    """Keep the text of a call that the agent is now told of."""
-    memory.setdefault(_KEY, {})[call_id] = arguments
+    """Keep the text of a call that the agent is now told of; some servers count their ids from 0 in every answer."""
+    memory.setdefault(_KEY, {}).setdefault(call_id, []).append((arguments, as_object(arguments)))
 
 
 def arguments_text(memory: Memory, call_id: str, given: dict[str, Any]) -> str:
     """The text that was sampled if the agent sends the same object back, else the object's own."""
-    sampled: str | None = memory.get(_KEY, {}).get(call_id)
-    if sampled is not None and as_object(sampled) == given:
-        return sampled
+    texts = cast("list[tuple[str, dict[str, Any]]]", memory.get(_KEY, {}).get(call_id, []))
+    for text, value in reversed(texts):
+        if value == given:
+            return text
     return json.dumps(given, ensure_ascii=False)

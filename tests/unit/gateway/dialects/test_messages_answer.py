@@ -87,6 +87,25 @@ def test_arguments_that_the_agent_changed():
     assert again["tool_calls"][0]["function"]["arguments"] == '{"at": 2}'
 
 
+def test_calls_that_share_an_id_keep_their_texts():
+    """Some servers count the ids of calls from 0 in every answer."""
+    memory, history = {}, list(ASK["messages"])
+    for written in ('{"at":1}', '{ "at": 2}'):
+        calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("call_0", "look", written)]}
+        said = messages.from_chat(completion(calling), ASK, memory)
+        history += [{"role": "assistant", "content": said["content"]}, *ASK["messages"]]
+    asked = messages.to_chat({**ASK, "messages": history}, memory)["messages"]
+    spelled = [message["tool_calls"][0]["function"]["arguments"] for message in asked if "tool_calls" in message]
+    assert spelled == ['{"at":1}', '{ "at": 2}']
+
+
+def test_answers_never_share_an_id():
+    """Agents take two answers with one id for pieces of one, and some servers give no ids of their own."""
+    memory = {}
+    first, second = (messages.from_chat(completion(HI), ASK, memory)["id"] for _ in range(2))
+    assert (first, second) == ("msg_chatcmpl-1", "msg_chatcmpl-1-2")
+
+
 def test_the_first_chunk_is_answered_at_once():
     """What has come leaves with the chunk that it came in."""
     stream = messages.stream({**ASK, "stream": True}, {})

@@ -47,9 +47,8 @@ def told_to_openai(chat, client, *, by_id):
 
 
 def answered(chat):
-    """The scripted answers, each with an id of its own."""
-    said = [message for message in chat if message["role"] == "assistant"]
-    return [{**completion(message), "id": f"chatcmpl-{number}"} for number, message in enumerate(said)]
+    """The scripted answers, all with one id, as from a server that gives none of its own."""
+    return [completion(message) for message in chat if message["role"] == "assistant"]
 
 
 @LENIENT
@@ -77,11 +76,11 @@ def test_a_conversation_over_responses_is_the_chat_that_was_sampled(chat, by_id)
 def test_the_events_of_messages_are_the_whole_answer(message, cut, reason):
     """However the server cuts its chunks: joined by the official client, they are the answer unstreamed."""
     whole = completion(message, reason=reason)
-    client = DialectServer(messages, [whole, whole], cut=cut).anthropic()
     ask = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-    with client.messages.stream(**ask) as stream:
+    with DialectServer(messages, [whole], cut=cut).anthropic().messages.stream(**ask) as stream:
         streamed = stream.get_final_message()
-    assert streamed.to_dict() == client.messages.create(**ask).to_dict() | {"stop_details": None}
+    expected = DialectServer(messages, [whole]).anthropic().messages.create(**ask)
+    assert streamed.to_dict() == expected.to_dict() | {"stop_details": None}
 
 
 @LENIENT
@@ -89,11 +88,10 @@ def test_the_events_of_messages_are_the_whole_answer(message, cut, reason):
 def test_the_events_of_responses_are_the_whole_answer(message, cut, reason, seal):
     """Likewise, each item as it was when it was done included."""
     whole = completion(message, reason=reason)
-    client = DialectServer(responses, [whole, whole], cut=cut).openai()
     ask = {"model": "m", "input": "hi", "include": ["reasoning.encrypted_content"] if seal else []}
-    events = list(client.responses.create(**ask, stream=True))
+    events = list(DialectServer(responses, [whole], cut=cut).openai().responses.create(**ask, stream=True))
     items = [event.item for event in events if event.type == "response.output_item.done"]
-    expected = client.responses.create(**ask)
+    expected = DialectServer(responses, [whole]).openai().responses.create(**ask)
     assert events[-1].response.to_dict() == expected.to_dict()
     assert items == expected.output
 

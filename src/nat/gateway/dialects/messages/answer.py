@@ -21,7 +21,7 @@ _ENDS = {"length": "max_tokens", "content_filter": "refusal"}
 
 def from_chat(completion: Body, asked: Body, memory: Memory) -> Body:
     """The whole answer as a message."""
-    answer = read_whole(completion)
+    answer = read_whole(completion, memory)
     _remember(answer, memory)
     content = [_block(part, part.text) for part in answer.parts]
     return _head(answer, asked) | {"content": content} | _ending(answer, asked) | {"usage": _usage(answer)}
@@ -40,7 +40,7 @@ class MessageStream:
     def __init__(self, asked: Body, memory: Memory) -> None:
         self._asked = asked
         self._memory = memory
-        self._answer = AnswerParts()
+        self._answer = AnswerParts(memory)
         self._started = False
 
     def push(self, chunk: Body) -> bytes:

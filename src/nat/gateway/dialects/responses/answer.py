@@ -93,14 +93,14 @@ class _Response:
 
 def from_chat(completion: Body, asked: Body, memory: Memory) -> Body:
     """The whole answer as a response."""
-    return _Response(asked, memory, read_whole(completion)).finished()
+    return _Response(asked, memory, read_whole(completion, memory)).finished()
 
 
 class ResponseStream:
     """response.created, the events of each item from its adding to its being done, then how the response ended."""
 
     def __init__(self, asked: Body, memory: Memory) -> None:
-        self._response = _Response(asked, memory, AnswerParts())
+        self._response = _Response(asked, memory, AnswerParts(memory))
         self._number = 0
 
     def push(self, chunk: Body) -> bytes:
