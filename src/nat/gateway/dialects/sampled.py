@@ -5,7 +5,7 @@ than those that were sampled, so the text is kept under the call's id for as lon
 """
 
 import json
-from typing import Any, cast
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -30,8 +30,6 @@ def remember_arguments(memory: Memory, call_id: str, arguments: str) -> None:
 
 def arguments_text(memory: Memory, call_id: str, given: dict[str, Any]) -> str:
     """The text that was sampled if the agent sends the same object back, else the object's own."""
-    texts = cast("list[tuple[str, dict[str, Any]]]", memory.get(_KEY, {}).get(call_id, []))
-    for text, value in reversed(texts):
-        if value == given:
-            return text
-    return json.dumps(given, ensure_ascii=False)
+    texts: list[tuple[str, dict[str, Any]]] = memory.get(_KEY, {}).get(call_id, [])
+    same = [text for text, value in texts if value == given]
+    return same[-1] if same else json.dumps(given, ensure_ascii=False)
