@@ -65,12 +65,14 @@ async def gateway(
     limits: Limits | None = None,
     seconds: float = 20.0,
     max_retries: int = 0,
+    max_tokens: int | None = None,
     **defaults: object,
 ) -> AsyncIterator[FakeGateway]:
     """A gateway that listens, with a scripted server as its upstream."""
     async with AsyncExitStack() as stack:
         given = script if isinstance(script, OpenAIServer) else OpenAIServer(script)
         server = await stack.enter_async_context(given)
+        defaults = {"max_tokens": max_tokens, **defaults} if max_tokens else defaults
         tap = Tap(push_step, llm_name="student", base_url=server.base_url, defaults=defaults)
         upstream = await stack.enter_async_context(
             Upstream(
@@ -80,6 +82,7 @@ async def gateway(
                 model_name="tiny",
                 timeout=seconds,
                 max_retries=max_retries,
+                max_tokens=max_tokens,
             )
         )
         keyring = Keyring()

@@ -40,10 +40,9 @@ class Call:
     async def answer(self, sender: Sender, keep: Keep) -> None:
         """Ask, record, send on. Refusal if there is no answer; a stream that has begun says so itself too."""
         try:
-            chat = self.route.dialect.to_chat(self.asked, self.memory)
+            chat = self.upstream.adapted(self.route.dialect.to_chat(self.asked, self.memory))
         except Untranslatable as error:
             raise Refusal(400, str(error)) from error
-        chat["model"] = self.upstream.model_name
         try:
             async with asyncio.timeout(self.upstream.timeout):
                 await (self._stream(chat, sender, keep) if chat.get("stream") else self._whole(chat, sender, keep))

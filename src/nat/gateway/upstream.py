@@ -15,6 +15,7 @@ from nat.capture.tap import Tap
 from nat.gateway.refusal import Refusal
 from nat.gateway.sse import EventReader
 
+_LENGTHS = ("max_tokens", "max_completion_tokens")
 OPENAI = "https://api.openai.com/v1"
 
 _OUR_KEY_REFUSED = frozenset({401, 403})
@@ -38,9 +39,11 @@ class Upstream:
         model_name: str,
         timeout: float,
         max_retries: int,
+        max_tokens: int | None = None,
     ) -> None:
         """`timeout` is for a call with all its retries; `base_url` is OpenAI's if left out."""
         self.model_name = model_name
+        self._max_tokens = max_tokens
         self.timeout = timeout
         self._base_url = (base_url or OPENAI).rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
@@ -54,6 +57,16 @@ class Upstream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._client.aclose()
+
+    def adapted(self, body: Body) -> Body:
+        """The request with this model's name, and no longer an answer than the configuration allows.
+
+        Agents ask for as many tokens as the model has that they know, which is more than the context of this one.
+        """
+        longest = self._max_tokens
+        lengths = {key: body[key] for key in _LENGTHS if isinstance(body.get(key), int)}
+        bounds = {} if longest is None else {key: longest for key, asked in lengths.items() if asked > longest}
+        return {**body, "model": self.model_name, **bounds}
 
     async def complete(self, route: str, body: Body) -> Body:
         """The whole answer; Refusal if there is none."""

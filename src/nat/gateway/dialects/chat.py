@@ -10,7 +10,7 @@ _SERVER_ERROR = 500
 
 
 def to_chat(body: Body, _memory: Memory) -> Body:
-    """The request, its own object for the gateway to put the model's name into."""
+    """The request as it is."""
     return dict(body)
 
 

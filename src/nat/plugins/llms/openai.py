@@ -30,7 +30,7 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     top_p: float | None = Field(default=None, ge=0, le=1)
     """Nucleus sampling of requests that set none; training needs it unset."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Limit of new tokens for requests that set none."""
+    """Limit of new tokens for requests that set none; through the gateway also the most that an agent gets."""
     seed: int | None = None
     """Seed of requests that set none; inside a rollout, each call gets its own seed made from it."""
     stop: list[str] | str | None = None
