@@ -21,8 +21,8 @@ COMMANDS = {
     "nat gateway serve": "--config_file -o/--override --host --port --llm --api_key",
     "nat backend": "",
     "nat backend serve": "--model --host --port --inference_port --api_key --output_dir --served_model_name "
-    "--lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --threads --seed --save_every "
-    "--keep_last --resume --exit_with_parent",
+    "--lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --prefix_cache_mb --threads --seed "
+    "--save_every --keep_last --resume --exit_with_parent",
 }
 
 

@@ -12,7 +12,7 @@ import torch
 
 from nat.backend.art.serve import serve_art
 from nat.backend.checkpoints import Checkpoint, Checkpoints, restore
-from nat.backend.inference.engine import Engine
+from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.model import LoadedModel, LoraSettings, load_model
@@ -51,7 +51,8 @@ def _serve_one_model(options: ServeOptions) -> None:
         found = _resumed(checkpoints, options)
     loaded = _load(options, found)
     version = f"{options.name}@{found.state.step if found else 0}"
-    worker = Worker(Engine(loaded, policy_version=version, max_num_seqs=options.max_num_seqs))
+    limits = Limits(options.max_num_seqs, prefix_cache_bytes=options.prefix_cache_mb * 2**20)
+    worker = Worker(Engine(loaded, policy_version=version, limits=limits))
     jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found)
     try:
         app = create_app(worker, api_key=api_key, extra_routers=[training_router(jobs)])

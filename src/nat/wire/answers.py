@@ -30,12 +30,19 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class PromptTokens(Answer):
+    """Of the tokens of prompts, those that were not computed again."""
+
+    cached_tokens: int = 0
+
+
 class Usage(Answer):
     """Tokens of all choices together; end-of-sequence tokens count."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokens = PromptTokens()
 
 
 class Alternative(Answer):

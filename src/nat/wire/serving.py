@@ -47,6 +47,8 @@ class ServeOptions(BaseModel):
     """Longest prompt plus answer in tokens; the model's own limit if left out."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences that are sampled at the same time; others wait."""
+    prefix_cache_mb: int = Field(default=256, ge=0)
+    """Memory for what was computed of prompts and answers, which later prompts then begin with; for each model."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of one operation; all cores if left out."""
     seed: int = 0

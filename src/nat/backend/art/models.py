@@ -22,6 +22,7 @@ from nat.backend.art.store import Store
 from nat.backend.art.wishes import longest_row
 from nat.backend.art.workshop import Workshop
 from nat.backend.atomic import remove_folder
+from nat.backend.inference.engine import Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel, LoraSettings
 from nat.backend.training.job import JobTable
@@ -54,12 +55,12 @@ class ArtModels:
         output_dir: Path,
         lora: LoraSettings,
         seed: int = 0,
-        max_num_seqs: int = 64,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> Self:
         """Serve a base model that has no adapter yet; `lora` is for clients that do not say what they want."""
         adapters = Adapters(base)
         store = Store(output_dir)
-        pool = ModelPool(adapters, store, name=name, max_num_seqs=max_num_seqs)
+        pool = ModelPool(adapters, store, name=name, limits=limits)
         return cls(Worker(pool.base, pool), pool, adapters, store, lora=lora, seed=seed)
 
     def register(self, model: ArtModel) -> None:

@@ -13,7 +13,7 @@ from nat.backend.art.names import ModelKey, Wanted, artifact, parse, version
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
 from nat.backend.checkpoints import Checkpoints
-from nat.backend.inference.engine import Engine
+from nat.backend.inference.engine import Engine, Limits
 from nat.errors import ModelNotServed
 
 logger = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ class _Old(NamedTuple):
 class ModelPool:
     """The weights on one base model. Names may be asked for by any thread, engines only by the model thread."""
 
-    def __init__(self, adapters: Adapters, store: Store, *, name: str, max_num_seqs: int = 64) -> None:
+    def __init__(self, adapters: Adapters, store: Store, *, name: str, limits: Limits) -> None:
         self._adapters = adapters
         self._store = store
-        self._max_num_seqs = max_num_seqs
+        self._limits = limits
         self.base = self.new_engine(None, name)
         self._base_names = {name: None}
         self._models: dict[ModelKey, PreparedModel] = {}
@@ -45,7 +45,7 @@ class ModelPool:
         return Engine(
             self._adapters.base,
             policy_version=policy_version,
-            max_num_seqs=self._max_num_seqs,
+            limits=self._limits,
             activate=lambda: self._adapters.activate(adapter),
         )
 

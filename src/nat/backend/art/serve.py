@@ -9,6 +9,7 @@ from nat.backend.art.models import ArtModels
 from nat.backend.art.routes import control_router, inference_url
 from nat.backend.art.served import ServedAnswers
 from nat.backend.art.serverless import serverless_router
+from nat.backend.inference.engine import Limits
 from nat.backend.listen import listen, port_of, serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoraSettings, load_model
@@ -33,7 +34,7 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
             output_dir=options.art_output_dir,
             lora=LoraSettings(*options.art_lora),
             seed=options.seed,
-            max_num_seqs=options.max_num_seqs,
+            limits=Limits(options.max_num_seqs, prefix_cache_bytes=options.prefix_cache_mb * 2**20),
         )
         try:
             served = ServedAnswers()

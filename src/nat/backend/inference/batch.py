@@ -1,9 +1,11 @@
 """The tokens of one engine step: one token of each decoding sequence, then chunks of prompts.
 
 Order is everything: decoding sequences sit in slots 0 to B-1 and come first, so their attention is one call over
-a view of the cache; chunks that continue a prompt read the cache one by one; new prompts need no cache at all.
+a view of the cache; chunks that go on with a prompt read their slots, those of similar size together; new prompts need
+no cache at all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +14,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from nat.backend.attention import PackedRows
-from nat.backend.inference.cache import SlotCache, lower_right_causal
+from nat.backend.inference.cache import SlotCache
+from nat.backend.padded import PaddedQueries, similar
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,11 @@ class StepBatch:
     def __init__(self, cache: SlotCache, decoding: list[Chunk], prefill: list[Chunk], device: torch.device) -> None:
         self._cache = cache
         self._num_decoding = len(decoding)
-        self._continued = [c for c in prefill if c.start > 0]
+        going_on = [c for c in prefill if c.start > 0]
+        buckets = [[going_on[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in going_on)]
+        continued = [c for bucket in buckets for c in bucket]
         fresh = [c for c in prefill if c.start == 0]
-        chunks = [*decoding, *self._continued, *fresh]
+        chunks = [*decoding, *continued, *fresh]
         cache.reserve(1 + max(c.slot for c in chunks), max(c.end for c in chunks))
         sizes = [len(c.token_ids) for c in chunks]
         table = np.empty((3, sum(sizes)), dtype=np.int64)
@@ -47,7 +52,12 @@ class StepBatch:
         self.last_K = torch.from_numpy(np.cumsum(sizes) - 1).to(device)
         """Packed index of the last token of each chunk: decoding, then continued, then fresh."""
         self.order = chunks
-        self._fresh_start = sum(sizes[: len(decoding) + len(self._continued)])
+        self._fresh_start = sum(sizes[: len(decoding) + len(continued)])
+        self._continued = []
+        at = len(decoding)
+        for bucket in buckets:
+            self._continued.append(_Continued(bucket, at, device))
+            at += sum(len(c.token_ids) for c in bucket)
         self._fresh = PackedRows.of([c.token_ids for c in fresh], device) if fresh else None
         self._longest = max((c.end for c in decoding), default=0)
         self._masks: dict[int | None, Tensor | None] = {}
@@ -69,11 +79,7 @@ class StepBatch:
         parts = []
         if self._num_decoding:
             parts.append(self._decode(query_HTD[:, : self._num_decoding], keys, values, scale, window))
-        at = self._num_decoding
-        for chunk in self._continued:
-            new = len(chunk.token_ids)
-            parts.append(self._continue(chunk, query_HTD[:, at : at + new], keys, values, scale, window))
-            at += new
+        parts += [bucket.attend(query_HTD, keys, values, scale, window) for bucket in self._continued]
         if self._fresh is not None:
             new_tokens = (x[:, self._fresh_start :] for x in (query_HTD, key_GTD, value_GTD))
             parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
@@ -106,16 +112,20 @@ class StepBatch:
             self._masks[window] = bias[:, None, None, :] if self._num_decoding > 1 or window is not None else None
         return self._masks[window]
 
-    @staticmethod
-    def _continue(  # noqa: PLR0917 - attention's own arguments
-        chunk: Chunk, query_HND: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
+
+class _Continued:
+    """Chunks of similar size that go on with what their slots hold."""
+
+    def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device) -> None:
+        """`start` is the packed index of their first token."""
+        tokens = np.arange(start, start + sum(len(chunk.token_ids) for chunk in chunks))
+        self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end) for chunk in chunks], device)
+        self._slots = torch.tensor([chunk.slot for chunk in chunks], device=device)
+        self._length = max(chunk.end for chunk in chunks)
+
+    def attend(
+        self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
     ) -> Tensor:
-        out_1HND = F.scaled_dot_product_attention(
-            query_HND.unsqueeze(0),
-            keys[chunk.slot : chunk.slot + 1, :, : chunk.end],
-            values[chunk.slot : chunk.slot + 1, :, : chunk.end],
-            attn_mask=lower_right_causal(len(chunk.token_ids), chunk.end, window, query_HND.device),
-            scale=scale,
-            enable_gqa=query_HND.shape[0] != keys.shape[1],
-        )
-        return out_1HND[0].transpose(0, 1)
+        """Attention output of the chunks' tokens; keys and values are those of all slots."""
+        key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
+        return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)

@@ -4,7 +4,8 @@ The tensors grow by doubling, in slots and in length, up to what is needed: a sh
 context costs little memory. Shapes: S slots, G key/value heads, L positions, D head size.
 """
 
-import torch
+from collections.abc import Iterable
+
 from torch import Tensor
 
 _FIRST_LENGTH = 128
@@ -37,6 +38,10 @@ class SlotCache:
             self._layers[layer] = (self._zeros(key_GTD), self._zeros(value_GTD))
         return self._layers[layer]
 
+    def layers(self) -> Iterable[tuple[int, tuple[Tensor, Tensor]]]:
+        """Keys and values [S, G, L, D] of each layer that has been seen."""
+        return self._layers.items()
+
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a sequence to another slot."""
         for pair in self._layers.values():
@@ -60,11 +65,3 @@ def _doubled(start: int, needed: int) -> int:
     while size < needed:
         size *= 2
     return size
-
-
-def lower_right_causal(new: int, total: int, window: int | None, device: torch.device) -> Tensor:
-    """Mask [new, total] for the last `new` of `total` positions; True where a query sees a key."""
-    query = torch.arange(total - new, total, device=device).unsqueeze(-1)
-    key = torch.arange(total, device=device)
-    seen = key <= query
-    return seen if window is None else seen & (key > query - window)

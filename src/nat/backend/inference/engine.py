@@ -1,20 +1,42 @@
 """One step of all running sequences: plan, forward, sample, note what came out. Single-threaded."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nat.backend.attention import packed_logits
 from nat.backend.inference.batch import Chunk, StepBatch
 from nat.backend.inference.cache import SlotCache
+from nat.backend.inference.prefixes import PrefixCache
 from nat.backend.inference.sampler import Sampled, sample
 from nat.backend.inference.scheduler import Scheduler
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.model import LoadedModel
 
+_WORTH_COPYING = 16
+"""Tokens that are rather copied than computed again."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an engine may take."""
+
+    max_num_seqs: int = 64
+    """Sequences that run at the same time."""
+    max_step_tokens: int = 4096
+    """Tokens of one step, as far as prompts can be cut to fit."""
+    prefix_cache_bytes: int = 256 * 2**20
+    """Memory for keys and values of what was computed before."""
+
 
 class Engine:
     """Samples from a model whose weights someone else may change between two steps while nothing runs.
+
+    What was computed is kept, within bounds, and found again by prompts that begin with it; whoever changes the weights
+    calls `forget`.
 
     Several engines may share the model's layers, each with other weights in them: `activate` puts its own in place
     before a step, and the cache holds what these weights computed.
@@ -25,8 +47,7 @@ class Engine:
         loaded: LoadedModel,
         *,
         policy_version: str,
-        max_num_seqs: int = 64,
-        max_step_tokens: int = 4096,
+        limits: Limits = Limits(),
         activate: Callable[[], None] = lambda: None,
     ) -> None:
         self.loaded = loaded
@@ -35,16 +56,18 @@ class Engine:
         """`name@step` of the weights; the learner sets it when it has changed them."""
         self.draining = False
         """True while an update waits: requests that have begun finish, others wait for the new weights."""
-        self._scheduler = Scheduler(max_num_seqs, max_step_tokens)
+        self._scheduler = Scheduler(limits.max_num_seqs, limits.max_step_tokens)
         self._cache = SlotCache()
+        self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._requests: dict[int, Request] = {}  # by the id of each unfinished sequence
 
     @property
     def has_work(self) -> bool:
         """True if a step would do something."""
         scheduler = self._scheduler
-        begun = bool(scheduler.waiting) and scheduler.waiting[0][0].begun
-        return bool(scheduler.running) or begun or (bool(scheduler.waiting) and not self.draining)
+        if scheduler.running or not scheduler.waiting:
+            return bool(scheduler.running)
+        return not self.draining or any(request.begun for request, _ in scheduler.waiting)
 
     @property
     def requests(self) -> list[Request]:
@@ -87,33 +110,60 @@ class Engine:
         """Give the cache's memory back, while nothing runs; it grows again as needed."""
         assert not self._scheduler.running, "the cache of what runs is needed"
         self._cache = SlotCache()
+        self.forget()
+
+    def forget(self) -> None:
+        """Take nothing from what was computed until now, since the weights are others; nothing runs."""
+        self._prefixes.clear()
 
     def reset(self) -> None:
         """Forget everything, after a step that failed half way."""
         self._scheduler = Scheduler(self._scheduler.max_num_seqs, self._scheduler.max_step_tokens)
         self._cache = SlotCache()
+        self._prefixes.clear()
         self._requests.clear()
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
         """Advance every running sequence by one token or one chunk of its prompt; gives the finished requests."""
-        self._scheduler.admit(self.policy_version, draining=self.draining)
+        for slot in self._scheduler.admit(self.policy_version, draining=self.draining, known=self._known):
+            self._reuse(slot)
         plan = self._scheduler.plan()
         if plan is None:
             return []
         self._activate()
         batch = StepBatch(self._cache, plan.decoding, plan.prefill, self.loaded.device)
         running = self._scheduler.running
+        rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
+        keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows or [0]]
+        logits_KV = packed_logits(self.loaded.model, batch, keep_K)
         for chunk in batch.order:
             running[chunk.slot].num_cached = chunk.end
-        rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
-        if not rows:
-            packed_logits(self.loaded.model, batch, batch.last_K[:1])
-            return []
-        keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows]
+        for chunk in plan.prefill:
+            if _completes_prompt(running[chunk.slot], chunk):
+                self._keep(chunk.slot)
         sampling = [running[batch.order[row].slot] for row in rows]
-        sampled = sample(packed_logits(self.loaded.model, batch, keep_K), sampling)
-        return self._note(sampling, sampled)
+        return self._note(sampling, sample(logits_KV, sampling)) if rows else []
+
+    def _known(self, sequence: Sequence) -> int:
+        return len(self._prefixes.find(_ids(sequence.prompt_ids[:-1])))
+
+    def _reuse(self, slot: int) -> None:
+        """Begin with what is known of a prompt; its last token is computed anew, for the logits after it."""
+        sequence = self._scheduler.running[slot]
+        cells = self._prefixes.find(_ids(sequence.prompt_ids[:-1]))
+        if len(cells) < _WORTH_COPYING:
+            return
+        self._cache.reserve(slot + 1, len(sequence.prompt_ids))
+        self._prefixes.load(cells, self._cache, slot)
+        sequence.num_cached = sequence.num_reused = len(cells)
+
+    def _keep(self, slot: int) -> None:
+        """Let others find what a slot holds."""
+        sequence = self._scheduler.running[slot]
+        if sequence.num_cached >= _WORTH_COPYING:
+            tokens = (sequence.prompt_ids + sequence.token_ids)[: sequence.num_cached]
+            self._prefixes.keep(_ids(tokens), self._cache, slot)
 
     def _note(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
         eos = self.loaded.eos_token_ids
@@ -136,6 +186,9 @@ class Engine:
             request.listener.on_deltas(deltas)
         left = [s for s in sampling if s.finish_reason is not None]
         requests = dict.fromkeys(self._requests[id(s)] for s in left)
+        for slot, sequence in enumerate(self._scheduler.running):
+            if sequence.finish_reason is not None:
+                self._keep(slot)
         self._leave({id(s) for s in left})
         return [request for request in requests if request.finished]
 
@@ -145,6 +198,10 @@ class Engine:
         if leaving:
             for move in self._scheduler.remove(leaving):
                 self._cache.move(move.source, move.target, move.length)
+
+
+def _ids(token_ids: list[int]) -> NDArray[np.int64]:
+    return np.array(token_ids, dtype=np.int64)
 
 
 def _completes_prompt(sequence: Sequence, chunk: Chunk) -> bool:

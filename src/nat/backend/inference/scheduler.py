@@ -5,10 +5,14 @@ wholly cached; of the latter at most one has begun, because prompts are taken in
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from nat.backend.inference.batch import Chunk
 from nat.backend.inference.sequence import Request, Sequence
+
+WORTH_WAITING = 32
+"""Prompt tokens that are worth a step's delay if they need not be computed."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,27 @@ class Scheduler:
     def remove_waiting(self, request: Request) -> None:
         self.waiting = deque(pair for pair in self.waiting if pair[0] is not request)
 
-    def admit(self, policy_version: str, *, draining: bool) -> None:
-        """Give free slots to waiting sequences; while draining only to those whose request has begun."""
+    def admit(
+        self, policy_version: str, *, draining: bool, known: Callable[[Sequence], int] = lambda _: 0
+    ) -> list[int]:
+        """Give free slots to waiting sequences, and tell which; while draining only to those whose request has begun.
+
+        A prompt that another one's computation in this very step would spare most of waits for that one. `known` gives
+        the number of leading tokens of a prompt that need not be computed.
+        """
+        computing = _Prompts(sequence for sequence in self.running if not sequence.prefilled)
+        first = len(self.running)
+        held: list[tuple[Request, Sequence]] = []
         while self.waiting and len(self.running) < self.max_num_seqs:
-            request, sequence = self.waiting[0]
-            if draining and not request.begun:
-                return
-            self.waiting.popleft()
+            request, sequence = self.waiting.popleft()
+            if (draining and not request.begun) or computing.spare(sequence, known):
+                held.append((request, sequence))
+                continue
             request.policy_version = request.policy_version or policy_version
             self.running.append(sequence)
+            computing.add(sequence)
+        self.waiting.extendleft(reversed(held))
+        return list(range(first, len(self.running)))
 
     def plan(self) -> Plan | None:
         """The next step's chunks, None if nothing runs."""
@@ -83,6 +99,29 @@ class Scheduler:
             for slot, s in enumerate(self.running)
             if s.num_cached and old_slot[id(s)] != slot
         ]
+
+
+class _Prompts:
+    """Prompts that are being computed, to be compared with those that could wait for them."""
+
+    def __init__(self, sequences: Iterable[Sequence]) -> None:
+        self._whole: set[tuple[int, ...]] = set()
+        self._beginnings: set[tuple[int, ...]] = set()
+        for sequence in sequences:
+            self.add(sequence)
+
+    def add(self, sequence: Sequence) -> None:
+        if len(sequence.prompt_ids) > WORTH_WAITING:
+            self._whole.add(tuple(sequence.prompt_ids))
+            self._beginnings.add(tuple(sequence.prompt_ids[:WORTH_WAITING]))
+
+    def spare(self, sequence: Sequence, known: Callable[[Sequence], int]) -> bool:
+        """Whether the sequence would find much more computed a step later."""
+        prompt = sequence.prompt_ids
+        if len(prompt) <= WORTH_WAITING or tuple(prompt[:WORTH_WAITING]) not in self._beginnings:
+            return False
+        found = known(sequence)
+        return found < WORTH_WAITING or (len(prompt) - found > WORTH_WAITING and tuple(prompt) in self._whole)
 
 
 def _compacted(sequences: list[Sequence], leaving: set[int]) -> list[Sequence]:

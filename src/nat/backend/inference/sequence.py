@@ -40,6 +40,8 @@ class Sequence:
     finish_reason: FinishReason | None = None
     num_cached: int = 0
     """Leading tokens whose keys and values are in the cache."""
+    num_reused: int = 0
+    """Leading tokens of the prompt that an earlier sequence had computed."""
 
     @property
     def num_tokens(self) -> int:

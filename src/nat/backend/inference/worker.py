@@ -150,6 +150,8 @@ class Worker:
         torch.set_num_threads(self._all_threads)
         task.run()
         torch.set_num_threads(self._sampling_threads)
+        for engine in self.pool.engines():
+            engine.forget()
         for request in waiting:
             self._send(request)
         self._let_in = bool(waiting)

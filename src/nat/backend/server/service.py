@@ -12,7 +12,7 @@ from nat.backend.inference.text import TextStream
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel
 from nat.backend.server.errors import ApiError
-from nat.wire.answers import Usage
+from nat.wire.answers import PromptTokens, Usage
 from nat.wire.chat import ChatRequest, SamplingRequest
 
 MAX_CHOICES = 256
@@ -117,6 +117,9 @@ class Service:
 
 def usage_of(sequences: list[Sequence]) -> Usage:
     """Each prompt counts once, however many choices it has."""
-    prompts = {id(s.prompt_ids): len(s.prompt_ids) for s in sequences}
-    prompt, completion = sum(prompts.values()), sum(len(s.token_ids) for s in sequences)
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+    prompts = {id(s.prompt_ids): s for s in reversed(sequences)}
+    prompt, completion = sum(len(s.prompt_ids) for s in prompts.values()), sum(len(s.token_ids) for s in sequences)
+    usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+    if reused := sum(s.num_reused for s in prompts.values()):
+        usage.prompt_tokens_details = PromptTokens(cached_tokens=reused)
+    return usage

@@ -52,6 +52,8 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """Longest prompt plus answer in tokens; the model's own limit if left out."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences that are sampled at the same time."""
+    prefix_cache_mb: int = Field(default=256, ge=0)
+    """Memory for what was computed of prompts and answers, which later prompts then begin with."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads; all cores if left out."""
     seed: int = 0
@@ -92,6 +94,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
         "--dtype": config.dtype,
         "--max_seq_length": config.max_seq_length,
         "--max_num_seqs": config.max_num_seqs,
+        "--prefix_cache_mb": config.prefix_cache_mb,
         "--threads": config.threads,
         "--seed": config.seed,
         "--save_every": config.save_every,

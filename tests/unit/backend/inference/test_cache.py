@@ -1,6 +1,6 @@
 import torch
 
-from nat.backend.inference.cache import SlotCache, lower_right_causal
+from nat.backend.inference.cache import SlotCache
 
 
 def test_growing_keeps_what_is_stored():
@@ -26,10 +26,3 @@ def test_moving_copies_a_sequence_to_another_slot():
     keys[1] = 1.0
     cache.move(1, 0, 3)
     assert keys[0, 0, :, 0].tolist()[:5] == [1, 1, 1, 0, 0]
-
-
-def test_the_last_queries_see_all_that_came_before_them():
-    """Two new tokens after two cached ones; with a window of 2 only the nearest."""
-    device = torch.device("cpu")
-    assert lower_right_causal(2, 4, None, device).int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
-    assert lower_right_causal(2, 4, 2, device).int().tolist() == [[0, 1, 1, 0], [0, 0, 1, 1]]

@@ -4,7 +4,7 @@ import torch
 from fakes.listeners import Recorder, one, run
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.inference.engine import Engine
+from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.text import TextStream
 from nat.backend.model import load_model
@@ -16,7 +16,7 @@ def prompts(*lengths):
 
 
 def engine(loaded, **limits):
-    return Engine(loaded, policy_version="m@0", **limits)
+    return Engine(loaded, policy_version="m@0", limits=Limits(**limits))
 
 
 def generated(loaded, prompt, count):
@@ -134,3 +134,52 @@ def test_what_does_not_fit_is_refused_with_the_numbers(loaded):
         engine(loaded).check(one([], max_tokens=1))
     with pytest.raises(ValueError, match="without sequences"):
         engine(loaded).check(Request([], Recorder()))
+
+
+def conversations(loaded, **limits):
+    """Four generations of two examples with two turns each, and the engine that they went through."""
+    subject, done = engine(loaded, **limits), []
+    for turn, asked in enumerate(prompts(60, 50)):
+        begun = [[*s.prompt_ids, *s.token_ids] for s in done] or [prompts(60, 50)[i // 4] for i in range(8)]
+        texts = [[*text, *asked[: 20 * turn]] for text in begun]
+        done = run(subject, *(one(text, max_tokens=9, seed=i, ignore_eos=True) for i, text in enumerate(texts)))
+        yield done
+
+
+def test_what_was_computed_before_is_not_computed_again(loaded):
+    """A prompt once for all generations, but for its last token; a next turn only what is new in it.
+
+    The last sampled token was never put in, so it is new as well.
+    """
+    first, second = conversations(loaded)
+    assert [s.num_reused for s in first] == [0, 59, 59, 59, 0, 49, 49, 49]
+    assert [len(s.prompt_ids) - s.num_reused for s in second] == [21] * 8
+
+
+@pytest.mark.parametrize("limits", [{"max_num_seqs": 3}, {"max_step_tokens": 13}, {"prefix_cache_bytes": 30_000}])
+def test_what_is_sampled_does_not_depend_on_what_was_kept(loaded, limits):
+    """In few slots, with prompts in chunks, and with room for a part: the tokens are those of an engine without."""
+    expected = [[s.token_ids for s in turn] for turn in conversations(loaded, prefix_cache_bytes=0)]
+    assert [[s.token_ids for s in turn] for turn in conversations(loaded, **limits)] == expected
+
+
+def test_other_weights_begin_anew(loaded):
+    """What the old ones computed is not taken from."""
+    subject = engine(loaded)
+    prompt = prompts(60)[0]
+    run(subject, one(prompt, max_tokens=2))
+    subject.forget()
+    assert run(subject, one(prompt, max_tokens=2))[0].num_reused == 0
+
+
+def test_choices_that_wait_for_a_twin_belong_to_its_policy(loaded):
+    """Though nothing runs, an update waits until they have been sampled, too."""
+    subject, prompt = engine(loaded), prompts(60)[0]
+    request = Request([Sequence(i, prompt, SamplingParams(max_tokens=1, seed=i)) for i in range(3)], Recorder())
+    subject.add(request)
+    subject.step()
+    subject.draining = True
+    assert subject.has_work
+    while subject.has_work:
+        subject.step()
+    assert request.finished

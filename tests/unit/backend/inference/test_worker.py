@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fakes.listeners import Waiter
-from nat.backend.inference.engine import Engine
+from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.errors import BackendError
@@ -35,7 +35,7 @@ class TwoEngines:
     """Names mean engines as a test says; a name that means an error raises it."""
 
     def __init__(self, loaded):
-        self.one, self.other = (Engine(loaded, policy_version=name, max_num_seqs=2) for name in ("one", "other"))
+        self.one, self.other = (Engine(loaded, policy_version=name, limits=Limits(2)) for name in ("one", "other"))
         self.meaning = {"": self.one, "moving": self.one, "other": self.other}
 
     def names(self):
@@ -68,7 +68,7 @@ def two(pool):
 
 @pytest.fixture
 def worker(loaded):
-    worker = Worker(Engine(loaded, policy_version="m@0", max_num_seqs=2))
+    worker = Worker(Engine(loaded, policy_version="m@0", limits=Limits(2)))
     yield worker
     worker.close()
 
@@ -276,3 +276,18 @@ def test_one_set_of_weights_answers_to_its_plain_name_and_its_step(worker):
     assert [pool.knows(name) for name in ("m", "m@0", "m@1", "", "other")] == [True, True, False, False, False]
     assert pool.engine("m@7") is worker.engine
     assert worker.loaded is worker.engine.loaded
+
+
+def test_after_an_update_nothing_of_the_old_weights_is_reused(worker):
+    """Their keys and values are forgotten, though the tokens are the same."""
+
+    def reused():
+        params = SamplingParams(max_tokens=2, ignore_eos=True)
+        request = Request([Sequence(0, list(range(60)), params)], Waiter())
+        worker.submit(request)
+        assert request.listener.done.wait(DEADLINE)
+        return request.sequences[0].num_reused
+
+    assert [reused(), reused()] == [0, 59]
+    worker.run_exclusive(lambda: None).result(DEADLINE)
+    assert reused() == 0

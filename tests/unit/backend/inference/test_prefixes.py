@@ -1,0 +1,75 @@
+"""Keys and values that are found again."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.backend.inference.cache import SlotCache
+from nat.backend.inference.prefixes import PrefixCache
+
+HEADS, WIDTH = 2, 3
+TOKEN_BYTES = 2 * HEADS * WIDTH * 4
+TEXTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=20), min_size=1, max_size=30)
+
+
+def filled(cache: SlotCache, text: list[int]) -> None:
+    """Put into slot 0 what a model would: for each token a number that only its beginning has."""
+    cache.reserve(1, len(text))
+    keys, values = cache.layer(0, torch.zeros(HEADS, 1, WIDTH), torch.zeros(HEADS, 1, WIDTH))
+    for position in range(len(text)):
+        number = float(hash(tuple(text[: position + 1])) % 2**20)
+        keys[0, :, position], values[0, :, position] = number, -number
+
+
+def ids(text: list[int]) -> np.ndarray:
+    return np.array(text, dtype=np.int64)
+
+
+@given(TEXTS, st.integers(0, 60))
+def test_what_is_found_was_computed_after_the_same_tokens(texts, room):
+    """In a pool of any size: a beginning of what is asked for, never more than the bound, and with enough room all."""
+    prefixes = PrefixCache(room * TOKEN_BYTES)
+    kept, cache, other = [], SlotCache(), SlotCache()
+    for text in texts:
+        filled(cache, text)
+        prefixes.keep(ids(text), cache, 0)
+        kept.append(text)
+        assert prefixes.num_tokens <= room
+        for asked in kept:
+            cells = prefixes.find(ids(asked))
+            assert len(cells) <= len(asked)
+            filled(other, asked)
+            keys, values = other.layer(0, torch.zeros(HEADS, 1, WIDTH), torch.zeros(HEADS, 1, WIDTH))
+            expected = keys[0].clone(), values[0].clone()
+            keys[0, :, : len(cells)] = values[0, :, : len(cells)] = 0
+            if len(cells):
+                prefixes.load(cells, other, 0)
+            assert torch.equal(keys[0], expected[0])
+            assert torch.equal(values[0], expected[1])
+    distinct = {tuple(text[:end]) for text in texts for end in range(1, len(text) + 1)}
+    if len(distinct) <= room:
+        assert prefixes.num_tokens == len(distinct)
+        assert all(len(prefixes.find(ids(text))) == len(text) for text in texts)
+
+
+def test_what_was_used_longest_ago_is_given_up_first():
+    """The newest stays, and so does what was asked for in between."""
+    prefixes, cache = PrefixCache(24 * TOKEN_BYTES), SlotCache()
+    for first in range(3):
+        text = [first] * 8
+        filled(cache, text)
+        prefixes.keep(ids(text), cache, 0)
+    prefixes.find(ids([0] * 8))
+    filled(cache, [3] * 8)
+    prefixes.keep(ids([3] * 8), cache, 0)
+    assert [len(prefixes.find(ids([first] * 8))) for first in range(4)] == [8, 0, 8, 8]
+
+
+def test_cleared_it_knows_nothing():
+    """Other weights compute other keys."""
+    prefixes, cache = PrefixCache(1000 * TOKEN_BYTES), SlotCache()
+    filled(cache, [1, 2, 3])
+    prefixes.keep(ids([1, 2, 3]), cache, 0)
+    prefixes.clear()
+    assert (len(prefixes.find(ids([1, 2, 3]))), prefixes.num_tokens) == (0, 0)
