@@ -9,7 +9,7 @@ EXAMPLES := examples/tic_tac_toe
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks coding_agents docs bench clean
+.PHONY: install demo test lint interop frameworks agents docs bench clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -31,7 +31,7 @@ frameworks: install
 	PYTHONPATH=tests $(BIN)/python frameworks/make_table.py
 
 # Released coding agents, unmodified, through the gateway; npm installs each into a folder of its own.
-coding_agents: install
+agents: install
 	$(BIN)/python coding_agents/releases.py
 	$(BIN)/pytest coding_agents
 

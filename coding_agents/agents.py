@@ -1,54 +1,48 @@
-"""How each coding agent is told where its model is, and what its tool for the shell is called.
+"""The coding agents, each with the configuration that the page of the docs shows for it.
 
-Nothing of an agent is changed: these are its own options and variables, as its own manual has them.
+Nothing of an agent is changed: the configurations use its own options and variables.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from releases import CLAUDE, CODEX, QWEN, Release
+
+from e2e.doc_pages import ROOT, Page
+from nat.config.load import parse_config
+from nat.config.yaml_text import parse_yaml
+from nat.plugins.command.config import CommandConfig
+
+PAGE = Page(ROOT / "docs" / "guides" / "coding_agents.md")
 
 
 @dataclass(frozen=True)
 class CodingAgent:
-    """A release and how it is run."""
+    """A release, and what a model has to know to use it."""
 
     release: Release
-    dialect: str
-    command: str
-    """For the shell, which puts in the variables; `$1` is the task."""
+    configuration: str
+    """The file's name on the page."""
     shell_tool: str
+    """What its tool for the shell is called."""
     shell_arguments: Callable[[str], dict[str, Any]]
-    """The arguments with which its tool for the shell runs a command."""
-    env: dict[str, str] = field(default_factory=dict)
+    """The arguments with which this tool runs a command."""
+
+    @property
+    def name(self) -> str:
+        return self.release.program
+
+    def command(self) -> CommandConfig:
+        """The workflow of the page."""
+        (block,) = (block for block in PAGE.blocks if block.file_name == self.configuration)
+        return cast("CommandConfig", parse_config(parse_yaml(block.text), source=block.place).workflow)
 
 
 AGENTS = [
+    CodingAgent(CODEX, "codex.yml", "exec_command", lambda command: {"cmd": command}),
+    CodingAgent(CLAUDE, "claude_code.yml", "Bash", lambda command: {"command": command, "description": "Run it."}),
     CodingAgent(
-        CODEX,
-        "Responses",
-        "{program} exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox --model student"
-        " --config model_provider=gateway"
-        " --config \"model_providers.gateway={{name='gateway', base_url='$OPENAI_BASE_URL',"
-        " env_key='OPENAI_API_KEY', wire_api='responses'}}\""
-        ' "$1" < /dev/null',
-        "exec_command",
-        lambda command: {"cmd": command},
-    ),
-    CodingAgent(
-        CLAUDE,
-        "Messages",
-        '{program} --print "$1" --allowedTools Bash < /dev/null',
-        "Bash",
-        lambda command: {"command": command, "description": "Run it."},
-        env={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CLAUDE_CODE_ATTRIBUTION_HEADER": "0"},
-    ),
-    CodingAgent(
-        QWEN,
-        "Chat Completions",
-        '{program} --auth-type openai --model student --yolo --prompt "$1" < /dev/null',
-        "run_shell_command",
-        lambda command: {"command": command, "is_background": False},
+        QWEN, "qwen_code.yml", "run_shell_command", lambda command: {"command": command, "is_background": False}
     ),
 ]
