@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tokenizers.pre_tokenizers import Metaspace
+
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.tokenizer import ChatTokenizer
 
@@ -19,8 +21,11 @@ class Family:
     end: str
     marks: tuple[str, ...]
 
-    def tokenizer(self) -> ChatTokenizer:
+    def tokenizer(self, *, prepend: str | None = None) -> ChatTokenizer:
+        """With `prepend` a space belongs to its word, as in SentencePiece, and a text may begin with one of its own."""
         hf = tiny_tokenizer()
+        if prepend is not None:
+            hf.backend_tokenizer.pre_tokenizer = Metaspace(replacement="Ġ", prepend_scheme=prepend)
         hf.add_special_tokens({"eos_token": self.end, "additional_special_tokens": list(self.marks)})
         hf.chat_template = (_TEMPLATES / f"{self.template}.jinja").read_text(encoding="utf-8")
         return ChatTokenizer(hf)

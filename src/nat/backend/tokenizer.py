@@ -40,6 +40,12 @@ class ChatTokenizer:
         eos: int | None = self.hf.eos_token_id
         return eos
 
+    @property
+    def special_tokens(self) -> list[str]:
+        """How the tokens read that stand for structure and not for text, the end of a turn among them."""
+        added = self.hf.added_tokens_decoder.values()
+        return list(dict.fromkeys([*(token.content for token in added if token.special), *self.hf.all_special_tokens]))
+
     def render_chat(
         self,
         messages: Sequence[dict[str, Any]],

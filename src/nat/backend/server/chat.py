@@ -31,7 +31,7 @@ class ChatRoute:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._continuations = Continuations(service.loaded.tokenizer, service.loaded.eos_token_ids)
+        self._continuations = Continuations(service.loaded.tokenizer)
 
     async def handle(self, http: HttpRequest) -> Response:
         try:

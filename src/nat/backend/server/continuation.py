@@ -8,9 +8,10 @@ it and the layout of a call's JSON) it means something else, so nothing is conti
 """
 
 import json
+import re
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -89,10 +90,9 @@ class _Turn:
 class Continuations:
     """Remembers turns of `max_tokens` in all; the least recently used go first. For one thread."""
 
-    def __init__(self, tokenizer: ChatTokenizer, ends: Iterable[int], *, max_tokens: int = 20_000_000) -> None:
-        """`ends` are the tokens with which the model ends a turn."""
+    def __init__(self, tokenizer: ChatTokenizer, *, max_tokens: int = 20_000_000) -> None:
         self._tokenizer = tokenizer
-        self._ends = [text for token_id in ends if (text := tokenizer.token_text(token_id).text)]
+        self._structure = re.compile("|".join(map(re.escape, sorted(tokenizer.special_tokens, reverse=True))))
         self._max_tokens = max_tokens
         self._turns: OrderedDict[tuple[Context, Essence], list[_Turn]] = OrderedDict()
         self._contexts: Counter[Context] = Counter()
@@ -157,10 +157,12 @@ class Continuations:
         return [*turn.ids, *turn.sampled, *(rest[1:] if list(turn.sampled[-1:]) == rest[:1] else rest)]
 
     def _end_of_answer(self, text: str, start: int, message: Mapping[str, Any]) -> int | None:
-        """Where the token stands that ends the turn; None if what the template wrote before it is not the answer."""
-        end = min((end for token in self._ends if (end := text.find(token, start)) >= 0), default=None)
-        written = _message(text[start:end], tools=bool(message.get("tool_calls")))
-        return end if essence(written) == essence(message) else None
+        """Where the special token stands that ends the turn; None if what the template wrote is not the answer."""
+        found = self._structure.search(text, start)
+        if found is None:
+            return None
+        written = _message(text[start : found.start()], tools=bool(message.get("tool_calls")))
+        return found.start() if essence(written) == essence(message) else None
 
     def _put(self, key: tuple[Context, Essence], turns: list[_Turn]) -> None:
         self._turns[key] = turns

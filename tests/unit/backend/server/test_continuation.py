@@ -37,7 +37,7 @@ class Server:
     def __init__(self, family, seed=0, **options):
         self.tokenizer = TOKENIZERS[family]
         self.end = self.tokenizer.eos_token_id
-        self.continuations = Continuations(self.tokenizer, [self.end], **options)
+        self.continuations = Continuations(self.tokenizer, **options)
         self.random = Random(seed)  # noqa: S311 - a repeatable draw
 
     def ask(self, messages, says=None, *, tools=None, cut=False, sampled=None, session=""):
@@ -170,7 +170,7 @@ def test_a_template_that_writes_other_things_each_time_is_rewriting():
     """A history that is not written as it was (a clock in the system prompt) is another history."""
     server = Server("qwen2.5")
     server.tokenizer = FAMILIES["qwen2.5"].tokenizer()
-    server.continuations = Continuations(server.tokenizer, [server.end])
+    server.continuations = Continuations(server.tokenizer)
     server.ask([user("hi")], "the end")
     server.tokenizer.hf.chat_template = "12:01 " + server.tokenizer.hf.chat_template
     assert server.ask([user("hi"), assistant("the end"), user("so")]).broken is BrokenPrefix.TEMPLATE_REWRITES
@@ -253,6 +253,30 @@ def test_an_answer_that_was_cut_is_ended_by_the_template(family):
     assert (prompt.broken, prompt.ids[: len(whole) + 1]) == (None, [*whole, server.end])
 
 
+def test_another_end_than_the_templates_is_followed_by_it():
+    """A model may have several tokens to end with; the template knows one, and what was sampled stays."""
+    server = Server("qwen2.5")
+    start = server.tokenizer.hf.convert_tokens_to_ids("<|im_start|>")
+    _, whole = server.ask([user("hi")], "the thin", sampled=[*server.tokenizer.encode("the thin"), start])
+    prompt = server.ask([user("hi"), assistant("the thin"), user("go on")])
+    assert (prompt.broken, prompt.ids[: len(whole) + 1]) == (None, [*whole, server.end])
+
+
+@pytest.mark.parametrize("prepend", ["always", "first", "never"])
+@pytest.mark.parametrize("family", FAITHFUL)
+def test_what_comes_after_an_answer_is_split_as_in_the_whole_text(family, prepend):
+    """Also by tokenizers that begin a text with a space of their own: only structure stands where the answer ends."""
+    tokenizer = FAMILIES[family].tokenizer(prepend=prepend)
+    server = Server(family)
+    server.tokenizer, server.continuations = tokenizer, Continuations(tokenizer)
+    messages = [user("hi you"), assistant("the end"), user("go on")]
+    first, held = server.ask(messages[:1], "the end", sampled=[*tokenizer.encode("the end"), server.end])
+    as_text = tokenizer.render_chat(messages)
+    rest = as_text[as_text.index(server.end, len(first.ids)) + 1 :]
+    prompt = server.ask(messages)
+    assert (prompt.broken, prompt.ids) == (None, held + rest)
+
+
 def test_a_cut_character_keeps_its_bytes():
     """The client sees a replacement sign where the model said half of a character."""
     server = Server("qwen2.5")
@@ -312,7 +336,7 @@ def test_a_long_chat_is_rendered_once():
 
     for family in ("qwen2.5", "deepseek-r1"):
         server = Server(family)
-        server.continuations = Continuations(Counting(server.tokenizer.hf), [server.end])
+        server.continuations = Continuations(Counting(server.tokenizer.hf))
         messages = [user("hi")]
         for turn in range(100):
             server.ask(messages, f"the {turn}")
