@@ -137,3 +137,8 @@ class RewardCollapse(RunFailed):
 
 class JournalError(NatError):
     """A run's folder or journal is missing, taken, or of another version."""
+
+
+def describe_error(error: BaseException) -> str:
+    """An exception in one line: its class, and its text if it has one."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.errors import EvaluationError
-from nat.eval.scoring import describe_error
+from nat.errors import EvaluationError, describe_error
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
 from nat.finetuning.trajectories.outcome import NOT_SCORED, Outcome, Target, failed, scored, told, unscored

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from nat.errors import BackendError, BackendUnreachable, TrainingFailed
-from nat.plugins.openpipe.answers import RouteMissing, check_status, describe, read_json, read_metrics, unexpected
+from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
+from nat.plugins.openpipe.answers import RouteMissing, check_status, read_json, read_metrics, unexpected
 from nat.wire.training import JobState
 
 JOB_ID_HEADER = "X-Job-Id"
@@ -148,7 +148,7 @@ class ArtClient:
         if state is not None and state.failure is not None:
             return TrainingFailed(state.failure.message, hint=state.failure.hint)
         return TrainingFailed(
-            f"the server at {self.base_url} broke the stream off: {describe(error)}",
+            f"the server at {self.base_url} broke the stream off: {describe_error(error)}",
             hint="the server's log says why; ART's servers tell no more over HTTP",
         )
 
@@ -195,7 +195,7 @@ class ArtClient:
 
     def _unreachable(self, request: httpx.Request, error: httpx.TransportError) -> BackendUnreachable:
         return BackendUnreachable(
-            f"Failed to connect to ART backend. {request.method} {request.url}: {describe(error)}",
+            f"Failed to connect to ART backend. {request.method} {request.url}: {describe_error(error)}",
             hint="start the server (`nat backend serve` with --inference_port, or ART's own), and check `ip` and "
             f"`port` of the trainer adapter's `backend`; `curl {self.base_url}/healthcheck` tells whether it answers",
         )

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
-from nat.errors import NatError
+from nat.errors import NatError, describe_error
 
 _STEPS = ("num_gradient_steps", "data/step_num_gradient_steps")
 
@@ -65,7 +65,7 @@ class ArtJob:
             text = f"it was not done within {self._seconds:.0f} s (`timeout` of the trainer adapter)"
             self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {text}")
         except Exception as error:  # noqa: BLE001 - the boundary of one job: its failure becomes its status
-            reason = str(error) if isinstance(error, NatError) else f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, NatError) else describe_error(error)
             self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {reason}")
         else:
             self._final = self._done(version)
