@@ -11,7 +11,8 @@ reports; log probabilities of other weights or other tokens set off the alarm in
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -46,7 +47,7 @@ USUAL_DIFFERENCE = 0.05
 Report = Callable[[float], None]
 """Takes the percentage that is done; what it raises ends the update and leaves everything as before."""
 OnStep = Callable[[dict[str, float]], None]
-"""Takes the metrics of one optimizer step, right after it."""
+"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` says how many the update has."""
 
 
 @dataclass
@@ -57,6 +58,7 @@ class _Update:
     report: Report
     on_step: OnStep
     sums: TokenSums
+    num_steps: int
     anchors: AnchorTable = field(default_factory=AnchorTable)
     steps_done: int = 0
     passes: int = 0
@@ -97,23 +99,29 @@ class Learner:
         batch = make_batch(groups, config)
         metrics = batch_metrics(groups, batch)
         if batch.rows:
-            before, step = self.optimizer.snapshot(), self.step
-            try:
+            with self.all_or_nothing():
                 metrics |= self._train(batch.rows, config, report, on_step)
-            except BaseException:
-                self.optimizer.restore(before)
-                self.step = step
-                raise
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["packed_tokens"] / seconds}
         return metrics | done
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Put weights, optimizer state and step back if the block fails."""
+        before, step = self.optimizer.snapshot(), self.step
+        try:
+            yield
+        except BaseException:
+            self.optimizer.restore(before)
+            self.step = step
+            raise
 
     def _train(self, rows: list[Row], config: TrainingConfig, report: Report, on_step: OnStep) -> dict[str, float]:
         steps = deal(rows, config)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = pack(rows, config.micro_batch_tokens)
-        update = _Update(config, report, on_step, TokenSums(self._policy.device))
+        update = _Update(config, report, on_step, TokenSums(self._policy.device), len(steps))
         update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(pack(step, config.micro_batch_tokens)) for step in steps)
         if needs_start:
@@ -168,7 +176,7 @@ class Learner:
         means = {
             name: mean for name, mean in sums.means().items() if name != "reference_kl" or update.anchors.reference
         }
-        update.on_step(means | outcome)
+        update.on_step(means | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
 
     def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:

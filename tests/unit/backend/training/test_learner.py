@@ -349,11 +349,12 @@ def test_warmup_raises_the_learning_rate(make_learner, loaded):
 
 
 def test_each_step_tells_its_own_metrics(make_learner, loaded):
-    """`on_step` hears of each optimizer step in order; means of its values are the job's."""
+    """`on_step` hears of each optimizer step in order, and how many there are; means of its values are the job's."""
     seen = []
     config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3)
     metrics = make_learner(loaded).update(random_groups(loaded), config, on_step=seen.append)
     assert [step["learning_rate"] for step in seen] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])
+    assert [step["num_gradient_steps"] for step in seen] == [3, 3, 3]
     for name in ("loss", "policy_loss", "grad_norm", "update_ratio"):
         assert sum(step[name] for step in seen) / 3 == pytest.approx(metrics[name])
     assert len({step["entropy"] for step in seen}) == 3
