@@ -48,11 +48,11 @@ async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
     """LangChain's chat model as it comes, or as the harness gives it to an agent."""
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an optional framework
 
-    from nat.plugins.langchain.llm import open_chat_model  # noqa: PLC0415 - likewise
+    from nat.plugins.langchain.llm import open_model  # noqa: PLC0415 - likewise
     from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
 
     if client.startswith("captured"):
-        async with open_chat_model(OpenAIModelConfig(model_name="stub", base_url=base_url), llm_name="stub") as model:
+        async with open_model(OpenAIModelConfig(model_name="stub", base_url=base_url), llm_name="stub") as model:
             yield model
         return
     asked = {"extra_body": {"logprobs": True, "return_token_ids": True}} if client == "langchain_exact" else {}

@@ -25,7 +25,7 @@ ABLE = ModelInfo(
 
 
 @asynccontextmanager
-async def open_client(
+async def open_model(
     config: OpenAIModelConfig, *, llm_name: str | None
 ) -> AsyncGenerator[OpenAIChatCompletionClient, None]:
     """A client that is closed with the block.

@@ -16,7 +16,7 @@ from nat.plugins.llms.tap import open_tap
 
 
 @asynccontextmanager
-async def open_chat_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncIterator[ChatOpenAI]:
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncIterator[ChatOpenAI]:
     """A chat model whose connections are closed at the end of the block."""
     tap = open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.LANGCHAIN)
     async with CapturingAsyncClient(tap) as http_async_client:

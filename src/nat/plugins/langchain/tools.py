@@ -14,7 +14,7 @@ from nat.builder.tool import ToolFunction
 from nat.errors import NatError
 
 
-def as_structured_tool(tool: ToolFunction) -> StructuredTool:
+def as_tool(tool: ToolFunction) -> StructuredTool:
     """A tool for `ainvoke` and, from threads, `invoke`."""
 
     async def call(**arguments: Any) -> Any:
