@@ -36,6 +36,7 @@ class ArtSession:
         self._backend = backend
         self._training = training
         self._model = art_model(backend, training)
+        self._body = model_body(self._model)
         self._client = client
         self._llms = llms
         self._redirects = redirects
@@ -59,7 +60,7 @@ class ArtSession:
         """
         await self._client.check_health()
         await self._client.check_trains()
-        await self._client.register(model_body(self._model))
+        await self._client.register(self._body)
         self._inference = await self._client.prepare(prepare_body(self._model, self._backend))
         logger.info("Successfully registered with ART backend.")
         url = self._inference.base_url
@@ -94,7 +95,7 @@ class ArtSession:
         )
 
     async def _version(self) -> str:
-        return f"{self._backend.name}@{await self._client.step(model_body(self._model))}"
+        return f"{self._backend.name}@{await self._client.step(self._body)}"
 
     async def _served_name(self) -> str:
         names = await self._client.served_names(self._inference)
@@ -109,9 +110,8 @@ class ArtSession:
             self._redirects.send(server, asked, self._served)
 
     async def _delete_old_checkpoints(self) -> None:
-        model = model_body(self._model)
         try:
-            await self._client.delete_checkpoints(model, keep=[await self._client.step(model)])
+            await self._client.delete_checkpoints(self._body, keep=[await self._client.step(self._body)])
         except BackendError as error:
             logger.warning("Old checkpoints could not be deleted: %s", error)
 
