@@ -11,7 +11,9 @@ import environments
 from server import Served, serving
 
 from nat.data_models.llm_call import LLMCall
-from nat.finetuning.trajectories.rows import Rows, rows_of_calls
+from nat.finetuning.trajectories import rows
+from nat.finetuning.trajectories.calls import SeenCall
+from nat.finetuning.trajectories.messages import conversations
 
 PLAY = Path(__file__).parent / "play.py"
 DEADLINE_S = 300
@@ -49,9 +51,17 @@ class Played:
     unknown: list[bytes]
     """Requests that the script has no answer for."""
 
-    def rows(self, name: str) -> Rows:
-        """The training rows of a rollout's captured calls."""
-        return rows_of_calls([LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"]])
+    def rows(self, name: str) -> int:
+        """How many training rows a rollout's captured calls become."""
+        return len(rows.rows_of(self._calls(name)))
+
+    def broken_prefixes(self, name: str) -> int:
+        """Captured calls of a rollout that go on with a history, but not with its tokens."""
+        return rows.broken_prefixes(conversations(self._calls(name)))
+
+    def _calls(self, name: str) -> list[SeenCall]:
+        calls = (LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"])
+        return [SeenCall(call=call, function="") for call in calls]
 
     def names(self, batch: str) -> list[str]:
         """The rollouts of a batch: `once`, `many` or `thread`."""

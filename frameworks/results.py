@@ -13,7 +13,6 @@ FILE = Path(__file__).parents[1] / ".tmp" / "frameworks" / "results.json"
 def figures(played: Played) -> dict[str, Any]:
     """What the table says about a framework."""
     names = list(played.rollouts)
-    rows = [played.rows(name) for name in names]
     wrong = [differences(played.served[name], played.rollouts[name]["calls"]) for name in names]
     return {
         "versions": dict(played.versions),
@@ -21,8 +20,8 @@ def figures(played: Played) -> dict[str, Any]:
         "captured": sum(len(played.rollouts[name]["calls"]) for name in names),
         "mismatches": sum(map(len, wrong)),
         "rollouts": len(names),
-        "rows_per_rollout": sum(len(each.rows) for each in rows) / len(rows),
-        "broken_prefixes": sum(each.broken_prefixes for each in rows),
+        "rows_per_rollout": sum(map(played.rows, names)) / len(names),
+        "broken_prefixes": sum(map(played.broken_prefixes, names)),
         "blocks": played.blocks,
         "cannot": dict(played.cannot),
     }

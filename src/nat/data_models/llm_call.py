@@ -30,13 +30,3 @@ class LLMCall(BaseModel):
     """The sampled tokens; length C. None if the server does not tell."""
     policy_version: str | None = None
     """The answer's `system_fingerprint`: which weights made it."""
-
-    @property
-    def has_exact_tokens(self) -> bool:
-        """True if the call can be trained on id by id."""
-        return (
-            self.prompt_token_ids is not None
-            and self.token_ids is not None
-            and self.logprobs is not None
-            and len(self.token_ids) == len(self.logprobs)
-        )

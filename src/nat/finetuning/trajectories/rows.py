@@ -4,31 +4,14 @@ How calls become rows stands in wire/rows.py; here is what is counted and what a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
-from nat.data_models.llm_call import LLMCall
 from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import Conversation, conversations
+from nat.finetuning.trajectories.messages import Conversation
 from nat.finetuning.trajectories.tokens import tokens_of_call, tokens_of_item
 from nat.wire.rows import merge
 from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of one rollout."""
-
-    rows: tuple[TrainingRow, ...]
-    broken_prefixes: int
-    """Calls that go on with a history, but not with its tokens."""
-
-
-def rows_of_calls(calls: Sequence[LLMCall]) -> Rows:
-    """Rows of those calls that have exact tokens, and how often a conversation's tokens did not go on."""
-    seen = [SeenCall(call=call, function="") for call in calls]
-    return Rows(rows=tuple(rows_of(seen)), broken_prefixes=broken_prefixes(conversations(seen)))
 
 
 def rows_of(calls: Sequence[SeenCall], values: Sequence[float] | None = None) -> list[TrainingRow]:

@@ -6,7 +6,7 @@ from nat.errors import NoTrajectories
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import conversations
-from nat.finetuning.trajectories.rows import rows_of_calls, training_groups
+from nat.finetuning.trajectories.rows import broken_prefixes, rows_of, training_groups
 
 
 def test_broken_prefixes_are_counted():
@@ -16,9 +16,10 @@ def test_broken_prefixes_are_counted():
     intact = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
     fork = call([user("1"), assistant("a"), user("3")], "c", ids=([1, 2, 5], [6]))
     other = call([user("other")], "x", ids=([7], [8]))
-    assert rows_of_calls([first, broken]).broken_prefixes == 1
-    assert rows_of_calls([first, intact, fork, other]).broken_prefixes == 0
-    assert len(rows_of_calls([first, intact, fork, other]).rows) == 3
+    others = calls_of(steps(first, intact, fork, other))
+    assert broken_prefixes(conversations(calls_of(steps(first, broken)))) == 1
+    assert broken_prefixes(conversations(others)) == 0
+    assert len(rows_of(others)) == 3
 
 
 def trajectory(example, reward, *calls):
