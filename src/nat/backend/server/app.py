@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from nat.backend.inference.worker import Worker
+from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
 from nat.backend.server.errors import ApiError, on_api_error, on_backend_error, on_crash, on_http_exception
@@ -67,7 +68,7 @@ def inference_router(service: Service) -> APIRouter:
             )
             for name in service.worker.pool.names()
         ]
-        return Response(ModelList(object="list", data=cards).model_dump_json(), media_type="application/json")
+        return json_answer(ModelList(object="list", data=cards))
 
     @router.get("/health")
     async def health() -> dict[str, str]:
