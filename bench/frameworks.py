@@ -4,7 +4,6 @@ As `harness`, whose rows are of the bare OpenAI SDK, but in LangChain's own envi
 Makes the environment first where it is missing (`frameworks/environments.py`).
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,9 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Case, Row, best_rows, play
-
-from nat.cli import event_loop
+from bench.harness import Case, Row, begin, best_rows, play
 
 ENVIRONMENTS = Path(__file__).parents[1] / "frameworks" / "environments.py"
 CASES = (
@@ -60,7 +57,4 @@ async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:  # noqa: PLR2004 - address and case: one row
-        print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
-    else:
-        main()
+    begin(main, measure)
