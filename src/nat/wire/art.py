@@ -4,9 +4,11 @@ Reading is lenient, because each version sends other fields: unknown keys are ig
 absent. Whoever writes dumps with `by_alias=True, exclude_none=True`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from nat.wire.training import RatioLevel
 
 
 class ArtRecord(BaseModel):
@@ -186,9 +188,6 @@ class ArtTrajectoryGroup(ArtRecord):
     logs: list[str] = []
 
 
-ImportanceSamplingLevel = Literal["token", "sequence", "average", "geometric_average"]
-
-
 class ArtTrainConfig(ArtRecord):
     """The `config` of a training request."""
 
@@ -213,7 +212,7 @@ class ArtDevTrainConfig(ArtRecord):
     """Lower clip range."""
     epsilon_high: float | None = Field(default=None, ge=0)
     """Upper clip range."""
-    importance_sampling_level: ImportanceSamplingLevel = "token"
+    importance_sampling_level: RatioLevel = "token"
     """One ratio per token or per sequence, or the two averaged."""
     kimi_k2_tau: float | None = Field(default=None, ge=0)
     """Takes tau · log(π/π_old) off each token's advantage."""

@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
+from nat.wire.training import Advantage
 
 GRPO_EPSILON = 1e-4
 """Added to the standard deviation of a group, as in TRL."""
