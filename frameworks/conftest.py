@@ -17,10 +17,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every test with every framework that is wanted."""
+    """Every test with every framework that is wanted; all of one in the same process, if there are several."""
     if "run" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--framework") or environments.names()
-        metafunc.parametrize("run", chosen, indirect=True, scope="session")
+        runs = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in chosen]
+        metafunc.parametrize("run", runs, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -35,5 +36,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what was made and captured, as far as it is known."""
     known = json.loads(results.FILE.read_text()) if results.FILE.exists() else {}
     for name, row in known.items():
-        line = f"{name:16} captured {row['captured']} of {row['made']} calls, {row['mismatches']} differences"
-        terminalreporter.write_line(f"{line}, {row['rows_per_rollout']:g} rows, {row['broken_prefixes']} broken")
+        line = f"{name:18} captured {row['captured']} of {row['made']} calls, {row['mismatches']} differences"
+        line += f", {row['rows_per_rollout']:g} rows, {row['broken_prefixes']} broken"
+        terminalreporter.write_line(f"{line}, in {row['seconds']:.0f} s")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,7 @@ class Played:
     served: Mapping[str, list[Served]]
     unknown: list[bytes]
     """Requests that the script has no answer for."""
+    seconds: float
 
     def rows(self, name: str) -> int:
         """How many training rows a rollout's captured calls become."""
@@ -72,6 +74,7 @@ def played(framework: str, folder: Path) -> Played:
     """Everything that the framework's agent does; raises PlayFailed if its process fails."""
     file, log = folder / f"{framework}.json", folder / f"{framework}.log"
     python = environments.python_of(framework)
+    began = time.monotonic()
     with serving() as script, log.open("w") as out:
         code = subprocess.run(
             [python, PLAY, framework, script.base_url, file],
@@ -96,4 +99,5 @@ def played(framework: str, folder: Path) -> Played:
         rollouts=rollouts,
         served=served,
         unknown=script.unknown,
+        seconds=time.monotonic() - began,
     )

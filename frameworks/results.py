@@ -1,5 +1,6 @@
 """The figures of each framework's run, kept for the table in the docs: one entry each, the newest run's."""
 
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,17 @@ def figures(played: Played) -> dict[str, Any]:
         "broken_prefixes": sum(map(played.broken_prefixes, names)),
         "blocks": played.blocks,
         "cannot": dict(played.cannot),
+        "seconds": played.seconds,
     }
 
 
 def keep(played: Played) -> None:
-    """Put the framework's figures into the file, beside those of the others."""
+    """Put the framework's figures into the file, beside those of the others, which may be played at the same time."""
     FILE.parent.mkdir(parents=True, exist_ok=True)
-    known = json.loads(FILE.read_text()) if FILE.exists() else {}
-    known[played.framework] = figures(played)
-    FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    with FILE.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        known = json.loads(file.read() or "{}")
+        known[played.framework] = figures(played)
+        file.truncate(0)
+        file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
