@@ -47,14 +47,14 @@ def art_trajectory(trajectory: Trajectory, *, trained: Collection[str] | None = 
     if not histories:
         return None
     first, *more = histories
-    facts = {name: value for name in _FACTS if (value := (trajectory.metadata or {}).get(name)) is not None}
+    facts = trajectory.metadata or {}
     fields: dict[str, Any] = {"tools": first.tools} if first.tools else {}
     if more:
         fields["additional_histories"] = more
     return ArtTrajectory(
         messages_and_choices=first.messages_and_choices,
         reward=trajectory.reward,
-        metadata={name: value for name, value in facts.items() if isinstance(value, str | int | float)},
+        metadata={name: value for name in _FACTS if isinstance(value := facts.get(name), str | int | float)},
         **fields,
     )
 

@@ -1,8 +1,7 @@
 """The model on its server: registered, served, trained, and asked for by the workflow's LLMs."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from nat.capture.address import address_of
 from nat.capture.redirect import Redirects
@@ -11,14 +10,12 @@ from nat.errors import BackendError
 from nat.finetuning.scope import current_scope
 from nat.plugins.openpipe.client import ArtClient, Inference
 from nat.plugins.openpipe.config import ARTBackendConfig, ARTTrainingConfig
+from nat.plugins.openpipe.job import Report
 from nat.plugins.openpipe.requests import art_model, model_body, prepare_body, train_body
 from nat.plugins.openpipe.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
 from nat.wire.art import ArtTrajectoryGroup
 
 logger = logging.getLogger(__name__)
-
-Report = Callable[[dict[str, Any]], None]
-"""Receives the metrics of a gradient step."""
 
 
 class ArtSession:

@@ -21,9 +21,9 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.openpipe.client import ArtClient
 from nat.plugins.openpipe.config import ARTTrainerAdapterConfig, ARTTrainingConfig
 from nat.plugins.openpipe.conversion import art_groups
-from nat.plugins.openpipe.job import ArtJob
+from nat.plugins.openpipe.job import ArtJob, Report
 from nat.plugins.openpipe.routing import ConfiguredLLM
-from nat.plugins.openpipe.session import ArtSession, Report
+from nat.plugins.openpipe.session import ArtSession
 from nat.registry.decorators import register_trainer_adapter
 
 logger = logging.getLogger(__name__)
