@@ -14,7 +14,6 @@ from nat.backend.model import LoraSettings
 from nat.backend.training.job import JobTable
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.training.served import served_logprobs
 from nat.errors import BackendError
 from nat.wire.art import InternalModelConfig
 
@@ -87,4 +86,4 @@ def _newest(checkpoints: Checkpoints) -> Checkpoint | None:
 
 def _learner(adapter: Adapter) -> Learner:
     loaded = adapter.loaded
-    return Learner(loaded, Reference(loaded, lambda: loaded.model), lambda rows: served_logprobs(loaded, rows))
+    return Learner(loaded, Reference(loaded, lambda: loaded.model))

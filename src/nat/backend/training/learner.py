@@ -37,6 +37,7 @@ from nat.backend.training.objective import Loss, micro_batch_loss
 from nat.backend.training.optimizer import MasterAdamW
 from nat.backend.training.packing import deal, pack
 from nat.backend.training.reference import Reference
+from nat.backend.training.served import served_logprobs
 from nat.wire.training import TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,9 @@ class _Update:
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
-    def __init__(self, policy: LoadedModel, reference: Reference, sampler_score: SamplerScore) -> None:
+    def __init__(
+        self, policy: LoadedModel, reference: Reference, sampler_score: SamplerScore = served_logprobs
+    ) -> None:
         self._policy = policy
         self._reference = reference
         self._sampler_score = sampler_score
@@ -207,7 +210,7 @@ class Learner:
         """Show on a few rows that the sampler serves the new weights, and measure how far the policy moved."""
         probe = probe_rows(rows)
         after = self._scores(self._policy.model, pack(probe, update.config.micro_batch_tokens), lambda: None)
-        served = difference(probe, after, self._sampler_score(probe))
+        served = difference(probe, after, self._sampler_score(self._policy, probe))
         check_served_weights(served, update.config.max_served_difference or update.config.max_logprob_difference)
         return {
             "approx_kl": policy_shift(probe, update.anchors.start, after),

@@ -206,7 +206,7 @@ def learner_of(loaded):
     def start():
         return load_model(loaded.path, device="cpu").model
 
-    return Learner(loaded, Reference(loaded, start), lambda rows: served_logprobs(loaded, rows))
+    return Learner(loaded, Reference(loaded, start))
 
 
 def answered(loaded, served, text):

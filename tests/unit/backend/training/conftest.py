@@ -10,7 +10,6 @@ from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel, LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.training.served import served_logprobs
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,6 +50,6 @@ def make_learner() -> Callable[[LoadedModel], Learner]:
             reference = load_model(loaded.path, device="cpu").model
             return reference.to(loaded.dtype)
 
-        return Learner(loaded, Reference(loaded, start), lambda rows: served_logprobs(loaded, rows))
+        return Learner(loaded, Reference(loaded, start))
 
     return make

@@ -312,7 +312,7 @@ def test_a_sampler_with_old_weights_is_an_alarm(make_learner, loaded):
     """If the sampler's path does not see the new weights, the update is undone."""
 
     def spoil(learner):
-        learner._sampler_score = lambda rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
+        learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
 
     error = rejected(make_learner, loaded, lambda: random_groups(loaded), TrainingConfig(), break_learner=spoil)
     assert error.kind == "logprob_mismatch"
@@ -442,7 +442,7 @@ def test_the_proof_of_serving_has_a_level_of_its_own(make_learner, loaded):
     """However old the answers may be, after the update the sampler must agree with the learner."""
 
     def spoil(learner):
-        learner._sampler_score = lambda rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
+        learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
 
     config = TrainingConfig(max_logprob_difference=10, max_served_difference=0.05)
     error = rejected(make_learner, loaded, lambda: random_groups(loaded), config, break_learner=spoil)
