@@ -1,14 +1,10 @@
 """A server for ART's clients in a process of its own: sample, reward, train, end it, go on, all over HTTP."""
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +12,9 @@ import httpx
 import pytest
 
 from fakes.art_clients import SERVERLESS_MODEL, ArtClient
+from fakes.processes import DEADLINE, NAT, Processes, environment_without, first_line, stop
 from fakes.tiny_model import make_tiny_model
 
-DEADLINE = 120
-NAT = "from nat.cli.main import run_cli; run_cli()"
 ART = ArtClient("0.5.0")
 PROMPT = [{"role": "user", "content": "the"}]
 
@@ -28,7 +23,7 @@ PROMPT = [{"role": "user", "content": "the"}]
 class Server:
     """A running process, and clients of its two ports; the control client waits 5 seconds, as ART's does."""
 
-    process: subprocess.Popen
+    process: subprocess.Popen[str]
     control: httpx.Client
     inference: httpx.Client
 
@@ -61,8 +56,7 @@ class Server:
             return [json.loads(line) for line in answer.iter_lines()]
 
     def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=DEADLINE) == 0
+        stop(self.process)
 
 
 def token_of(choice: dict) -> str:
@@ -87,27 +81,21 @@ def output_dir(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def command(model_dir, output_dir) -> list[str]:
     options = {"model": model_dir, "port": 0, "inference_port": 0, "output_dir": output_dir, "threads": 1}
-    return [sys.executable, "-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
+    return ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
 
 
 @pytest.fixture(scope="module")
 def start(command) -> Iterator[Callable[[], Server]]:
     """Starts servers without a key of their own; whatever a test leaves running is killed."""
-    environment = {name: value for name, value in os.environ.items() if name != "NAT_BACKEND_API_KEY"}
-    with ExitStack() as stack:
+    with Processes() as processes:
 
         def start_one() -> Server:
-            process = stack.enter_context(
-                subprocess.Popen(  # noqa: S603 - our own command
-                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-                )
+            process = processes.start(*command, env=environment_without("NAT_BACKEND_API_KEY"))
+            ready = json.loads(first_line(process))
+            control = processes.enter_context(
+                httpx.Client(base_url=f"http://127.0.0.1:{ready['port']}", trust_env=False)
             )
-            stack.callback(process.kill)
-            line = process.stdout.readline()
-            assert line, process.communicate(timeout=DEADLINE)[1].decode()
-            ready = json.loads(line)
-            control = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{ready['port']}", trust_env=False))
-            inference = stack.enter_context(
+            inference = processes.enter_context(
                 httpx.Client(
                     base_url=f"http://127.0.0.1:{ready['inference_port']}/v1",
                     headers={"authorization": "Bearer default"},
