@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -42,3 +43,10 @@ def stop(process: subprocess.Popen[str]) -> None:
 def environment_without(prefix: str) -> dict[str, str]:
     """This process's, less the variables that begin so."""
     return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}
+
+
+def free_port() -> int:
+    """One on which nobody listened a moment ago."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
