@@ -145,7 +145,7 @@ def _choice(item: EpisodeItem, trained: Collection[str] | None) -> ArtChoice | N
     """The answer as the API gave it; None for what was not sampled by the trained model, token by token."""
     facts = item.metadata or {}
     foreign = trained is not None and "model" in facts and facts["model"] not in trained
-    if item.role is not EpisodeItemRole.ASSISTANT or facts.get("sampled") is False or foreign:
+    if item.role is not EpisodeItemRole.ASSISTANT or not item.sampled or foreign:
         return None
     tokens = _tokens(item.logprobs, facts.get("token_ids"))
     if not tokens:
