@@ -3,13 +3,14 @@
 import sys
 from socket import gethostname
 
+from nat.asgi.listen import port_of
 from nat.backend.art.experimental import experimental_router
 from nat.backend.art.intake import Intake
 from nat.backend.art.models import ArtModels
 from nat.backend.art.routes import control_router, inference_url
 from nat.backend.art.served import ServedAnswers
 from nat.backend.art.serverless import serverless_router
-from nat.backend.listen import listen, port_of, serve_until_stopped
+from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.server.app import create_app
