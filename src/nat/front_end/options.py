@@ -1,10 +1,10 @@
 """How a workflow is served."""
 
-from ipaddress import ip_address
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from nat.wire.hosts import is_loopback
 from nat.wire.rollout import KEY_VARIABLE
 
 
@@ -25,11 +25,3 @@ class ServeOptions(BaseModel):
         if self.api_key is None and not is_loopback(self.host):
             raise ValueError(f"host {self.host} can be reached from outside, so it needs a key: set {KEY_VARIABLE}")
         return self
-
-
-def is_loopback(host: str) -> bool:
-    """True for an address that only this machine can reach."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
