@@ -23,7 +23,7 @@ def rows_of(calls: Sequence[SeenCall], values: Sequence[float] | None = None) ->
 
 def broken_prefixes(threads: Iterable[Conversation]) -> int:
     """Calls with exact tokens that go on with a history, but not with its tokens."""
-    begun = [min(thread.sampled.items())[1] for thread in threads if thread.began.breaks_a_prefix]
+    begun = [next(iter(thread.sampled.values())) for thread in threads if thread.began.breaks_a_prefix]
     return sum(tokens_of_call(seen.call) is not None for seen in begun)
 
 
