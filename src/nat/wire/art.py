@@ -10,6 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from nat.wire.training import RatioLevel
 
+JOB_ID_HEADER = "X-Job-Id"
+"""By this the answer to a training call of our server tells which job it belongs to."""
+
 
 class ArtRecord(BaseModel):
     """Unknown keys are ignored; a null stands for the default."""
@@ -94,16 +97,11 @@ class ArtModel(ArtRecord):
     name: str
     project: str
     entity: str | None = None
-    id: str | None = None
-    run_id: str | None = None
     trainable: bool = True
     base_model: str | None = None
     base_path: str | None = None
     """Folder of the client's own files; clients up to 0.5.7 have none."""
     internal_config: InternalModelConfig | None = Field(default=None, alias="_internal_config")
-    inference_base_url: str | None = None
-    inference_api_key: str | None = None
-    inference_model_name: str | None = None
 
 
 def _unwrapped(data: object) -> object:

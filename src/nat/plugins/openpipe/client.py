@@ -15,10 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
 from nat.plugins.openpipe.answers import RouteMissing, check_status, read_json, read_metrics, unexpected
+from nat.wire.art import JOB_ID_HEADER
 from nat.wire.training import JobState
-
-JOB_ID_HEADER = "X-Job-Id"
-"""By this the embedded backend tells which of its jobs a stream belongs to."""
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
