@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 from nat.backend.adapters import Adapters
 from nat.backend.art.batch import ArtBatch
@@ -36,18 +35,7 @@ class ArtModels:
     """For the event loop; only `prepare` and `remove` wait for the model thread. Bad names are a ValueError."""
 
     def __init__(
-        self, worker: Worker, pool: ModelPool, adapters: Adapters, store: Store, *, lora: LoraSettings, seed: int
-    ) -> None:
-        self.worker = worker
-        self.jobs = JobTable()
-        self._pool = pool
-        self._adapters = adapters
-        self._store = store
-        self._workshop = Workshop(pool, adapters, store, self.jobs, lora, seed)
-
-    @classmethod
-    def open(
-        cls,
+        self,
         base: LoadedModel,
         *,
         name: str,
@@ -55,12 +43,14 @@ class ArtModels:
         lora: LoraSettings,
         seed: int = 0,
         max_num_seqs: int = 64,
-    ) -> Self:
+    ) -> None:
         """Serve a base model that has no adapter yet; `lora` is for clients that do not say what they want."""
-        adapters = Adapters(base)
-        store = Store(output_dir)
-        pool = ModelPool(adapters, store, name=name, max_num_seqs=max_num_seqs)
-        return cls(Worker(pool.base, pool), pool, adapters, store, lora=lora, seed=seed)
+        self.jobs = JobTable()
+        self._adapters = Adapters(base)
+        self._store = Store(output_dir)
+        self._pool = ModelPool(self._adapters, self._store, name=name, max_num_seqs=max_num_seqs)
+        self._workshop = Workshop(self._pool, self._adapters, self._store, self.jobs, lora, seed)
+        self.worker = Worker(self._pool.base, self._pool)
 
     def register(self, model: ArtModel) -> None:
         """Take note of a client's model; as often as it likes."""

@@ -28,7 +28,7 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
         loaded = load_model(
             options.model, dtype=options.dtype, device=options.device, max_seq_length=options.max_seq_length
         )
-        models = ArtModels.open(
+        models = ArtModels(
             loaded,
             name=options.name,
             output_dir=options.art_output_dir,

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from nat.backend.adapters import Adapter, Adapters
+from nat.backend.adapters import Adapters
 from nat.backend.art.names import ModelKey, version
 from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
@@ -46,7 +46,7 @@ class Workshop:
         lora = lora_of(wishes, self.lora)
         adapter = self.adapters.create(lora, seed=self.seed) if found is None else self.adapters.load(found.path)
         try:
-            learner = _learner(adapter)
+            learner = Learner(adapter.loaded, Reference(adapter.loaded, lambda: adapter.loaded.model))
             if found is None:
                 checkpoints.save(adapter.loaded, learner, [], number=0)
             else:
@@ -82,8 +82,3 @@ def _newest(checkpoints: Checkpoints) -> Checkpoint | None:
             hint="bring back what is missing, or move the folder away to begin anew",
         )
     return found
-
-
-def _learner(adapter: Adapter) -> Learner:
-    loaded = adapter.loaded
-    return Learner(loaded, Reference(loaded, lambda: loaded.model))

@@ -28,7 +28,7 @@ def start(tiny_dir, tmp_path):
     def start_one(dtype="float32", **options):
         base = load_model(tiny_dir("qwen2"), device="cpu", dtype=dtype)
         settings = {"name": "base", "output_dir": tmp_path / "out", "lora": LoraSettings(4, 16)}
-        opened.append(ArtModels.open(base, **{**settings, **options}))
+        opened.append(ArtModels(base, **{**settings, **options}))
         return opened[-1]
 
     yield start_one
