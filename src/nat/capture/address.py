@@ -1,11 +1,11 @@
 """Where a server listens, so that two URLs can be compared. Pure."""
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from nat.wire.hosts import is_everywhere, is_loopback
+
 _PORTS = {"http": 80, "https": 443}
-_THIS_MACHINE = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,5 @@ def address_of(url: str) -> Address | None:
         return None
     if not host or port is None:
         return None
-    return Address(_THIS_MACHINE if is_this_machine(host) else host.lower(), port)
-
-
-def is_this_machine(host: str) -> bool:
-    """True for `localhost`, for loopback addresses, and for 0.0.0.0, which as a target means the same."""
-    if host.lower() == _THIS_MACHINE:
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified
+    here = is_loopback(host) or is_everywhere(host)  # as a target, 0.0.0.0 means this machine
+    return Address("localhost" if here else host.lower(), port)

@@ -14,6 +14,7 @@ from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.server.app import create_app
+from nat.wire.hosts import is_everywhere
 from nat.wire.serving import ART_API_KEY, ServeOptions
 
 
@@ -59,10 +60,8 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
 
 def greeting(options: ServeOptions, *, port: int, inference_port: int, hostname: str) -> str:
     """What the person who started it does next; others find a server on all addresses by its machine's name."""
-    everywhere = options.host in {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
-    control, inference = (
-        inference_url("", hostname if everywhere else options.host, number) for number in (port, inference_port)
-    )
+    host = hostname if is_everywhere(options.host) else options.host
+    control, inference = (inference_url("", host, number) for number in (port, inference_port))
     control = control.removesuffix("/v1")
     if options.well_known_key:
         client, key = control, f"key: {ART_API_KEY}"

@@ -16,12 +16,12 @@ from pydantic import BaseModel, ValidationError
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
 from nat.plugins.openpipe.answers import RouteMissing, check_status, read_json, read_metrics, unexpected
 from nat.wire.art import JOB_ID_HEADER
+from nat.wire.hosts import is_everywhere
 from nat.wire.training import JobState
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _LOAD_SECONDS = 600.0
-_EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - compared with, never bound
 
 Json = dict[str, Any]
 
@@ -185,7 +185,7 @@ class ArtClient:
     def _reachable(self, url: str) -> str:
         """The URL as it works from here: a server that listens everywhere is where the configuration says."""
         parts = urlsplit(url)
-        if parts.hostname not in _EVERYWHERE:
+        if not is_everywhere(parts.hostname or ""):
             return url.rstrip("/")
         host = urlsplit(self.base_url).netloc.rpartition(":")[0]
         netloc = host if parts.port is None else f"{host}:{parts.port}"
