@@ -45,12 +45,8 @@ class Server:
         return answer.json()["choices"]
 
     def train(self, choices: list[dict], good: str) -> list[dict]:
-        """One training call, in which the answers that are the good token have the reward; gives its lines."""
-        trajectories = [ART.trajectory(float(token_of(c) == good), c) for c in choices]
-        body = ART.train(
-            trajectory_groups=[{"trajectories": trajectories, "exceptions": []}],
-            config={"learning_rate": 5e-3, "beta": 0.0},
-        )
+        """One training call; gives its lines."""
+        body = ART.train(trajectory_groups=rewarded(choices, good), config={"learning_rate": 5e-3, "beta": 0.0})
         with self.control.stream("POST", "/_train_model", json=body, timeout=DEADLINE) as answer:
             assert answer.status_code == 200, answer.read()
             return [json.loads(line) for line in answer.iter_lines()]
@@ -61,6 +57,15 @@ class Server:
 
 def token_of(choice: dict) -> str:
     return choice["logprobs"]["content"][0]["token"]
+
+
+def by_frequency(choices: list[dict]) -> list[str]:
+    return [token for token, _ in Counter(map(token_of, choices)).most_common()]
+
+
+def rewarded(choices: list[dict], good: str) -> list[dict]:
+    """One group, in which the answers that are the good token have the reward."""
+    return [{"trajectories": [ART.trajectory(float(token_of(c) == good), c) for c in choices], "exceptions": []}]
 
 
 def logprob_of(choices: list[dict], token: str) -> float:
@@ -124,7 +129,7 @@ def test_a_client_trains_and_goes_on_after_a_restart(start, output_dir):
     assert server.tell("/_get_step", ART.model()) == 0
 
     choices = server.sample(ART.name)
-    (_, _), (good, _), *_ = Counter(map(token_of, choices)).most_common()
+    good = by_frequency(choices)[1]
     likely = [logprob_of(choices, good)]
     for step in (1, 2):
         lines = server.train(choices, good)
@@ -158,7 +163,7 @@ def test_the_control_plane_answers_while_a_model_is_trained(server):
     server.prepare()
     before = server.tell("/_get_step", ART.model())
     choices = server.sample(ART.name)
-    (good, _), *_ = Counter(map(token_of, choices)).most_common()
+    good = by_frequency(choices)[0]
     training = threading.Thread(target=server.train, args=(choices * 15, good))
     training.start()
     while training.is_alive():
@@ -176,11 +181,10 @@ def test_the_serverless_client_trains_on_the_same_server(server):
         model = client.post("/preview/models", json={**SERVERLESS_MODEL, "name": "other"}).json()
         name = f"wandb-artifact:///{model['entity']}/{model['project']}/{model['name']}"
         choices = server.sample(name)
-        (_, _), (good, _), *_ = Counter(map(token_of, choices)).most_common()
-        trajectories = [ART.trajectory(float(token_of(c) == good), c) for c in choices]
+        good = by_frequency(choices)[1]
         body = {
             "model_id": model["id"],
-            "trajectory_groups": [{"trajectories": trajectories, "exceptions": []}],
+            "trajectory_groups": rewarded(choices, good),
             "experimental_config": {"learning_rate": 5e-3},
         }
         job = client.post("/preview/training-jobs", json=body).json()
