@@ -8,7 +8,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 from nat.backend.adapters import Adapters
@@ -18,7 +17,6 @@ from nat.backend.art.names import ModelKey, key_of
 from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
-from nat.backend.art.wishes import longest_row
 from nat.backend.art.workshop import Workshop
 from nat.backend.atomic import remove_folder
 from nat.backend.inference.worker import Worker
@@ -52,6 +50,11 @@ class ArtModels:
         self._workshop = Workshop(self._pool, self._adapters, self._store, self.jobs, lora, seed)
         self.worker = Worker(self._pool.base, self._pool)
 
+    @property
+    def base(self) -> LoadedModel:
+        """What all models are trained on."""
+        return self._adapters.base
+
     def register(self, model: ArtModel) -> None:
         """Take note of a client's model; as often as it likes."""
         key = self._key(model)
@@ -77,13 +80,6 @@ class ArtModels:
             make = self._workshop.make
             prepared = await asyncio.wrap_future(self.worker.run_between(lambda: make(key, model.internal_config)))
         self._pool.serve(prepared, entity=model.entity)
-
-    def loaded(self, model: ArtModel) -> LoadedModel:
-        """The model's tokenizer and limits."""
-        base = self._adapters.base
-        return replace(
-            base, max_seq_length=min(longest_row(model.internal_config) or base.max_seq_length, base.max_seq_length)
-        )
 
     def step(self, model: ArtModel) -> int:
         """Training calls so far: what is served, or else the newest checkpoint on disk; 0 if there is none."""

@@ -147,6 +147,8 @@ def test_too_long_rows_are_left_out_counted_and_told(loaded, caplog):
     assert [r.reward for r in batch.groups[0].rollouts] == [0.0]
     assert batch.facts["data/step_num_too_long_rows"] == 1
     assert "at most 512 fit" in caplog.text
+    roomy = {"init_args": {"max_seq_length": 10**6}}
+    assert made(loaded, long, internal=roomy).facts["data/step_num_too_long_rows"] == 1
     short = {"init_args": {"max_seq_length": 100}}
     assert made(loaded, answers(1.0, 0.0, tokens=200), internal=short).groups == []
     assert made(loaded, answers(1.0, 0.0, tokens=200), dev={"packed_sequence_length": 64}).groups == []
