@@ -30,7 +30,7 @@ interop: install
 # Agents of every framework against a scripted server, each in an environment of its own: what is captured is what was sent.
 frameworks: install
 	$(BIN)/python frameworks/environments.py
-	$(BIN)/pytest frameworks --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest frameworks --numprocesses 2
 	PYTHONPATH=tests $(BIN)/python frameworks/make_table.py --check
 
 # Style, types, layers.

@@ -4,11 +4,13 @@
 """
 
 import json
+from typing import Any
 
 import environments
 import pytest
 import results
 from playing import Played, played
+from xdist.scheduler import LoadScopeScheduling
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,11 +19,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every test with every framework that is wanted; all of one in the same process, if there are several."""
+    """Every test with every framework that is wanted."""
     if "run" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--framework") or environments.names()
-        runs = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in chosen]
-        metafunc.parametrize("run", runs, indirect=True, scope="session")
+        metafunc.parametrize("run", chosen, indirect=True, scope="session")
+
+
+class ByFramework(LoadScopeScheduling):
+    """All tests of a framework in the same process, since each process that has one of them plays it."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("[")[2].rstrip("]").partition("-")[0] or nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFramework:
+    """Deal the tests out so if there are several processes (`--numprocesses`)."""
+    return ByFramework(config, log)
 
 
 @pytest.fixture(scope="session")

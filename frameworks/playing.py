@@ -17,7 +17,7 @@ from nat.finetuning.trajectories.calls import SeenCall
 from nat.finetuning.trajectories.messages import conversations
 
 PLAY = Path(__file__).parent / "play.py"
-DEADLINE_S = 300
+DEADLINE_S = 900
 OFFLINE = {
     "DO_NOT_TRACK": "1",
     "OTEL_SDK_DISABLED": "true",
