@@ -10,9 +10,7 @@ from nat.backend.art.batch import make_art_batch
 from nat.backend.art.served import ServedAnswers
 from nat.backend.model import load_model
 from nat.backend.training.batch import make_batch
-from nat.backend.training.learner import Learner
 from nat.backend.training.packing import deal
-from nat.backend.training.reference import Reference
 from nat.backend.training.served import served_logprobs
 from nat.errors import BatchRefused
 from nat.wire.art import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
@@ -171,7 +169,7 @@ def test_the_optimizer_of_the_model_is_taken(loaded):
     ],
     ids=str,
 )
-def test_what_was_rewarded_becomes_likelier(loaded, dev):
+def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
     """Through the learner, with answers that the model itself sampled: better ones gain, worse ones lose."""
     fresh = load_model(loaded.path, device="cpu")
     served = ServedAnswers()
@@ -182,7 +180,7 @@ def test_what_was_rewarded_becomes_likelier(loaded, dev):
     assert batch.facts["data/step_num_retokenized_answers"] == 0
     rows = make_batch(batch.groups, batch.config).rows
     before, seen = served_logprobs(fresh, rows), []
-    learner = learner_of(fresh)
+    learner = make_learner(fresh)
     metrics = learner.update(batch.groups, batch.config, on_step=seen.append)
     after = served_logprobs(fresh, rows)
     assert all(float((after[row.index] - before[row.index]).sum()) * row.advantages[0] > 0 for row in rows)
@@ -190,7 +188,7 @@ def test_what_was_rewarded_becomes_likelier(loaded, dev):
     assert [step["num_gradient_steps"] for step in seen] == [1]
 
 
-def test_every_packed_sequence_is_told(loaded):
+def test_every_packed_sequence_is_told(make_learner, loaded):
     """The learner makes as many steps as the batch has packed sequences, and tells of each."""
     fresh = load_model(loaded.path, device="cpu")
     served = ServedAnswers()
@@ -200,15 +198,8 @@ def test_every_packed_sequence_is_told(loaded):
     ]
     batch = made(fresh, *groups, config={"learning_rate": 1e-4}, dev={"packed_sequence_length": 60}, served=served)
     seen = []
-    learner_of(fresh).update(batch.groups, batch.config, on_step=seen.append)
+    make_learner(fresh).update(batch.groups, batch.config, on_step=seen.append)
     assert [step["num_gradient_steps"] for step in seen] == [2, 2]
-
-
-def learner_of(loaded):
-    def start():
-        return load_model(loaded.path, device="cpu").model
-
-    return Learner(loaded, Reference(loaded, start))
 
 
 def answered(loaded, served, text):
