@@ -1,15 +1,17 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The other examples belong into environments with their frameworks.
 EXAMPLES := examples/tic_tac_toe
 
 # Install the project, its extras and the first example into .venv (again only when the project files change).
 .venv/.installed: pyproject.toml constraints.txt $(EXAMPLES:=/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
+	$(PIP) install --constraint constraints.txt --upgrade pip
+	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks agents docs bench clean
+.PHONY: install demo test lint interop frameworks agents docs bench pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -27,8 +29,9 @@ interop: install
 
 # Agents of every framework against a scripted server, each in an environment of its own: what is captured is what was sent.
 frameworks: install
-	$(BIN)/pytest frameworks
-	PYTHONPATH=tests $(BIN)/python frameworks/make_table.py
+	$(BIN)/python frameworks/environments.py
+	$(BIN)/pytest frameworks --numprocesses 2
+	PYTHONPATH=tests $(BIN)/python frameworks/make_table.py --check
 
 # Released coding agents, unmodified, through the gateway; npm installs each into a folder of its own.
 agents: install
@@ -49,6 +52,15 @@ docs: install
 # Speed figures for docs/performance.md; needs a quiet machine.
 bench: install
 	$(BIN)/python -m bench
+
+# Take the newest release of everything in .venv, test with it, and pin what was tested. Then renew the other
+# environments one by one: `python interop/environments.py --renew NAME`, and the same in frameworks/.
+pins:
+	rm -rf .venv
+	sed -i '/^# And these/q' constraints.txt
+	$(MAKE) test
+	$(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^torch==' >> constraints.txt
+	touch .venv/.installed
 
 clean:
 	rm -rf .venv .tmp

@@ -4,7 +4,6 @@ As `harness`, whose rows are of the bare OpenAI SDK, but in LangChain's own envi
 Makes the environment first where it is missing (`frameworks/environments.py`).
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,11 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Case, Row, best_rows, play
+from bench.harness import Case, Row, begin, best_rows, play
 
-from nat.cli import event_loop
-
-ENVIRONMENTS = Path(__file__).parents[1] / "frameworks" / "environments.py"
+FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
+ASK = "import environments; print(environments.python_of('langchain'))"
 CASES = (
     Case("LangChain alone", "langchain"),
     Case("LangChain alone, asked for logprobs and ids", "langchain_exact"),
@@ -29,8 +27,8 @@ CASES = (
 
 def main() -> None:
     """Print the table."""
-    made = subprocess.run([sys.executable, ENVIRONMENTS, "langchain"], check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
-    python = made.stdout.splitlines()[-1]
+    told = subprocess.run([sys.executable, "-c", ASK], cwd=FRAMEWORKS, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    python = told.stdout.splitlines()[-1]
     print("| client | calls | CPU s | CPU ms per call | memory before, MB | peak, MB |\n|---|---|---|---|---|---|")
     for case, row in best_rows(CASES, python, "bench.frameworks"):
         figures = f"{row['calls']} | {row['cpu']:.1f} | {1000 * row['cpu'] / row['calls']:.2f}"
@@ -48,11 +46,11 @@ async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
     """LangChain's chat model as it comes, or as the harness gives it to an agent."""
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an optional framework
 
-    from nat.plugins.langchain.llm import open_chat_model  # noqa: PLC0415 - likewise
+    from nat.plugins.langchain.llm import open_model  # noqa: PLC0415 - likewise
     from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
 
     if client.startswith("captured"):
-        async with open_chat_model(OpenAIModelConfig(model_name="stub", base_url=base_url), llm_name="stub") as model:
+        async with open_model(OpenAIModelConfig(model_name="stub", base_url=base_url), llm_name="stub") as model:
             yield model
         return
     asked = {"extra_body": {"logprobs": True, "return_token_ids": True}} if client == "langchain_exact" else {}
@@ -60,7 +58,4 @@ async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:  # noqa: PLR2004 - address and case: one row
-        print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
-    else:
-        main()
+    begin(main, measure)

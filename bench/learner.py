@@ -23,7 +23,6 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Con
 from nat.backend.model import LoadedModel, LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.training.served import served_logprobs
 from nat.backend.tree import unique_tokens
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
@@ -81,11 +80,8 @@ def _padded(path: Path, groups: list[TrainingGroup]) -> Callable[[], object]:
 
 
 def _update(path: Path, groups: list[TrainingGroup], case: str) -> Callable[[], object]:
-
     loaded: LoadedModel = load_model(path, device="cpu", lora=LoraSettings(16) if "LoRA" in case else None)
-    learner = Learner(
-        loaded, Reference(loaded, lambda: load_model(path).model), lambda rows: served_logprobs(loaded, rows)
-    )
+    learner = Learner(loaded, Reference(loaded, lambda: load_model(path).model))
     size = case.rpartition(", ")[2]
     config = TrainingConfig(max_logprob_difference=1e9)
     if size.isdigit():

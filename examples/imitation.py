@@ -6,10 +6,16 @@ Shapes: B conversations, T tokens, V words.
 """
 
 import math
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+# Sums are then always taken in the same order. The libraries read it when torch is imported, which is not before here.
+os.environ["MKL_CBWR"] = "AVX2,STRICT"
+os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
+os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 
 import torch
 from tokenizers import AddedToken, Tokenizer

@@ -1,11 +1,10 @@
 """The virtual environment of each framework, made by `interop/environments.py` from `requirements/`.
 
-Each holds the framework at pinned versions and this package, editable. `python frameworks/environments.py [name …]`
-makes those that are named, or all, and prints the interpreters.
+Each holds the framework at pinned versions and this package, editable. `python frameworks/environments.py [NAME …]`
+makes those that are named, or all; with `--renew` it locks the newest releases that their requirement files allow.
 """
 
 import importlib.util
-import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -31,6 +30,8 @@ assert _spec.loader is not None
 interop = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(interop)
 
+FRAMEWORKS = interop.Environments(HERE / "requirements", REPOSITORY / ".tmp" / "frameworks")
+
 
 def names() -> list[str]:
     """Every framework that has a scripted agent."""
@@ -39,11 +40,9 @@ def names() -> list[str]:
 
 def python_of(framework: str) -> Path:
     """The interpreter that has the framework."""
-    name = SHARED.get(framework, framework)
-    python: Path = interop.python_of(name, requirements=HERE / "requirements", home=REPOSITORY / ".tmp" / "frameworks")
+    python: Path = FRAMEWORKS.python_of(SHARED.get(framework, framework))
     return python
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:] or names():
-        print(python_of(each), flush=True)
+    interop.make(FRAMEWORKS)

@@ -1,9 +1,11 @@
-"""Write `docs/reference/frameworks.md` from the figures of the last runs (`make frameworks`)."""
+"""Write `docs/reference/frameworks.md` from the figures of the last runs (`make frameworks`); `--check` compares."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import environments
 import results
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "frameworks.md"
@@ -48,5 +50,20 @@ def _row(name: str, row: dict[str, Any]) -> str:
     return f"| `{name}` | {package} {version} | {counts} | {row['rows_per_rollout']:g} | {row['broken_prefixes']} |\n"
 
 
+def last_runs() -> dict[str, dict[str, Any]]:
+    """The figures of every agent that there is; KeyError if one was not played yet."""
+    known = json.loads(results.FILE.read_text())
+    return {name: known[name] for name in environments.names()}
+
+
+def main(*, check: bool) -> None:
+    """Write the page, or end with an error where it is not what the runs gave."""
+    text = page(last_runs())
+    if not check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != text:
+        sys.exit(f"{PAGE} is not what the runs gave. Write it: PYTHONPATH=tests python frameworks/make_table.py")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(json.loads(results.FILE.read_text())), encoding="utf-8")
+    main(check="--check" in sys.argv[1:])

@@ -152,7 +152,7 @@ def _threads() -> list[str]:
 async def _play(workflow: Workflow, name: str) -> Rollout:
     item = EvalInputItem(id=name, input_obj=name, expected_output_obj=None, full_dataset_entry={})
     policy = CapturePolicy(logprobs=True, token_ids=True, seed=7)
-    return await play(workflow, item, seed=7, policy=policy, deadline=300)
+    return await play(workflow, item, seed=7, policy=policy, deadline=900)
 
 
 def told(rollout: Rollout) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ import environments
 from server import Served, serving
 
 from nat.data_models.llm_call import LLMCall
-from nat.finetuning.trajectories.rows import Rows, rows_of_calls
+from nat.finetuning.trajectories import rows
+from nat.finetuning.trajectories.calls import SeenCall
+from nat.finetuning.trajectories.messages import conversations
 
 PLAY = Path(__file__).parent / "play.py"
-DEADLINE_S = 300
+DEADLINE_S = 900
 OFFLINE = {
     "DO_NOT_TRACK": "1",
     "OTEL_SDK_DISABLED": "true",
@@ -48,10 +51,19 @@ class Played:
     served: Mapping[str, list[Served]]
     unknown: list[bytes]
     """Requests that the script has no answer for."""
+    seconds: float
 
-    def rows(self, name: str) -> Rows:
-        """The training rows of a rollout's captured calls."""
-        return rows_of_calls([LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"]])
+    def rows(self, name: str) -> int:
+        """How many training rows a rollout's captured calls become."""
+        return len(rows.rows_of(self._calls(name)))
+
+    def broken_prefixes(self, name: str) -> int:
+        """Captured calls of a rollout that go on with a history, but not with its tokens."""
+        return sum(rows.broken_by(conversations(self._calls(name))).values())
+
+    def _calls(self, name: str) -> list[SeenCall]:
+        calls = (LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"])
+        return [SeenCall(call=call, function="") for call in calls]
 
     def names(self, batch: str) -> list[str]:
         """The rollouts of a batch: `once`, `many` or `thread`."""
@@ -62,6 +74,7 @@ def played(framework: str, folder: Path) -> Played:
     """Everything that the framework's agent does; raises PlayFailed if its process fails."""
     file, log = folder / f"{framework}.json", folder / f"{framework}.log"
     python = environments.python_of(framework)
+    began = time.monotonic()
     with serving() as script, log.open("w") as out:
         code = subprocess.run(
             [python, PLAY, framework, script.base_url, file],
@@ -86,4 +99,5 @@ def played(framework: str, folder: Path) -> Played:
         rollouts=rollouts,
         served=served,
         unknown=script.unknown,
+        seconds=time.monotonic() - began,
     )

@@ -55,7 +55,7 @@ def test_a_refusal_is_recorded_as_such(run: Played) -> None:
 def test_rows_are_what_the_tokens_say(run: Played) -> None:
     """A conversation whose tokens go on is one row; nothing apart is fused, nothing repeated is dropped."""
     for name, calls in run.served.items():
-        assert len(run.rows(name).rows) == rows_of(calls)
+        assert run.rows(name) == rows_of(calls)
 
 
 def test_tools_run_with_the_models_arguments(run: Played) -> None:

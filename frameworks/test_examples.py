@@ -8,7 +8,7 @@ import environments
 import pytest
 
 EXAMPLES = environments.REPOSITORY / "examples"
-NAMES = ("adk_agent", "llama_index_agent")
+NAMES = ("adk_agent", "langgraph_agent", "llama_index_agent")
 DEADLINE_S = 900
 
 

@@ -15,7 +15,7 @@ from nat.wire.chat import ChatRequest
 PLAY_PAGE = Path(__file__).parent / "play_page.py"
 FOLDER = ROOT / "docs" / "guides" / "frameworks"
 PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md")) if path.stem != "index"}
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

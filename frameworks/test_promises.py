@@ -7,7 +7,7 @@ import environments
 import pytest
 
 PROMISES = Path(__file__).parent / "promises"
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,52 +1,86 @@
-"""Make the virtual environments in which other people's packages live, each from its own requirement file.
+"""Make the virtual environments in which other people's packages live, each as it was tested.
 
-An environment is made again only when its requirement file changes. Run this file to make them all:
-`python interop/environments.py`.
+`requirements/NAME.txt` says what is wanted, and `requirements/NAME.lock` which version of everything was there when all
+tests passed with it. An environment is made again only when one of the two changes.
+
+`python interop/environments.py [NAME …]` makes those that are named, or all. With `--renew` it takes the newest
+releases that the requirement file allows instead, and writes the lock: test with them, then commit it.
 """
 
+import argparse
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-REQUIREMENTS = REPOSITORY / "interop" / "requirements"
-ENVIRONMENTS = REPOSITORY / ".tmp" / "interop"
+AT_ONCE = 2
+"""An install waits for the network while another one unpacks."""
 INSTALL_DEADLINE_S = 900
 
 
-def names() -> list[str]:
-    """Every environment that has a requirement file."""
-    return sorted(file.stem for file in REQUIREMENTS.glob("*.txt"))
+@dataclass(frozen=True)
+class Environments:
+    """A folder of requirement files and locks, and the folder in which their environments lie."""
 
+    requirements: Path
+    home: Path
 
-def python_of(name: str, *, requirements: Path = REQUIREMENTS, home: Path = ENVIRONMENTS) -> Path:
-    """The interpreter of the environment `name` below `home`, made first where it is missing or out of date.
+    def names(self) -> list[str]:
+        """Every environment that has a requirement file."""
+        return sorted(file.stem for file in self.requirements.glob("*.txt"))
 
-    Paths in requirement files are read from the repository's root.
-    """
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / f"{name}.lock").open("w") as lock:
-        # Whoever comes while it is made waits for it, be it another thread or another run.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _made(name, requirements / f"{name}.txt", home / name)
+    def lock_of(self, name: str) -> Path:
+        """The file of the versions that the environment was tested with."""
+        return self.requirements / f"{name}.lock"
 
+    def python_of(self, name: str) -> Path:
+        """The interpreter of the environment, made first where it is missing or out of date.
 
-def _made(name: str, file: Path, folder: Path) -> Path:
-    python, done = folder / "bin" / "python", folder / "requirements.txt"
-    if done.is_file() and done.read_text() == file.read_text():
+        Paths in requirement files are read from the repository's root.
+        """
+        self.home.mkdir(parents=True, exist_ok=True)
+        folder, wanted = self.home / name, self._wanted(name)
+        python, done = folder / "bin" / "python", folder / "wanted.txt"
+        with (self.home / f"{name}.busy").open("w") as busy:
+            # Whoever comes while it is made waits for it, be it another thread or another run.
+            fcntl.flock(busy, fcntl.LOCK_EX)
+            if not (done.is_file() and done.read_text() == wanted):
+                began = time.monotonic()
+                self._install(name, python, ["--constraint", str(self.lock_of(name))])
+                done.write_text(wanted)
+                print(f"made the environment {self.home.name}/{name} in {time.monotonic() - began:.0f} s", flush=True)
         return python
-    began = time.monotonic()
-    shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder)])
-    # Twice quiet: errors only.
-    _run([str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--requirement", str(file)])
-    shutil.copy(file, done)
-    print(f"made the environment {name} in {time.monotonic() - began:.0f} s", flush=True)
-    return python
+
+    def renew(self, name: str) -> Path:
+        """Make the environment of the newest releases that are allowed, and lock what it holds then."""
+        python = self.home / name / "bin" / "python"
+        self._install(name, python, [])
+        head = f"# Made by `environments.py --renew {name}`: what was installed when all tests passed.\n"
+        held = _pip(python, "freeze", "--all", "--exclude-editable")
+        # The build of torch (`+cpu`) is the machine's choice.
+        self.lock_of(name).write_text(head + re.sub(r"\+\w+$", "", held, flags=re.MULTILINE))
+        return python
+
+    def _wanted(self, name: str) -> str:
+        return (self.requirements / f"{name}.txt").read_text() + self.lock_of(name).read_text()
+
+    def _install(self, name: str, python: Path, options: list[str]) -> None:
+        shutil.rmtree(python.parents[1], ignore_errors=True)
+        _run([sys.executable, "-m", "venv", "--without-pip", str(python.parents[1])])
+        # Twice quiet: errors only. What is never imported need not be compiled.
+        quick = ["-qq", "--no-compile", "--build-constraint", "constraints.txt"]
+        _pip(python, "install", *quick, *options, "--requirement", str(self.requirements / f"{name}.txt"))
+
+
+INTEROP = Environments(REPOSITORY / "interop" / "requirements", REPOSITORY / ".tmp" / "interop")
+python_of = INTEROP.python_of
 
 
 def outside() -> dict[str, str]:
@@ -55,10 +89,34 @@ def outside() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, env=outside(), cwd=REPOSITORY, timeout=INSTALL_DEADLINE_S)
+def make(environments: Environments) -> None:
+    """What the command line asks for, some at once."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all if none is named")
+    parser.add_argument("--renew", action="store_true", help="take the newest releases and write the lock")
+    asked = parser.parse_args()
+    made = environments.renew if asked.renew else environments.python_of
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(made, asked.names or environments.names()))
+
+
+def _pip(python: Path, *command: str) -> str:
+    """Our own pip, which is newer than the one that a new environment would get."""
+    return _run([sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), *command])
+
+
+def _run(command: list[str]) -> str:
+    ended = subprocess.run(
+        command,
+        check=True,
+        cwd=REPOSITORY,
+        env=outside(),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=INSTALL_DEADLINE_S,
+    )
+    return ended.stdout
 
 
 if __name__ == "__main__":
-    for each in names():
-        python_of(each)
+    make(INTEROP)

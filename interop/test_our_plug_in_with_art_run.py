@@ -4,7 +4,6 @@ The application of each version parses what we send with its own records and str
 """
 
 import json
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +17,7 @@ from versions import Table
 
 from fakes.openai_replies import tool_call
 from fakes.openai_server import OpenAIServer, Say, SeenRequest
+from fakes.processes import free_port
 from nat.builder.builder import Builder
 from nat.builder.function_info import FunctionInfo
 from nat.data_models.component_ref import LLMRef
@@ -123,12 +123,6 @@ def configuration(folder: Path, *, port: int, inference_url: str) -> dict[str, A
 async def finetune(folder: Path, config: dict[str, Any]) -> RunResult:
     (folder / "config.yml").write_text(yaml.safe_dump(config))
     return await run_finetuning(FinetuneRunConfig(config_file=folder / "config.yml"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

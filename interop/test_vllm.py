@@ -23,7 +23,10 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall
-from nat.finetuning.trajectories.rows import rows_of_calls
+from nat.finetuning.trajectories.calls import SeenCall
+from nat.finetuning.trajectories.messages import conversations
+from nat.finetuning.trajectories.rows import broken_by, rows_of
+from nat.finetuning.trajectories.tokens import tokens_of_call
 
 pytestmark = pytest.mark.vllm
 
@@ -100,23 +103,24 @@ async def test_rows_are_exact_with_vllm(url: str, model: Path, stream: bool) -> 
     broken = 0
     for calls in rollouts:
         assert len(calls) == TURNS
-        assert all(call.has_exact_tokens for call in calls)
+        assert all(tokens_of_call(call) is not None for call in calls)
         assert calls[0].prompt_token_ids == tokenizer.render_chat(calls[0].messages)
         assert all(call.broken_prefix is None for call in calls)
-        found = rows_of_calls(calls)
+        seen = [SeenCall(call=call, function="") for call in calls]
+        rows, broken_here = rows_of(seen), broken_by(conversations(seen))
         goes_on = [
             later.prompt_token_ids[: len(held)] == held
             for earlier, later in itertools.pairwise(calls)
             for held in [earlier.prompt_token_ids + earlier.token_ids]
         ]
-        assert len(found.rows) == 1 + goes_on.count(False)
-        assert set(found.broken_by) <= {"retokenized"}
+        assert len(rows) == 1 + goes_on.count(False)
+        assert set(broken_here) <= {"retokenized"}
         sampled = [
             (token, logprob)
-            for row in found.rows
+            for row in rows
             for token, logprob in zip(row.token_ids, row.logprobs, strict=True)
             if logprob is not None
         ]
         assert sampled == [pair for c in calls for pair in zip(c.token_ids, c.logprobs, strict=True)]
-        broken += found.broken_prefixes
+        broken += sum(broken_here.values())
     assert broken > 0, "random weights say what no tokenizer would split so, or this proves nothing"

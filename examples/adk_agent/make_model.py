@@ -11,7 +11,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import torch
 from examples.imitation import (
     ASSISTANT,
     END,
@@ -24,6 +23,7 @@ from examples.imitation import (
     make_tokenizer,
     write_model,
 )
+from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from shopkeeper.prices import HIGHEST, ITEMS
@@ -84,7 +84,7 @@ def looked_up(first: str, second: str, dice: random.Random) -> list[str]:
     return []
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> torch.Tensor:
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
     """The loss of one step's conversations."""
     return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
 

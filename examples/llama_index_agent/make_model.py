@@ -11,7 +11,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import torch
 from examples.imitation import (
     ASSISTANT,
     END,
@@ -24,6 +23,7 @@ from examples.imitation import (
     make_tokenizer,
     write_model,
 )
+from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from librarian.catalogue import QUESTIONS, SHELVES, TITLES
@@ -67,7 +67,7 @@ def conversation(dice: random.Random) -> str:
     return f"{asked} {call} {END} {TOOL} {read} {ASSISTANT} {said} {END}"
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> torch.Tensor:
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
     """The loss of one step's conversations."""
     return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
 

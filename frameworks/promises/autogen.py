@@ -3,14 +3,14 @@
 import asyncio
 
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.autogen.llm import ABLE, open_client
+from nat.plugins.autogen.llm import ABLE, open_model
 
 
 async def any_name_will_do() -> None:
     """OpenAI's own names keep what AutoGen knows of them; of all others nothing is said that they cannot do."""
     for name, known in (("gpt-4o-mini", True), ("student", False), ("Qwen/Qwen3-0.6B", False)):
         config = OpenAIModelConfig(model_name=name, base_url="http://127.0.0.1:9/v1")
-        async with open_client(config, llm_name="student") as client:
+        async with open_model(config, llm_name="student") as client:
             assert (client.model_info["family"] != ABLE["family"]) is known
             assert client.model_info["function_calling"]
 

@@ -15,8 +15,8 @@ from nat.builder.function_info import FunctionInfo
 from nat.builder.tool import ToolFunction
 from nat.errors import WorkflowError
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.langchain.llm import open_chat_model
-from nat.plugins.langchain.tools import as_structured_tool
+from nat.plugins.langchain.llm import open_model
+from nat.plugins.langchain.tools import as_tool
 
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
 ANSWER = json.dumps({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE]}).encode()
@@ -65,10 +65,10 @@ async def nothing_is_added() -> None:
     """A request has the agent's words and the model's name; what the YAML sets is filled in, and the agent wins."""
     with listening() as server:
         plain = OpenAIModelConfig(model_name="m", base_url=server.base_url)
-        async with open_chat_model(plain, llm_name="student") as model:
+        async with open_model(plain, llm_name="student") as model:
             await model.ainvoke("hi")
         config = plain.model_copy(update={"temperature": 0.5, "max_tokens": 7})
-        async with open_chat_model(config, llm_name="student") as model:
+        async with open_model(config, llm_name="student") as model:
             await model.ainvoke("hi")
             await model.bind(temperature=0.1, max_tokens=3).ainvoke("hi")
             http_clients = model.http_client, model.http_async_client
@@ -89,7 +89,7 @@ async def tools_tell_what_went_wrong() -> None:
             raise WorkflowError("a circle")
         return a / b
 
-    tool = as_structured_tool(ToolFunction("divide", LambdaFunction.from_info(info=FunctionInfo.from_fn(divide))))
+    tool = as_tool(ToolFunction("divide", LambdaFunction.from_info(info=FunctionInfo.from_fn(divide))))
     for arguments, told in (({"a": 1, "b": 0}, "ZeroDivisionError: division by zero"), ({"a": 1}, "validation error")):
         call = {"name": "divide", "args": arguments, "id": "1", "type": "tool_call"}
         for message in (await tool.ainvoke(call), await asyncio.to_thread(tool.invoke, call)):

@@ -29,6 +29,11 @@ What is *not* here: one failed rollout or one item that could not be scored. Tho
 ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-zero exit code.
 """
 
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
+    from pydantic import ValidationError
+
 
 class NatError(Exception):
     """An error with a remedy: `message` says what was seen and what was wanted, `hint` what to do."""
@@ -137,3 +142,25 @@ class RewardCollapse(RunFailed):
 
 class JournalError(NatError):
     """A run's folder or journal is missing, taken, or of another version."""
+
+
+class Finding(NamedTuple):
+    """One of the things that are wrong with a record."""
+
+    place: str
+    """Keys and numbers with dots between them; empty for the whole record."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+
+def findings_of(error: "ValidationError") -> list[Finding]:
+    """What pydantic found, at least one finding."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [Finding(".".join(map(str, each["loc"])), each["msg"]) for each in found]
+
+
+def describe_error(error: BaseException) -> str:
+    """An exception in one line: its class, and its text if it has one."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -12,6 +12,7 @@ import pytest
 from fakes.art_server import FakeArtServer
 from fakes.finetuning_project import Coin
 from fakes.openai_server import HangUp
+from fakes.processes import free_port
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function_info import FunctionInfo
 from nat.cli.main import exit_code
@@ -209,7 +210,7 @@ async def test_no_server_is_told_before_the_first_rollout(project, capsys):
         pass
     with registered():
         arguments = ["finetune", f"--config_file={GUIDE / 'finetune.yml'}"]
-        options = ["-o", "trainer_adapters.art_adapter.backend.port", str(_free_port())]
+        options = ["-o", "trainer_adapters.art_adapter.backend.port", str(free_port())]
         assert await asyncio.to_thread(exit_code, [*arguments, *options]) == 1
     shown = capsys.readouterr().err
     assert "Failed to connect to ART backend." in shown
@@ -253,12 +254,3 @@ async def test_a_server_that_dies_is_the_reason(project, capsys):
     shown = capsys.readouterr().err
     assert "/healthcheck with 503: shutting down" in shown
     assert "Error: ARTTrainerAdapter says that its training backend is not healthy" in shown
-
-
-def _free_port() -> int:
-    """A port on which nothing listened a moment ago."""
-    import socket  # noqa: PLC0415 - only here
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]

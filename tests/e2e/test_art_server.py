@@ -1,14 +1,10 @@
 """A server for ART's clients in a process of its own: sample, reward, train, end it, go on, all over HTTP."""
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +12,9 @@ import httpx
 import pytest
 
 from fakes.art_clients import SERVERLESS_MODEL, ArtClient
+from fakes.processes import DEADLINE, NAT, Processes, environment_without, first_line, stop
 from fakes.tiny_model import make_tiny_model
 
-DEADLINE = 120
-NAT = "from nat.cli.main import run_cli; run_cli()"
 ART = ArtClient("0.5.0")
 PROMPT = [{"role": "user", "content": "the"}]
 
@@ -28,7 +23,7 @@ PROMPT = [{"role": "user", "content": "the"}]
 class Server:
     """A running process, and clients of its two ports; the control client waits 5 seconds, as ART's does."""
 
-    process: subprocess.Popen
+    process: subprocess.Popen[str]
     control: httpx.Client
     inference: httpx.Client
 
@@ -50,23 +45,27 @@ class Server:
         return answer.json()["choices"]
 
     def train(self, choices: list[dict], good: str) -> list[dict]:
-        """One training call, in which the answers that are the good token have the reward; gives its lines."""
-        trajectories = [ART.trajectory(float(token_of(c) == good), c) for c in choices]
-        body = ART.train(
-            trajectory_groups=[{"trajectories": trajectories, "exceptions": []}],
-            config={"learning_rate": 5e-3, "beta": 0.0},
-        )
+        """One training call; gives its lines."""
+        body = ART.train(trajectory_groups=rewarded(choices, good), config={"learning_rate": 5e-3, "beta": 0.0})
         with self.control.stream("POST", "/_train_model", json=body, timeout=DEADLINE) as answer:
             assert answer.status_code == 200, answer.read()
             return [json.loads(line) for line in answer.iter_lines()]
 
     def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=DEADLINE) == 0
+        stop(self.process)
 
 
 def token_of(choice: dict) -> str:
     return choice["logprobs"]["content"][0]["token"]
+
+
+def by_frequency(choices: list[dict]) -> list[str]:
+    return [token for token, _ in Counter(map(token_of, choices)).most_common()]
+
+
+def rewarded(choices: list[dict], good: str) -> list[dict]:
+    """One group, in which the answers that are the good token have the reward."""
+    return [{"trajectories": [ART.trajectory(float(token_of(c) == good), c) for c in choices], "exceptions": []}]
 
 
 def logprob_of(choices: list[dict], token: str) -> float:
@@ -87,27 +86,21 @@ def output_dir(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def command(model_dir, output_dir) -> list[str]:
     options = {"model": model_dir, "port": 0, "inference_port": 0, "output_dir": output_dir, "threads": 1}
-    return [sys.executable, "-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
+    return ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
 
 
 @pytest.fixture(scope="module")
 def start(command) -> Iterator[Callable[[], Server]]:
     """Starts servers without a key of their own; whatever a test leaves running is killed."""
-    environment = {name: value for name, value in os.environ.items() if name != "NAT_BACKEND_API_KEY"}
-    with ExitStack() as stack:
+    with Processes() as processes:
 
         def start_one() -> Server:
-            process = stack.enter_context(
-                subprocess.Popen(  # noqa: S603 - our own command
-                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-                )
+            process = processes.start(*command, env=environment_without("NAT_BACKEND_API_KEY"))
+            ready = json.loads(first_line(process))
+            control = processes.enter_context(
+                httpx.Client(base_url=f"http://127.0.0.1:{ready['port']}", trust_env=False)
             )
-            stack.callback(process.kill)
-            line = process.stdout.readline()
-            assert line, process.communicate(timeout=DEADLINE)[1].decode()
-            ready = json.loads(line)
-            control = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{ready['port']}", trust_env=False))
-            inference = stack.enter_context(
+            inference = processes.enter_context(
                 httpx.Client(
                     base_url=f"http://127.0.0.1:{ready['inference_port']}/v1",
                     headers={"authorization": "Bearer default"},
@@ -136,7 +129,7 @@ def test_a_client_trains_and_goes_on_after_a_restart(start, output_dir):
     assert server.tell("/_get_step", ART.model()) == 0
 
     choices = server.sample(ART.name)
-    (_, _), (good, _), *_ = Counter(map(token_of, choices)).most_common()
+    good = by_frequency(choices)[1]
     likely = [logprob_of(choices, good)]
     for step in (1, 2):
         lines = server.train(choices, good)
@@ -170,7 +163,7 @@ def test_the_control_plane_answers_while_a_model_is_trained(server):
     server.prepare()
     before = server.tell("/_get_step", ART.model())
     choices = server.sample(ART.name)
-    (good, _), *_ = Counter(map(token_of, choices)).most_common()
+    good = by_frequency(choices)[0]
     training = threading.Thread(target=server.train, args=(choices * 15, good))
     training.start()
     while training.is_alive():
@@ -188,11 +181,10 @@ def test_the_serverless_client_trains_on_the_same_server(server):
         model = client.post("/preview/models", json={**SERVERLESS_MODEL, "name": "other"}).json()
         name = f"wandb-artifact:///{model['entity']}/{model['project']}/{model['name']}"
         choices = server.sample(name)
-        (_, _), (good, _), *_ = Counter(map(token_of, choices)).most_common()
-        trajectories = [ART.trajectory(float(token_of(c) == good), c) for c in choices]
+        good = by_frequency(choices)[1]
         body = {
             "model_id": model["id"],
-            "trajectory_groups": [{"trajectories": trajectories, "exceptions": []}],
+            "trajectory_groups": rewarded(choices, good),
             "experimental_config": {"learning_rate": 5e-3},
         }
         job = client.post("/preview/training-jobs", json=body).json()

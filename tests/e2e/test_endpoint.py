@@ -3,20 +3,17 @@
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
 
+from fakes.processes import DEADLINE, NAT, Processes, environment_without, first_line, stop
 from fakes.tiny_model import make_tiny_model
 
-DEADLINE = 240
 QUESTION = "say something"
 AGENT = '''
 from nat.builder.evaluator import EvaluatorInfo
@@ -59,8 +56,6 @@ class Even(BaseEvaluator):
 async def even(config, builder):
     yield EvaluatorInfo(config=config, evaluate_fn=Even().evaluate, description="Likes even bytes.")
 '''
-NAT = "from nat.cli.main import run_cli; run_cli()"
-
 Start = Callable[..., subprocess.Popen]
 
 
@@ -68,37 +63,11 @@ Start = Callable[..., subprocess.Popen]
 def start(tmp_path) -> Iterator[Start]:
     """Starts `nat` with the agent registered; whatever a test leaves running is killed."""
     (tmp_path / "talker_agent.py").write_text(AGENT)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NAT_")}
+    environment = environment_without("NAT_")
     environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [environment.get("PYTHONPATH")])])
-    with ExitStack() as stack:
-
-        def start_one(*arguments: str) -> subprocess.Popen:
-            process = stack.enter_context(
-                subprocess.Popen(  # noqa: S603 - our own command
-                    [sys.executable, "-c", f"import talker_agent; {NAT}", *arguments],
-                    cwd=tmp_path,
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            stack.callback(process.kill)
-            return process
-
-        yield start_one
-
-
-def first_line(process: subprocess.Popen) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, process.communicate(timeout=DEADLINE)[1]
-    return line
-
-
-def stop(process: subprocess.Popen) -> None:
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=DEADLINE) == 0
+    with Processes() as processes:
+        code = f"import talker_agent; {NAT}"
+        yield lambda *arguments: processes.start("-c", code, *arguments, cwd=tmp_path, env=environment)
 
 
 def configuration(folder: Path, ports: dict[str, int], *, served_name: str) -> Path:

@@ -27,7 +27,9 @@ from nat.capture.http import CapturingAsyncClient
 from nat.capture.policy import capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
-from nat.finetuning.trajectories.rows import rows_of_calls
+from nat.finetuning.trajectories.calls import SeenCall
+from nat.finetuning.trajectories.messages import conversations
+from nat.finetuning.trajectories.rows import broken_by, rows_of
 from nat.gateway.app import GatewayApp
 from nat.gateway.keys import Keyring
 from nat.gateway.listen import listening
@@ -82,10 +84,10 @@ async def chat(client: AsyncOpenAI, *, stream: bool, length: int) -> None:
 
 def check(calls) -> None:
     """All turns of a rollout are one row, and nothing is broken."""
-    found = rows_of_calls(calls)
-    assert found.broken_by == {}
-    assert len(found.rows) == 1
-    assert found.rows[0].num_sampled == sum(len(call.token_ids) for call in calls)
+    seen = [SeenCall(call=call, function="") for call in calls]
+    assert broken_by(conversations(seen)) == {}
+    [row] = rows_of(seen)
+    assert row.num_sampled == sum(len(call.token_ids) for call in calls)
 
 
 @pytest.mark.parametrize("length", [1, 12])

@@ -23,9 +23,9 @@ from nat.runs.records import Phase, RunState
 class WithoutLogprobs(OpenAIServer):
     """Overhears that logprobs were asked for."""
 
-    async def _answer(self, request, writer):
+    async def answer(self, request, reader, writer):
         body = {name: value for name, value in request.body.items() if name != "logprobs"}
-        return await super()._answer(replace(request, raw=json.dumps(body).encode()), writer)
+        return await super().answer(replace(request, raw=json.dumps(body).encode()), reader, writer)
 
 
 async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepare=None, server_type=OpenAIServer):

@@ -54,7 +54,7 @@ class FakeCall:
 class FakeArtModels:
     """Does what a test scripts; `hold` keeps calls from ending until `go` is set."""
 
-    loaded_model: LoadedModel
+    base: LoadedModel
     output_dir: Path
     steps_of_a_call: list[dict[str, float]] = field(default_factory=lambda: list(STEPS))
     error: Exception | None = None
@@ -70,10 +70,6 @@ class FakeArtModels:
     async def prepare(self, model: ArtModel) -> None:
         self.folder(model)
         self.checkpoints.setdefault(model.name, [0])
-
-    def loaded(self, model: ArtModel) -> LoadedModel:
-        self.folder(model)
-        return self.loaded_model
 
     def step(self, model: ArtModel) -> int:
         return max(self.steps(model), default=0)

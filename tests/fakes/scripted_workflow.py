@@ -41,6 +41,8 @@ class ScriptedWorkflow:
     def __init__(self, folder: Path, answer: Answer, rows: list[dict[str, Any]], evaluate: Evaluate | None = None):
         self.answer = answer
         self.evaluate = evaluate
+        self.function: Callable[..., Any] | None = None
+        """Takes the place of `answer`, with a signature of its own."""
         self.built = 0
         self.closed = 0
         self.tones: list[str] = []
@@ -93,7 +95,7 @@ class ScriptedWorkflow:
             return await self.answer(question)
 
         try:
-            yield FunctionInfo.from_fn(answer, description="scripted")
+            yield FunctionInfo.from_fn(self.function or answer, description="scripted")
         finally:
             self.closed += 1
 

@@ -12,7 +12,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from nat.errors import NatError
+from nat.errors import NatError, findings_of
 from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
 
 
@@ -45,8 +45,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOpti
     try:
         return ServeOptions.model_validate(given)
     except ValidationError as error:
-        findings = error.errors(include_url=False, include_input=False)
-        parser.error("; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}".removeprefix(": ") for f in findings))
+        parser.error("; ".join(map(str, findings_of(error))))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from nat.backend.server.training import training_router
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.training.served import served_logprobs
 from nat.errors import BackendError
 from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
 
@@ -99,7 +98,7 @@ def _jobs(options: ServeOptions, worker: Worker, checkpoints: Checkpoints, found
     assert options.output_dir is not None, "checkpoints have a folder"
     loaded = worker.engine.loaded
     reference = Reference(loaded, lambda: load_model(options.model, dtype=options.dtype, device=options.device).model)
-    learner = Learner(loaded, reference, lambda rows: served_logprobs(loaded, rows))
+    learner = Learner(loaded, reference)
     if found is not None:
         restore(found, loaded, learner)
     return TrainingJobs(

@@ -24,6 +24,7 @@ class ToolFunction:
         self._fn = fn
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
     @property
     def description(self) -> str:
@@ -42,13 +43,13 @@ class ToolFunction:
 
     async def call(self, arguments: dict[str, Any]) -> Any:
         """What the function returns; what it raises is for the framework to report to the model."""
-        if _running_loop() is self._loop:
+        if asyncio.get_running_loop() is self._loop:
             return await self._invoke(arguments)
         return await run_in_thread(self.call_blocking, arguments)  # an agent that was given a loop of its own
 
     def call_blocking(self, arguments: dict[str, Any]) -> Any:
         """The same from a thread: the function runs on the builder's loop, in the rollout of the thread."""
-        if _running_loop() is self._loop:
+        if threading.get_ident() == self._thread:
             raise self._loop_is_held()
         begun = threading.Event()
 
@@ -77,10 +78,3 @@ def as_text(result: Any) -> str:
     if result is None:
         return ""
     return result if isinstance(result, str) else to_json(result, fallback=str).decode()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

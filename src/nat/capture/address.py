@@ -1,11 +1,11 @@
 """Where a server listens, so that two URLs can be compared. Pure."""
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from nat.wire.hosts import is_everywhere, is_loopback
+
 _PORTS = {"http": 80, "https": 443}
-_THIS_MACHINE = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +25,5 @@ def address_of(url: str) -> Address | None:
         return None
     if not host or port is None:
         return None
-    return Address(_THIS_MACHINE if is_this_machine(host) else host.lower(), port)
-
-
-def is_this_machine(host: str) -> bool:
-    """True for what `is_loopback` names, and for 0.0.0.0, which as a target means the same."""
-    if is_loopback(host):
-        return True
-    try:
-        return ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
-def is_loopback(host: str) -> bool:
-    """True for an address that only this machine can reach."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == _THIS_MACHINE
+    here = is_loopback(host) or is_everywhere(host)  # as a target, 0.0.0.0 means this machine
+    return Address("localhost" if here else host.lower(), port)

@@ -13,6 +13,7 @@ from nat.capture.library import httpx
 from nat.capture.loops import LoopClients
 from nat.capture.request import is_call_route
 from nat.capture.tap import Attempt, Tap
+from nat.errors import describe_error
 
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
 """As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
@@ -43,7 +44,7 @@ class CapturingAsyncClient(httpx.AsyncClient):
             if response.is_error:
                 await response.aread()
         except (Exception, asyncio.CancelledError) as error:
-            attempt.failed(_describe(error))
+            attempt.failed(describe_error(error))
             raise
         if response.is_error:
             attempt.refused(response.status_code, response.content)
@@ -85,7 +86,7 @@ class CapturingClient(httpx.Client):
             if response.is_error:
                 response.read()
         except Exception as error:
-            attempt.failed(_describe(error))
+            attempt.failed(describe_error(error))
             raise
         if response.is_error:
             attempt.refused(response.status_code, response.content)
@@ -118,7 +119,7 @@ class _RecordedAsyncStream(httpx.AsyncByteStream):
                 self._chunks.append(chunk)
                 yield chunk
         except (Exception, asyncio.CancelledError) as error:
-            self._attempt.failed(_describe(error))
+            self._attempt.failed(describe_error(error))
             raise
         finally:
             if isinstance(chunks, AsyncGenerator):
@@ -150,7 +151,7 @@ class _RecordedStream(httpx.SyncByteStream):
                 self._chunks.append(chunk)
                 yield chunk
         except Exception as error:
-            self._attempt.failed(_describe(error))
+            self._attempt.failed(describe_error(error))
             raise
         self._attempt.answered(b"".join(self._chunks), events=self._events)
 
@@ -173,7 +174,3 @@ def _prepare(request: httpx.Request, body: bytes, *, stream: bool) -> None:
 
 def _is_events(response: httpx.Response) -> bool:
     return "text/event-stream" in response.headers.get("Content-Type", "")
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -32,13 +32,3 @@ class LLMCall(BaseModel):
     """The answer's `system_fingerprint`: which weights made it."""
     broken_prefix: str | None = None
     """Why the prompt does not go on with the tokens of its answers, if the server told a reason."""
-
-    @property
-    def has_exact_tokens(self) -> bool:
-        """True if the call can be trained on id by id."""
-        return (
-            self.prompt_token_ids is not None
-            and self.token_ids is not None
-            and self.logprobs is not None
-            and len(self.token_ids) == len(self.logprobs)
-        )

@@ -9,12 +9,12 @@ from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.errors import EvaluationError
+from nat.errors import EvaluationError, describe_error
 from nat.eval.dataset import repeated
 from nat.eval.dataset_source import chosen_dataset, load_items
 from nat.eval.evaluation_files import write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
-from nat.eval.scoring import checked, describe_error, unscored
+from nat.eval.scoring import checked, unscored
 from nat.eval.usage_stats import usage_of
 from nat.rollout.record import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session

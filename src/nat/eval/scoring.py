@@ -22,11 +22,6 @@ def unscored(item_id: object, error: str) -> EvalOutputItem:
     return EvalOutputItem(id=item_id, score=None, reasoning={"error": error}, error=error)
 
 
-def describe_error(error: BaseException) -> str:
-    """An exception in one line: its class, and its text if it has one."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
 def checked(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalOutput:
     """An evaluator's output with one item for each one given, in their order, and its mean made anew.
 

@@ -25,9 +25,7 @@ async def open_sessions(
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
     remote = await opened_remote(stack, config, given, builder)
-    session = WorkflowSession.open(
-        source, builder, config_file=path, override=given.override, training=True, remote=remote
-    )
+    session = WorkflowSession(source, builder, config_file=path, override=given.override, training=True, remote=remote)
     _use(stack, session, scope)
     if given.validation_config_file is not None:
         held_out = await _validation_session(stack, Path(given.validation_config_file), config, builder, remote)
@@ -68,7 +66,7 @@ async def _validation_session(
     config = config.model_copy(update={"llms": llms, "finetuning": seeded})
     building = WorkflowBuilder.from_config(config, builder.run_dir, workflow=remote is None)
     opened = await stack.enter_async_context(building)
-    return WorkflowSession.open(config, opened, config_file=path, training=True, remote=remote)
+    return WorkflowSession(config, opened, config_file=path, training=True, remote=remote)
 
 
 async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Builder) -> LLMBaseConfig:

@@ -5,12 +5,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from nat.asgi.door import Door
 from nat.front_end.chat import ChatRoutes
 from nat.front_end.description import CHAT_BODY, describe, input_body
 from nat.front_end.errors import ServeError, on_crash, on_http_exception, on_serve_error
 from nat.front_end.exchange import ClientGone
 from nat.front_end.generate import GenerateRoutes
-from nat.front_end.guard import ApiKey, NoWebPages
+from nat.front_end.guard import needs_key, no_web_pages
 from nat.front_end.served import ServedWorkflow
 from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER
 
@@ -37,10 +38,7 @@ def create_app(served: ServedWorkflow, *, name: str, api_key: str | None = None)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(ClientGone, on_hang_up)
     app.add_exception_handler(Exception, on_crash)
-    if api_key is None:
-        app.add_middleware(NoWebPages)
-    else:
-        app.add_middleware(ApiKey, api_key=api_key)
+    app.add_middleware(Door, objection=no_web_pages if api_key is None else needs_key(api_key))
     return app
 
 

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from nat.builder.conversion import is_a
 from nat.builder.function import Function
+from nat.errors import findings_of
 from nat.front_end.errors import bad_request
 
 INPUT_KEY = "input_message"
@@ -61,11 +62,11 @@ def _check(value: Mapping[str, Any], function: Function) -> None:
     try:
         function.input_schema.model_validate(value)
     except ValidationError as error:
-        findings = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors(include_url=False)]
-        told = "; ".join(f"{place}: {what}" if place else what for place, what in findings)
+        findings = findings_of(error)
+        told = "; ".join(map(str, findings))
         wanted = ", ".join(function.input_schema.model_fields)
         raise bad_request(
-            f"the input does not fit the workflow, which takes {wanted}: {told}", param=findings[0][0], status=422
+            f"the input does not fit the workflow, which takes {wanted}: {told}", param=findings[0].place, status=422
         ) from error
 
 

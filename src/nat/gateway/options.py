@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from nat.capture.address import is_loopback
+from nat.wire.hosts import is_loopback
 
 KEY_VARIABLE = "NAT_GATEWAY_API_KEY"
 

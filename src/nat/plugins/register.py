@@ -1,28 +1,18 @@
 """Every built-in component: importing this module registers them all, as importing a plug-in registers its own."""
 
 # ruff: noqa: F401 - imported for what they register
-import nat.plugins.adk.register
-import nat.plugins.agno.register
-import nat.plugins.autogen.register
 import nat.plugins.command.evaluator
 import nat.plugins.command.register
-import nat.plugins.crewai.register
 import nat.plugins.datasets.register
 import nat.plugins.evaluators.exact_match
 import nat.plugins.evaluators.json_path_score
 import nat.plugins.evaluators.llm_judge
 import nat.plugins.evaluators.numeric_closeness
+import nat.plugins.frameworks
 import nat.plugins.gateway.register
-import nat.plugins.langchain.register
-import nat.plugins.llama_index.register
 import nat.plugins.llms.openai
 import nat.plugins.local.adapter
 import nat.plugins.local.collection
 import nat.plugins.local.llm
-import nat.plugins.openai_agents.register
 import nat.plugins.openai_sync.register
 import nat.plugins.openpipe.register
-import nat.plugins.pydantic_ai.register
-import nat.plugins.semantic_kernel.register
-import nat.plugins.smolagents.register
-import nat.plugins.strands.register

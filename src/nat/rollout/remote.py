@@ -16,8 +16,8 @@ from pydantic_core import to_jsonable_python
 from nat.builder.context import Context
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture
 from nat.capture.redirect import current_redirects
-from nat.errors import BackendUnreachable, WorkflowError
-from nat.rollout.remote_answer import RemoteAnswer, RemoteFailure, check_redirected, told
+from nat.errors import BackendUnreachable, WorkflowError, describe_error
+from nat.rollout.remote_answer import RemoteAnswer, RemoteFailure, check_redirected
 from nat.rollout.step_lines import StepDecoder
 from nat.wire.rollout import (
     KEY_VARIABLE,
@@ -56,7 +56,7 @@ class RemoteWorkflow:
             answer = await self._http.get(f"{self.endpoint}/health", timeout=_CONNECT_SECONDS)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise BackendUnreachable(
-                f"no served workflow answers at {self.endpoint}: {told(error)}",
+                f"no served workflow answers at {self.endpoint}: {describe_error(error)}",
                 hint="start it with `nat serve --config_file … --port …`, or correct --endpoint",
             ) from error
         known = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}  # servers without that route
@@ -98,7 +98,7 @@ class RemoteWorkflow:
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
-            raise RemoteFailure(f"{self.endpoint}: {told(error)}") from error
+            raise RemoteFailure(f"{self.endpoint}: {describe_error(error)}") from error
         check_redirected(self.endpoint, answer.calls, wishes.redirects)
         return answer.result()
 

@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from nat.builder.context import Context
 from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
+from nat.errors import describe_error
 from nat.rollout.step_lines import StepDecoder
 from nat.wire.rollout import DATA, ROLLOUT_HEADER, STEP, PlayFailure, SentRedirect
 
@@ -59,7 +60,7 @@ class RemoteAnswer:
         try:
             step = self._decoder.decode(content)
         except (ValidationError, ValueError, KeyError, TypeError) as error:
-            raise RemoteFailure(f"{self._endpoint} sent a step that is none: {told(error)}") from error
+            raise RemoteFailure(f"{self._endpoint} sent a step that is none: {describe_error(error)}") from error
         if isinstance(step.metadata, TraceMetadata) and step.metadata.llm_call is not None:
             self.calls.append(step.metadata.llm_call)
         self._publish(step)
@@ -91,8 +92,3 @@ def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequenc
         f"the workflow at {endpoint} sampled {strays[0].model}, not the model that is trained: in the YAML that is "
         f"served there, {llm} needs model_name {' or '.join(sorted(served))}, or a base_url at {where}"
     )
-
-
-def told(error: Exception) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.context import RuntimeTypeEnum
@@ -37,7 +37,11 @@ class Remote:
 
 
 class WorkflowSession:
-    """Runs items through one open workflow; all passes together share one limit of concurrent rollouts."""
+    """Runs items through one open workflow; all passes together share one limit of concurrent rollouts.
+
+    The builder is somebody else's to close. With `remote` the workflow is the one there, and the builder needs none.
+    With `training` the LLMs are asked for logprobs and token ids, and each rollout has a seed for its calls.
+    """
 
     def __init__(
         self,
@@ -63,24 +67,6 @@ class WorkflowSession:
         self._deadline, self._deadline_option = _deadline(config, remote)
         self._passes = itertools.count()
         self._listeners: list[tuple[OnRollout, OnPass | None]] = []
-
-    @classmethod
-    def open(
-        cls,
-        config: Config,
-        builder: EvalBuilder,
-        *,
-        config_file: Path | None = None,
-        override: Overrides = (),
-        training: bool = False,
-        remote: Remote | None = None,
-    ) -> Self:
-        """A session on a builder that somebody else has opened and will close.
-
-        With `remote` the workflow is the one there; the builder needs none. With `training` the LLMs are asked for
-        logprobs and token ids, and each rollout has a seed for its calls.
-        """
-        return cls(config, builder, config_file=config_file, override=override, training=training, remote=remote)
 
     @property
     def phase(self) -> Phase:

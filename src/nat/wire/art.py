@@ -4,9 +4,14 @@ Reading is lenient, because each version sends other fields: unknown keys are ig
 absent. Whoever writes dumps with `by_alias=True, exclude_none=True`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from nat.wire.training import RatioLevel
+
+JOB_ID_HEADER = "X-Job-Id"
+"""By this the answer to a training call of our server tells which job it belongs to."""
 
 
 class ArtRecord(BaseModel):
@@ -92,16 +97,11 @@ class ArtModel(ArtRecord):
     name: str
     project: str
     entity: str | None = None
-    id: str | None = None
-    run_id: str | None = None
     trainable: bool = True
     base_model: str | None = None
     base_path: str | None = None
     """Folder of the client's own files; clients up to 0.5.7 have none."""
     internal_config: InternalModelConfig | None = Field(default=None, alias="_internal_config")
-    inference_base_url: str | None = None
-    inference_api_key: str | None = None
-    inference_model_name: str | None = None
 
 
 def _unwrapped(data: object) -> object:
@@ -186,9 +186,6 @@ class ArtTrajectoryGroup(ArtRecord):
     logs: list[str] = []
 
 
-ImportanceSamplingLevel = Literal["token", "sequence", "average", "geometric_average"]
-
-
 class ArtTrainConfig(ArtRecord):
     """The `config` of a training request."""
 
@@ -213,7 +210,7 @@ class ArtDevTrainConfig(ArtRecord):
     """Lower clip range."""
     epsilon_high: float | None = Field(default=None, ge=0)
     """Upper clip range."""
-    importance_sampling_level: ImportanceSamplingLevel = "token"
+    importance_sampling_level: RatioLevel = "token"
     """One ratio per token or per sequence, or the two averaged."""
     kimi_k2_tau: float | None = Field(default=None, ge=0)
     """Takes tau · log(π/π_old) off each token's advantage."""

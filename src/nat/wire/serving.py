@@ -1,10 +1,11 @@
 """How the embedded backend is started: its options, shared by its own command line and by `nat backend serve`."""
 
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from nat.wire.hosts import is_loopback
 
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option it shows in no process list."""
@@ -64,7 +65,7 @@ class ServeOptions(BaseModel):
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        if self.api_key is None and not _loopback(self.host):
+        if self.api_key is None and not is_loopback(self.host):
             raise ValueError(
                 f"host {self.host} can be reached from outside, so the key must be yours: set {API_KEY_VARIABLE}"
             )
@@ -103,10 +104,3 @@ class ServeOptions(BaseModel):
         """Rank and alpha of an adapter for which the client has no wish."""
         alpha = self.lora_alpha if "lora_alpha" in self.model_fields_set else ART_LORA_ALPHA
         return self.lora_rank or ART_LORA_RANK, alpha
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

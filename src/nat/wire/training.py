@@ -9,6 +9,11 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
+RatioLevel = Literal["token", "sequence", "average", "geometric_average"]
+PolicyLoss = Literal["clip", "cispo", "cispo_two_sided"]
+Aggregation = Literal["token_mean", "seq_mean", "constant"]
+
 
 class WireModel(BaseModel):
     """Unknown keys are errors on both sides of the wire."""
@@ -92,19 +97,19 @@ class TrainingConfig(WireModel):
     """Optimizer steps over which the learning rate rises linearly from zero; constant after that."""
     rollouts_learning_rate_power: float = 0.0
     """Multiplies the learning rate of an optimizer step by the number of its rollouts to this power."""
-    advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"] = "dr_grpo"
+    advantage: Advantage = "dr_grpo"
     """Rewards of a group become advantages: standardised, centred, leave-one-out, or batch-normalised; or `given`:
     each rollout carries its own."""
     normalize_advantages: bool = True
     """Divide the advantages by their standard deviation over the whole batch."""
-    importance_sampling_level: Literal["token", "sequence", "average", "geometric_average"] = "token"
+    importance_sampling_level: RatioLevel = "token"
     """One probability ratio per token (PPO, GRPO), one per rollout branch (GSPO), or the mean of the two."""
     old_logprobs: Literal["learner", "sampler"] = "learner"
     """Whose log probabilities the ratio compares with: the learner's at the start of the update, corrected for the
     sampler by `importance_sampling_cap`, or the sampler's own, where one ratio does both."""
-    policy_loss: Literal["clip", "cispo", "cispo_two_sided"] = "clip"
+    policy_loss: PolicyLoss = "clip"
     """PPO's clipped objective, or a clipped, detached weight on log π (CISPO), capped or held in the whole range."""
-    aggregation: Literal["token_mean", "seq_mean", "constant"] = "token_mean"
+    aggregation: Aggregation = "token_mean"
     """Mean over trained tokens, mean over rollouts of token means, or sum over (rollouts x max_completion_length)."""
     max_completion_length: int = Field(default=1024, ge=1)
     """L_max of the `constant` aggregation, in tokens."""

@@ -11,7 +11,6 @@ from nat.backend.export import merged, write_adapter
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.training.served import served_logprobs
 from nat.errors import BackendError
 from nat.wire.training import TrainingConfig
 
@@ -34,7 +33,7 @@ def train(adapters, adapter, seed=0):
     adapters.activate(adapter)
     loaded = adapter.loaded
     reference = Reference(loaded, lambda: loaded.model)
-    learner = Learner(loaded, reference, lambda rows: served_logprobs(loaded, rows))
+    learner = Learner(loaded, reference)
     learner.update(random_groups(loaded, seed=seed), CONFIG)
 
 

@@ -19,7 +19,6 @@ from nat.backend.export import export_model
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.training.served import served_logprobs
 from nat.errors import BackendError
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
@@ -36,7 +35,7 @@ def source(tmp_path_factory) -> Path:
 def opened(path, lora=None, dtype="float32"):
     loaded = load_model(path, device="cpu", dtype=dtype, lora=lora)
     reference = Reference(loaded, lambda: load_model(path, device="cpu").model)
-    return loaded, Learner(loaded, reference, lambda rows: served_logprobs(loaded, rows))
+    return loaded, Learner(loaded, reference)
 
 
 def weights(loaded):

@@ -6,19 +6,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
+from fakes.processes import DEADLINE, Processes, first_line
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.__main__ import parse
 from nat.backend.model import load_model
 from nat.wire.training import ExportedModel, JobState, TrainingConfig, TrainingJob
 
-DEADLINE = 120
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is to be refused
 
 
@@ -30,24 +29,14 @@ def source(tmp_path_factory) -> Path:
 @pytest.fixture
 def start(source) -> Iterator[Callable[..., tuple[subprocess.Popen, httpx.Client]]]:
     """Starts backends; whatever a test leaves running is killed."""
-    with ExitStack() as stack:
+    with Processes() as processes:
 
         def start_one(*options):
             command = ["-m", "nat.backend", "--model", str(source), "--port", "0", "--threads", "1", *options]
-            process = stack.enter_context(
-                subprocess.Popen(  # noqa: S603 - our own module
-                    [sys.executable, *command],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env={**os.environ, "NAT_BACKEND_API_KEY": "key"},
-                )
-            )
-            stack.callback(process.kill)
-            line = process.stdout.readline()
-            assert line, process.communicate(timeout=DEADLINE)[1].decode()
+            environment = {**os.environ, "NAT_BACKEND_API_KEY": "key"}
+            process = processes.start(*command, stdin=subprocess.PIPE, env=environment)
             http = httpx.Client(
-                base_url=f"http://127.0.0.1:{json.loads(line)['port']}",
+                base_url=f"http://127.0.0.1:{json.loads(first_line(process))['port']}",
                 headers={"Authorization": "Bearer key"},
                 timeout=DEADLINE,
                 trust_env=False,

@@ -12,6 +12,7 @@ from nat.capture.library import httpx
 from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
+from nat.finetuning.trajectories.tokens import tokens_of_call
 from nat.wire.chat import SESSION_HEADER
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -49,7 +50,7 @@ async def test_plain_http_code_is_recorded(sink, tap):
             await client.get(f"{server.base_url}/models")
     assert response.json()["choices"][0]["message"]["content"] == "chat"
     assert [call.message["content"] for call in sink.calls] == ["chat", "text"]
-    assert all(call.has_exact_tokens for call in sink.calls)
+    assert all(tokens_of_call(call) for call in sink.calls)
 
 
 async def test_blocking_code_is_recorded(sink, tap):
@@ -66,7 +67,7 @@ async def test_blocking_code_is_recorded(sink, tap):
             text = await asyncio.to_thread(ask, server.base_url)
     assert "[DONE]" in text
     assert [call.message["content"] for call in sink.calls] == ["one", "two"]
-    assert all(call.has_exact_tokens for call in sink.calls)
+    assert all(tokens_of_call(call) for call in sink.calls)
 
 
 async def test_blocking_failures_are_seen(sink, tap):

@@ -12,6 +12,7 @@ from nat.capture.http import CapturingAsyncClient
 from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
+from nat.finetuning.trajectories.tokens import tokens_of_call
 
 EXACT = CapturePolicy(logprobs=True, token_ids=True)
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -19,7 +20,7 @@ BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 
 def said(steps: list[IntermediateStepPayload]) -> list[str]:
     calls = [step.metadata.llm_call for step in steps if step.event_type is IntermediateStepType.LLM_END]
-    assert all(call.has_exact_tokens for call in calls)
+    assert all(tokens_of_call(call) for call in calls)
     return [call.message["content"] for call in calls]
 
 

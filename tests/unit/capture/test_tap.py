@@ -10,6 +10,7 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
+from nat.finetuning.trajectories.tokens import tokens_of_call
 
 CHAT = "/v1/chat/completions"
 EXACT = CapturePolicy(logprobs=True, token_ids=True)
@@ -63,7 +64,7 @@ def test_a_call_is_recorded_exactly():
         "policy_version": "p@1",
         "broken_prefix": None,
     }
-    assert call.has_exact_tokens
+    assert tokens_of_call(call)
 
 
 def test_the_steps_of_a_call_say_what_the_contract_says():

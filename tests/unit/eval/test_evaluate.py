@@ -236,7 +236,7 @@ async def test_the_workflow_is_built_once_for_all_passes_of_a_session(tmp_path: 
     with scripted.registered():
         config = load_config(path)
         async with WorkflowBuilder.from_config(config) as builder:
-            session = WorkflowSession.open(config, builder, config_file=path)
+            session = WorkflowSession(config, builder, config_file=path)
             with using_session(session):
                 run = EvaluationRunConfig(config_file=path, write_output=False)
                 await asyncio.gather(*(EvaluationRun(run).run_and_evaluate() for _ in range(4)))
@@ -251,7 +251,7 @@ async def test_a_session_of_another_config_is_not_used(tmp_path: Path):
     with scripted.registered():
         config = load_config(path)
         async with WorkflowBuilder.from_config(config) as builder:
-            with using_session(WorkflowSession.open(config, builder, config_file=path)):
+            with using_session(WorkflowSession(config, builder, config_file=path)):
                 same = EvaluationRunConfig(config_file=config, write_output=False)
                 await EvaluationRun(same).run_and_evaluate()
                 assert scripted.built == 1
@@ -280,7 +280,7 @@ async def test_seeds_differ_between_training_passes_and_repeat_in_validation(tmp
     with scripted.registered():
         config = load_config(path)
         async with WorkflowBuilder.from_config(config) as builder:
-            session = WorkflowSession.open(config, builder, config_file=path, training=True)
+            session = WorkflowSession(config, builder, config_file=path, training=True)
             with using_session(session):
                 assert session.phase == "train"
                 training = {await pass_seed(), await pass_seed()}

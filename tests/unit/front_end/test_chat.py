@@ -5,11 +5,8 @@ from openai import APIError, AsyncOpenAI, InternalServerError
 
 from fakes.openai_server import OpenAIServer, Say
 from fakes.scripted_workflow import ScriptedWorkflow
-from fakes.served_workflow import serving, serving_file, url_of
+from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
-from nat.builder.function_info import FunctionInfo
-from nat.data_models.function import FunctionBaseConfig
-from nat.registry.decorators import register_function
 
 MESSAGES = [
     {"role": "system", "content": "be loud"},
@@ -80,26 +77,16 @@ async def test_what_is_no_chat(tmp_path, body, told):
     assert told in answer.json()["detail"]
 
 
-class ChatConfig(FunctionBaseConfig, name="chats"):
-    pass
-
-
 async def test_a_workflow_that_takes_messages_gets_all(tmp_path):
     """An agent that is a chat model itself sees the whole conversation."""
-    scripted = ScriptedWorkflow(tmp_path, shout, [])
-    scripted.config["workflow"] = {"_type": "chats"}
 
     async def count(messages: list[dict]) -> str:
         return f"{len(messages)} messages"
 
-    with scripted.registered():
-
-        @register_function(config_type=ChatConfig)
-        async def build(config, builder):
-            yield FunctionInfo.from_fn(count)
-
-        async with serving_file(scripted.config_file) as client:
-            answer = await client.post("/chat", json={"messages": MESSAGES})
+    scripted = ScriptedWorkflow(tmp_path, shout, [])
+    scripted.function = count
+    async with serving(scripted) as client:
+        answer = await client.post("/chat", json={"messages": MESSAGES})
     assert answer.json()["choices"][0]["message"]["content"] == "4 messages"
 
 

@@ -7,13 +7,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from fakes.scripted_workflow import ScriptedWorkflow
-from fakes.served_workflow import serving, serving_file
+from fakes.served_workflow import serving
 from nat.builder.context import Context
-from nat.builder.function_info import FunctionInfo
 from nat.builder.threads import run_in_thread
-from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStepPayload
-from nat.registry.decorators import register_function
 from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutWishes
 
 
@@ -126,10 +123,6 @@ async def test_wishes_make_a_rollout(tmp_path):
     assert (bad.status_code, none.status_code, plain.status_code) == (400, 400, 200)
 
 
-class StreamConfig(FunctionBaseConfig, name="streams"):
-    pass
-
-
 async def test_a_workflow_that_streams(tmp_path):
     """Each piece is a line; where one answer is wanted, a workflow that only streams says so."""
 
@@ -138,16 +131,10 @@ async def test_a_workflow_that_streams(tmp_path):
             yield word
 
     scripted = ScriptedWorkflow(tmp_path, shout, [])
-    scripted.config["workflow"] = {"_type": "streams"}
-    with scripted.registered():
-
-        @register_function(config_type=StreamConfig)
-        async def build(config, builder):
-            yield FunctionInfo.from_fn(words)
-
-        async with serving_file(scripted.config_file) as client:
-            streamed = await client.post("/generate/stream", json="a b")
-            whole = await client.post("/generate", json="a b")
+    scripted.function = words
+    async with serving(scripted) as client:
+        streamed = await client.post("/generate/stream", json="a b")
+        whole = await client.post("/generate", json="a b")
     assert lines(streamed.text, "data: ") == [{"value": "a"}, {"value": "b"}]
     assert "only streams" in whole.json()["detail"]
 

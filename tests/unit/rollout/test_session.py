@@ -27,7 +27,7 @@ async def session_of(scripted: ScriptedWorkflow, **options):
         path = scripted.config_file
         config = load_config(path)
         async with WorkflowBuilder.from_config(config) as builder:
-            yield WorkflowSession.open(config, builder, config_file=path, **options)
+            yield WorkflowSession(config, builder, config_file=path, **options)
 
 
 async def test_listeners_hear_of_passes_and_of_every_rollout(tmp_path: Path):
@@ -71,7 +71,7 @@ async def test_the_innermost_session_that_serves_a_config_is_current(tmp_path: P
             assert current_session(path, (("workflow.tone", "loud"),)) is session
             assert current_session(path, (("workflow.tone", "low"),)) is None
             assert current_session(tmp_path / "other.yml") is None
-            with using_session(inner := WorkflowSession.open(session.config, session.builder, config_file=path)):
+            with using_session(inner := WorkflowSession(session.config, session.builder, config_file=path)):
                 assert current_session(path) is inner
         assert current_session(path) is None
 

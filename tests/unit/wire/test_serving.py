@@ -23,7 +23,7 @@ def test_a_server_of_one_model_has_no_well_known_key():
     assert not options().well_known_key
 
 
-@pytest.mark.parametrize("host", ["127.0.0.2", "::1", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.2", "::1", "localhost", "LOCALHOST"])
 def test_the_well_known_key_is_for_loopback(host):
     """All of it; an address that others can reach needs a key of its own."""
     assert options(port=1, inference_port=2, host=host).well_known_key

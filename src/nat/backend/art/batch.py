@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from nat.backend.art.advantages import Share, balanced, group_advantages, shares
 from nat.backend.art.histories import HistoryReader, sampled_tokens
@@ -18,8 +17,6 @@ from nat.backend.art.options import training_config
 from nat.backend.art.served import ServedAnswers
 from nat.backend.art.wishes import longest_row
 from nat.backend.model import LoadedModel
-from nat.backend.training.batch import make_batch
-from nat.backend.training.packing import deal
 from nat.errors import BatchRefused
 from nat.wire.art import ArtChoice, ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
@@ -41,11 +38,6 @@ class ArtBatch:
     config: TrainingConfig
     facts: dict[str, float]
     """What came in and what is left of it, under ART's names."""
-
-    @cached_property
-    def num_gradient_steps(self) -> int:
-        """Optimizer steps that the learner will make of it."""
-        return len(deal(make_batch(self.groups, self.config).rows, self.config)) if self.groups else 0
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.art import s3
-from nat.backend.art.bodies import nothing, read, refusals
+from nat.backend.art.bodies import nothing, refusals
 from nat.backend.art.port import Models
+from nat.backend.server.bodies import read
 from nat.backend.server.errors import ApiError
 from nat.wire.art import ArtBucketRequest
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean, pstdev
+from typing import TypeVar
 
 from nat.wire.art import ArtTrajectoryGroup
 
@@ -17,6 +18,7 @@ HISTORY = "history.jsonl"
 TRAJECTORIES = "trajectories"
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
+T = TypeVar("T")
 Row = Mapping[str, object]
 """A line of the history: `step`, `recorded_at`, and metrics named `split/metric`."""
 
@@ -56,11 +58,7 @@ def averages(groups: Iterable[ArtTrajectoryGroup]) -> dict[str, float]:
     groups = list(groups)
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     raised = sum(len(group.exceptions) for group in groups)
-    found: dict[str, list[float]] = {}
-    for trajectory in trajectories:
-        for name, value in {**trajectory.metrics, "reward": trajectory.reward}.items():
-            found.setdefault(name, []).append(float(value))
-    means = {name: fmean(values) for name, values in found.items()}
+    means = _means(entry for t in trajectories for entry in {**t.metrics, "reward": t.reward}.items())
     if spreads := [pstdev([t.reward for t in group.trajectories]) for group in groups if group.trajectories]:
         means["reward_std_dev"] = fmean(spreads)
     if trajectories or raised:
@@ -70,12 +68,8 @@ def averages(groups: Iterable[ArtTrajectoryGroup]) -> dict[str, float]:
 
 def metrics_of(rows: Iterable[Row], step: int) -> dict[str, float]:
     """The mean of each metric over the rows of one step."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items() if row.get("step") == step else ():
-            if isinstance(value, int | float) and name != "step":
-                found.setdefault(name, []).append(float(value))
-    return {name: fmean(values) for name, values in found.items()}
+    entries = (entry for row in rows if row.get("step") == step for entry in row.items())
+    return _means((name, value) for name, value in entries if isinstance(value, int | float) and name != "step")
 
 
 def best_step(rows: Sequence[Row], benchmark: str, *, smoothing: float, steps: Collection[int]) -> int | None:
@@ -83,13 +77,10 @@ def best_step(rows: Sequence[Row], benchmark: str, *, smoothing: float, steps: C
 
     `smoothing` is the share of the newest value in an exponential moving average; 1 is no smoothing.
     """
-    values: dict[int, list[float]] = {}
-    for row in rows:
-        step, value = row.get("step"), row.get(benchmark)
-        if isinstance(step, int) and isinstance(value, int | float):
-            values.setdefault(step, []).append(float(value))
-    ordered = sorted(values)
-    smoothed = zip(ordered, exponential_mean([fmean(values[step]) for step in ordered], smoothing), strict=True)
+    told = ((row.get("step"), row.get(benchmark)) for row in rows)
+    means = _means((step, value) for step, value in told if isinstance(step, int) and isinstance(value, int | float))
+    ordered = sorted(means)
+    smoothed = zip(ordered, exponential_mean([means[step] for step in ordered], smoothing), strict=True)
     return max(((value, step) for step, value in smoothed if step in steps), default=(0.0, None))[1]
 
 
@@ -101,6 +92,14 @@ def exponential_mean(values: Iterable[float], share: float) -> list[float]:
         total, weight = total * (1 - share) + value, weight * (1 - share) + 1
         means.append(total / weight)
     return means
+
+
+def _means(entries: Iterable[tuple[T, float]]) -> dict[T, float]:
+    """The mean of all values of a name."""
+    found: dict[T, list[float]] = {}
+    for name, value in entries:
+        found.setdefault(name, []).append(float(value))
+    return {name: fmean(values) for name, values in found.items()}
 
 
 def _append(path: Path, lines: Sequence[str]) -> None:

@@ -47,10 +47,15 @@ class Intake:
             ModelNotPrepared: it has no weights yet.
 
         """
-        loaded = self.models.loaded(model)
         dev = with_the_loss_of_its_time(dev, model, config)
         batch = await asyncio.to_thread(
-            make_art_batch, groups, config, dev, internal=model.internal_config, loaded=loaded, served=self.served
+            make_art_batch,
+            groups,
+            config,
+            dev,
+            internal=model.internal_config,
+            loaded=self.models.base,
+            served=self.served,
         )
         step = self.models.step(model)
         call = self.models.train(model, batch)

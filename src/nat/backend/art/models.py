@@ -8,9 +8,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 from nat.backend.adapters import Adapters
 from nat.backend.art.batch import ArtBatch
@@ -19,7 +17,6 @@ from nat.backend.art.names import ModelKey, key_of
 from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
-from nat.backend.art.wishes import longest_row
 from nat.backend.art.workshop import Workshop
 from nat.backend.atomic import remove_folder
 from nat.backend.inference.engine import Limits
@@ -37,18 +34,7 @@ class ArtModels:
     """For the event loop; only `prepare` and `remove` wait for the model thread. Bad names are a ValueError."""
 
     def __init__(
-        self, worker: Worker, pool: ModelPool, adapters: Adapters, store: Store, *, lora: LoraSettings, seed: int
-    ) -> None:
-        self.worker = worker
-        self.jobs = JobTable()
-        self._pool = pool
-        self._adapters = adapters
-        self._store = store
-        self._workshop = Workshop(pool, adapters, store, self.jobs, lora, seed)
-
-    @classmethod
-    def open(
-        cls,
+        self,
         base: LoadedModel,
         *,
         name: str,
@@ -56,12 +42,19 @@ class ArtModels:
         lora: LoraSettings,
         seed: int = 0,
         limits: Limits = Limits(),  # noqa: B008 - frozen
-    ) -> Self:
+    ) -> None:
         """Serve a base model that has no adapter yet; `lora` is for clients that do not say what they want."""
-        adapters = Adapters(base)
-        store = Store(output_dir)
-        pool = ModelPool(adapters, store, name=name, limits=limits)
-        return cls(Worker(pool.base, pool), pool, adapters, store, lora=lora, seed=seed)
+        self.jobs = JobTable()
+        self._adapters = Adapters(base)
+        self._store = Store(output_dir)
+        self._pool = ModelPool(self._adapters, self._store, name=name, limits=limits)
+        self._workshop = Workshop(self._pool, self._adapters, self._store, self.jobs, lora, seed)
+        self.worker = Worker(self._pool.base, self._pool)
+
+    @property
+    def base(self) -> LoadedModel:
+        """What all models are trained on."""
+        return self._adapters.base
 
     def register(self, model: ArtModel) -> None:
         """Take note of a client's model; as often as it likes."""
@@ -88,13 +81,6 @@ class ArtModels:
             make = self._workshop.make
             prepared = await asyncio.wrap_future(self.worker.run_between(lambda: make(key, model.internal_config)))
         self._pool.serve(prepared, entity=model.entity)
-
-    def loaded(self, model: ArtModel) -> LoadedModel:
-        """The model's tokenizer and limits."""
-        base = self._adapters.base
-        return replace(
-            base, max_seq_length=min(longest_row(model.internal_config) or base.max_seq_length, base.max_seq_length)
-        )
 
     def step(self, model: ArtModel) -> int:
         """Training calls so far: what is served, or else the newest checkpoint on disk; 0 if there is none."""

@@ -128,12 +128,13 @@ class ModelPool:
 
     def _stored(self, wanted: Wanted) -> tuple[ModelKey, Checkpoints, int] | None:
         """A model on disk that nobody has prepared, and the step that is wanted of it."""
-        keys = [key for key in self._store.saved(wanted.name) if wanted.project in {None, key.project}]
-        if not keys:
+        known = [item for item in self._store.saved(wanted.name).items() if wanted.project in {None, item[0].project}]
+        if not known:
             return None
-        checkpoints = self._store.checkpoints(keys[-1])
-        found = checkpoints.newest() if wanted.step is None else checkpoints.find(wanted.step)
-        return None if found is None else (keys[-1], checkpoints, found.number)
+        key, newest = known[-1]
+        checkpoints = self._store.checkpoints(key)
+        found = newest if wanted.step is None else checkpoints.find(wanted.step)
+        return None if found is None else (key, checkpoints, found.number)
 
     def _old_engine(self, key: ModelKey, checkpoints: Checkpoints, step: int) -> Engine:
         place = (key, step)

@@ -43,14 +43,15 @@ class RunningCall(Protocol):
 class Models(Protocol):
     """What clients registered; only `prepare` waits for the model thread. Bad names are a ValueError everywhere."""
 
+    @property
+    def base(self) -> LoadedModel:
+        """What all of them are trained on: its tokenizer and limits."""
+        ...
+
     def register(self, model: ArtModel) -> None: ...
 
     async def prepare(self, model: ArtModel) -> None:
         """Make or restore its weights and serve them; cheap the second time."""
-        ...
-
-    def loaded(self, model: ArtModel) -> LoadedModel:
-        """Its tokenizer and limits."""
         ...
 
     def step(self, model: ArtModel) -> int:

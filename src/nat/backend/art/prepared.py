@@ -13,8 +13,6 @@ from nat.backend.training.learner import Learner, OnStep, Report
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
-STEPS = "num_gradient_steps"
-"""Metric with the number of optimizer steps of the whole training call."""
 
 
 @dataclass(eq=False)
@@ -45,15 +43,13 @@ class PreparedModel:
         A batch without signal trains nothing, but it is a training call: it has a step, a checkpoint and one line of
         metrics.
         """
-        before, optimizer_step = self.learner.optimizer.snapshot(), self.learner.step
-        number = self.step + 1
+        optimizer_step, number = self.learner.step, self.step + 1
         try:
-            metrics = self._update(batch, report, on_step)
-            done = job.completed(metrics, version(self.key.name, number))
-            self.checkpoints.save(self.adapter.loaded, self.learner, [done], number=number)
+            with self.learner.all_or_nothing():
+                metrics = self._update(batch, report, on_step)
+                done = job.completed(metrics, version(self.key.name, number))
+                self.checkpoints.save(self.adapter.loaded, self.learner, [done], number=number)
         except BaseException:
-            self.learner.optimizer.restore(before)
-            self.learner.step = optimizer_step
             self.checkpoints.delete([number])
             raise
         self.step = number
@@ -62,11 +58,7 @@ class PreparedModel:
         return done
 
     def _update(self, batch: ArtBatch, report: Report, on_step: OnStep) -> dict[str, float]:
-        """Train, and tell of each optimizer step how many there are; ART's clients want that in every line."""
-        count = batch.num_gradient_steps
-        if count == 0:
-            on_step({STEPS: 0.0})
+        if not batch.groups:
+            on_step({"num_gradient_steps": 0.0})
             return {}
-        return self.learner.update(
-            batch.groups, batch.config, report=report, on_step=lambda metrics: on_step({**metrics, STEPS: float(count)})
-        )
+        return self.learner.update(batch.groups, batch.config, report=report, on_step=on_step)

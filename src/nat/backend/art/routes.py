@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.art import history
-from nat.backend.art.bodies import json_of, nothing, read, refusals
+from nat.backend.art.bodies import json_of, nothing, refusals
 from nat.backend.art.intake import Intake
 from nat.backend.art.stream import TrainingStream
+from nat.backend.server.bodies import json_answer, read
 from nat.backend.server.errors import ApiError
 from nat.wire.art import ArtDeleteRequest, ArtLogRequest, ArtModel, ArtPrepareRequest, ArtTrainRequest, BareModel
 
@@ -124,7 +125,7 @@ class _Routes:
         state = self._models.job(job_id)
         if state is None:
             raise ApiError(f"no job {job_id!r} ran here", status=404, param="job_id")
-        return Response(state.model_dump_json(), media_type="application/json")
+        return json_answer(state)
 
     def _tell_what_is_other(self, asked: ArtPrepareRequest) -> None:
         """The client may wish for a port and a key of the inference server; this one is there already."""

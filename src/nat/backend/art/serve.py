@@ -3,6 +3,7 @@
 import sys
 from socket import gethostname
 
+from nat.asgi.listen import port_of
 from nat.backend.art.experimental import experimental_router
 from nat.backend.art.intake import Intake
 from nat.backend.art.models import ArtModels
@@ -10,10 +11,11 @@ from nat.backend.art.routes import control_router, inference_url
 from nat.backend.art.served import ServedAnswers
 from nat.backend.art.serverless import serverless_router
 from nat.backend.inference.engine import Limits
-from nat.backend.listen import listen, port_of, serve_until_stopped
+from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.server.app import create_app
+from nat.wire.hosts import is_everywhere
 from nat.wire.serving import ART_API_KEY, ServeOptions
 
 
@@ -28,7 +30,7 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
         loaded = load_model(
             options.model, dtype=options.dtype, device=options.device, max_seq_length=options.max_seq_length
         )
-        models = ArtModels.open(
+        models = ArtModels(
             loaded,
             name=options.name,
             output_dir=options.art_output_dir,
@@ -59,10 +61,8 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
 
 def greeting(options: ServeOptions, *, port: int, inference_port: int, hostname: str) -> str:
     """What the person who started it does next; others find a server on all addresses by its machine's name."""
-    everywhere = options.host in {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
-    control, inference = (
-        inference_url("", hostname if everywhere else options.host, number) for number in (port, inference_port)
-    )
+    host = hostname if is_everywhere(options.host) else options.host
+    control, inference = (inference_url("", host, number) for number in (port, inference_port))
     control = control.removesuffix("/v1")
     if options.well_known_key:
         client, key = control, f"key: {ART_API_KEY}"

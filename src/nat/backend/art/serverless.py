@@ -10,14 +10,15 @@ from hashlib import sha256
 from typing import TypeVar
 
 from fastapi import APIRouter
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.art import history
-from nat.backend.art.bodies import json_of, nothing, read, refusals
+from nat.backend.art.bodies import json_of, nothing, refusals
 from nat.backend.art.events import JobEvents
 from nat.backend.art.intake import Intake
+from nat.backend.server.bodies import json_answer, read
 from nat.backend.server.errors import ApiError
 from nat.wire.art import ArtModel, ArtTrainConfig
 from nat.wire.serverless import (
@@ -45,7 +46,7 @@ Item = TypeVar("Item", ServerlessCheckpoint, ServerlessEvent)
 def serverless_router(intake: Intake, *, base_model: str) -> APIRouter:
     """Models, their checkpoints, training jobs and their events; `base_model` is the name of ours."""
     routes = _Routes(intake, base_model)
-    router = APIRouter(prefix=PREFIX)
+    router = APIRouter()
     for method, path, handler in (
         ("POST", "/models", routes.create),
         ("DELETE", "/models/{model_id}", routes.delete),
@@ -82,7 +83,7 @@ class _Routes:
             self._models.register(model)
             await self._models.prepare(model)
         self._known[model_id] = model
-        return _json(
+        return json_answer(
             ServerlessModel(
                 id=model_id,
                 entity=model.entity or ENTITY,
@@ -119,7 +120,9 @@ class _Routes:
         model = self._model(http.path_params["model_id"])
         unwanted = set((await read(http, _DELETE)).steps)
         gone = await self._models.delete(model, set(self._models.steps(model)) - unwanted)
-        return _json(ServerlessDeleteAnswer(deleted_count=len(gone), not_found_steps=sorted(unwanted.difference(gone))))
+        return json_answer(
+            ServerlessDeleteAnswer(deleted_count=len(gone), not_found_steps=sorted(unwanted.difference(gone)))
+        )
 
     async def train(self, http: Request) -> Response:
         asked = await read(http, _TRAIN)
@@ -132,7 +135,7 @@ class _Routes:
         task = asyncio.create_task(events.follow(call))
         self._listening.add(task)  # a task that nobody holds may be collected
         task.add_done_callback(self._listening.discard)
-        return _json(ServerlessJob(id=call.job_id))
+        return json_answer(ServerlessJob(id=call.job_id))
 
     async def events(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]
@@ -161,7 +164,3 @@ def _page(http: Request, items: Sequence[Item]) -> Response:
     rest = items[0 if after is None else ids.index(after) + 1 :]
     page = rest[: int(limit)]
     return json_of({"data": [item.model_dump() for item in page], "has_more": len(rest) > len(page)})
-
-
-def _json(model: BaseModel) -> Response:
-    return Response(model.model_dump_json(), media_type="application/json")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nat.backend.art.names import ModelKey
-from nat.backend.checkpoints import Checkpoints, Layout
+from nat.backend.checkpoints import Checkpoint, Checkpoints, Layout
 
 LAYOUT = Layout(prefix="", digits=4, tokenizer=True)
 """How ART's own server names checkpoints, and that each of them loads without another folder's tokenizer."""
@@ -23,13 +23,14 @@ class Store:
     def folder(self, key: ModelKey) -> Path:
         return self.root / key.project / "models" / key.name
 
-    def saved(self, name: str | None = None) -> list[ModelKey]:
-        """Models that have a whole checkpoint, of this name or all of them; those that were saved last at the end."""
+    def saved(self, name: str | None = None) -> dict[ModelKey, Checkpoint]:
+        """The newest whole checkpoint of each model, of this name or of all; those that were saved last at the end."""
         found = (path for path in self.root.glob("*/models/*/checkpoints") if name in {None, path.parent.name})
         folders = [path for path in found if path.is_dir()]
         ordered = sorted(folders, key=lambda path: path.stat().st_mtime_ns)
         keys = [ModelKey(path.parents[2].name, path.parent.name) for path in ordered]
-        return [key for key in keys if self.checkpoints(key).newest() is not None]
+        newest = {key: self.checkpoints(key).newest() for key in keys}
+        return {key: found for key, found in newest.items() if found is not None}
 
     def checkpoints(self, key: ModelKey) -> Checkpoints:
         return Checkpoints(self.folder(key) / "checkpoints", keep_last=None, layout=LAYOUT)

@@ -14,18 +14,16 @@ from starlette.types import Receive, Scope, Send
 from nat.backend.art.metrics import stream_metrics
 from nat.backend.art.port import RunningCall
 from nat.errors import TrainingFailed
+from nat.wire.art import JOB_ID_HEADER
 
 logger = logging.getLogger(__name__)
-
-JOB_HEADER = "x-job-id"
-"""Header of the answer with the id for `GET /jobs/{id}`, where the reason of a failure is."""
 
 
 class TrainingStream(StreamingResponse):
     """Streams a call's metrics, without a Content-Type as ART's servers do; cancels the call if the client goes."""
 
     def __init__(self, call: RunningCall) -> None:
-        super().__init__(_lines(call), headers={JOB_HEADER: call.job_id})
+        super().__init__(_lines(call), headers={JOB_ID_HEADER: call.job_id})
         self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

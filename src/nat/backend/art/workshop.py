@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from nat.backend.adapters import Adapter, Adapters
+from nat.backend.adapters import Adapters
 from nat.backend.art.names import ModelKey, version
 from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
@@ -14,7 +14,6 @@ from nat.backend.model import LoraSettings
 from nat.backend.training.job import JobTable
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.training.served import served_logprobs
 from nat.errors import BackendError
 from nat.wire.art import InternalModelConfig
 
@@ -47,7 +46,7 @@ class Workshop:
         lora = lora_of(wishes, self.lora)
         adapter = self.adapters.create(lora, seed=self.seed) if found is None else self.adapters.load(found.path)
         try:
-            learner = _learner(adapter)
+            learner = Learner(adapter.loaded, Reference(adapter.loaded, lambda: adapter.loaded.model))
             if found is None:
                 checkpoints.save(adapter.loaded, learner, [], number=0)
             else:
@@ -83,8 +82,3 @@ def _newest(checkpoints: Checkpoints) -> Checkpoint | None:
             hint="bring back what is missing, or move the folder away to begin anew",
         )
     return found
-
-
-def _learner(adapter: Adapter) -> Learner:
-    loaded = adapter.loaded
-    return Learner(loaded, Reference(loaded, lambda: loaded.model), lambda rows: served_logprobs(loaded, rows))

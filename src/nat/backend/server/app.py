@@ -6,11 +6,13 @@ from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from nat.asgi.door import Door
 from nat.backend.inference.worker import Worker
+from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
 from nat.backend.server.errors import ApiError, on_api_error, on_backend_error, on_crash, on_http_exception
-from nat.backend.server.guard import ApiKey, BodyLimit, NoWebPages
+from nat.backend.server.guard import BodyLimit, needs_key, no_web_pages
 from nat.backend.server.service import AnswerMemory, Service
 from nat.errors import BackendError
 from nat.wire.answers import ModelCard, ModelList
@@ -43,9 +45,9 @@ def create_app(
     app.add_exception_handler(BackendError, on_backend_error)
     app.add_exception_handler(Exception, on_crash)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
-    app.add_middleware(ApiKey, api_key=api_key, paths=OPENAI_PATHS if well_known_key else "/")
+    app.add_middleware(Door, objection=needs_key(api_key, paths=OPENAI_PATHS if well_known_key else "/"))
     if well_known_key:
-        app.add_middleware(NoWebPages)
+        app.add_middleware(Door, objection=no_web_pages)
     return app
 
 
@@ -67,7 +69,7 @@ def inference_router(service: Service) -> APIRouter:
             )
             for name in service.worker.pool.names()
         ]
-        return Response(ModelList(object="list", data=cards).model_dump_json(), media_type="application/json")
+        return json_answer(ModelList(object="list", data=cards))
 
     @router.get("/health")
     async def health() -> dict[str, str]:

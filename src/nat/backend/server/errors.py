@@ -7,7 +7,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nat.errors import BackendError, BatchRefused, ModelBusy, ModelNotPrepared, ModelNotServed, ModelNotSupported
+from nat.errors import (
+    BackendError,
+    BatchRefused,
+    ModelBusy,
+    ModelNotPrepared,
+    ModelNotServed,
+    ModelNotSupported,
+    findings_of,
+)
 from nat.wire.answers import ErrorAnswer, ErrorDetail
 
 _TYPES = {
@@ -50,12 +58,8 @@ class ApiError(Exception):
 
 def from_validation(error: ValidationError, *, status: int = 400) -> ApiError:
     """All findings in one message; `param` is the place of the first."""
-    findings = []
-    for finding in error.errors(include_url=False, include_context=False):
-        place = ".".join(map(str, finding["loc"]))
-        findings.append(f"{place}: {finding['msg']}" if place else finding["msg"])
-    first = error.errors(include_url=False, include_context=False)[0]["loc"]
-    return ApiError("; ".join(findings), status=status, param=".".join(map(str, first)) or None)
+    findings = findings_of(error)
+    return ApiError("; ".join(map(str, findings)), status=status, param=findings[0].place or None)
 
 
 async def on_api_error(_: Request, error: Exception) -> Response:

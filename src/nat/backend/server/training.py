@@ -1,20 +1,20 @@
 """Routes of training: hand in a job, watch it, stop it, write the model."""
 
-from typing import TypeVar
-
 from fastapi import APIRouter
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.model import LoadedModel
-from nat.backend.server.errors import ApiError, from_validation
+from nat.backend.server.bodies import json_answer, read
+from nat.backend.server.errors import ApiError
 from nat.backend.training.jobs import TrainingJobs
 from nat.wire.training import ExportRequest, JobState, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
 _SHOWN_FINDINGS = 10
-Model = TypeVar("Model", bound=BaseModel)
+_JOB = TypeAdapter(TrainingJob)
+_EXPORT = TypeAdapter(ExportRequest)
 
 
 def training_router(jobs: TrainingJobs | None) -> APIRouter:
@@ -36,7 +36,7 @@ class _Routes:
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
-        job = await _body(http, TrainingJob)
+        job = await read(http, _JOB)
         findings = batch_findings(job, jobs.loaded)
         if findings:
             more = len(findings) - _SHOWN_FINDINGS
@@ -45,7 +45,7 @@ class _Routes:
                 "; ".join(findings[:_SHOWN_FINDINGS]) + tail, status=422, param=findings[0].partition(":")[0]
             )
         try:
-            return _json(jobs.submit(job))
+            return json_answer(jobs.submit(job))
         except ValueError as error:
             raise ApiError(str(error), status=409, param="id") from error
 
@@ -58,15 +58,15 @@ class _Routes:
         if not wait >= 0:
             raise ApiError(f"wait is {text!r}; wanted are seconds, 0 or more", status=422, param="wait")
         job_id = http.path_params["job_id"]
-        return _json(_known(job_id, await self._jobs.wait(job_id, min(wait, MAX_WAIT_SECONDS))))
+        return json_answer(_known(job_id, await self._jobs.wait(job_id, min(wait, MAX_WAIT_SECONDS))))
 
     async def cancel(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]
-        return _json(_known(job_id, self._jobs.cancel(job_id)))
+        return json_answer(_known(job_id, self._jobs.cancel(job_id)))
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs
-        return _json(await jobs.export((await _body(http, ExportRequest)).name))
+        return json_answer(await jobs.export((await read(http, _EXPORT)).name))
 
     @property
     def _jobs(self) -> TrainingJobs:
@@ -94,18 +94,7 @@ def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
     return findings
 
 
-async def _body(http: Request, kind: type[Model]) -> Model:
-    try:
-        return kind.model_validate_json(await http.body())
-    except ValidationError as error:
-        raise from_validation(error, status=422) from error
-
-
 def _known(job_id: str, state: JobState | None) -> JobState:
     if state is None:
         raise ApiError(f"no job {job_id!r} was handed in here", status=404, param="job_id")
     return state
-
-
-def _json(model: BaseModel) -> Response:
-    return Response(model.model_dump_json(), media_type="application/json")

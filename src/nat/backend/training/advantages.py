@@ -14,12 +14,13 @@ Shapes: C returns (answers), R rollouts, of the batch or of one group where a fu
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
+from nat.wire.training import Advantage
 
 GRPO_EPSILON = 1e-4
 """Added to the standard deviation of a group, as in TRL."""
@@ -46,17 +47,17 @@ class Returns:
         counts = tuple(count for group in groups for count in group.counts)
         return Returns(torch.cat([group.values_C for group in groups]), counts)
 
-    @property
+    @cached_property
     def mean(self) -> Tensor:
         return self.means_R.mean()
 
-    @property
+    @cached_property
     def std(self) -> Tensor:
         """Of the values around the mean, each rollout weighing the same; there are at least two rollouts."""
         squares = self.replaced((self.values_C - self.mean).square())
         return (squares.means_R.sum() / (len(self.counts) - 1)).sqrt()
 
-    @property
+    @cached_property
     def means_R(self) -> Tensor:
         return torch.stack([own.mean() for own in self._by_rollout])
 

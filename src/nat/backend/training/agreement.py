@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from nat.backend.model import LoadedModel
+from nat.backend.training.anchors import joined
 from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import k3
 
 ByRow = Mapping[int, Tensor]
 """Log probabilities of the sampled tokens of each row, by the row's index."""
-SamplerScore = Callable[[Sequence[Row]], ByRow]
+SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
 """Scores rows as the sampler would."""
 
 _MAX_ROWS = 8
@@ -48,4 +50,4 @@ def policy_shift(rows: Sequence[Row], before: ByRow, after: ByRow) -> float:
 
 
 def _joined(rows: Sequence[Row], by_row: ByRow) -> Tensor:
-    return torch.cat([by_row[row.index].to("cpu", torch.float64) for row in rows])
+    return joined(by_row, rows).to("cpu", torch.float64)

@@ -11,7 +11,8 @@ reports; log probabilities of other weights or other tokens set off the alarm in
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -36,6 +37,7 @@ from nat.backend.training.objective import Loss, micro_batch_loss
 from nat.backend.training.optimizer import MasterAdamW
 from nat.backend.training.packing import deal, pack
 from nat.backend.training.reference import Reference
+from nat.backend.training.served import served_logprobs
 from nat.wire.training import TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ USUAL_DIFFERENCE = 0.05
 Report = Callable[[float], None]
 """Takes the percentage that is done; what it raises ends the update and leaves everything as before."""
 OnStep = Callable[[dict[str, float]], None]
-"""Takes the metrics of one optimizer step, right after it."""
+"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` says how many the update has."""
 
 
 @dataclass
@@ -57,6 +59,7 @@ class _Update:
     report: Report
     on_step: OnStep
     sums: TokenSums
+    num_steps: int
     anchors: AnchorTable = field(default_factory=AnchorTable)
     steps_done: int = 0
     passes: int = 0
@@ -70,7 +73,9 @@ class _Update:
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
-    def __init__(self, policy: LoadedModel, reference: Reference, sampler_score: SamplerScore) -> None:
+    def __init__(
+        self, policy: LoadedModel, reference: Reference, sampler_score: SamplerScore = served_logprobs
+    ) -> None:
         self._policy = policy
         self._reference = reference
         self._sampler_score = sampler_score
@@ -97,23 +102,29 @@ class Learner:
         batch = make_batch(groups, config)
         metrics = batch_metrics(groups, batch, micro_batch_tokens=config.micro_batch_tokens)
         if batch.rows:
-            before, step = self.optimizer.snapshot(), self.step
-            try:
+            with self.all_or_nothing():
                 metrics |= self._train(batch.rows, config, report, on_step)
-            except BaseException:
-                self.optimizer.restore(before)
-                self.step = step
-                raise
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Put weights, optimizer state and step back if the block fails."""
+        before, step = self.optimizer.snapshot(), self.step
+        try:
+            yield
+        except BaseException:
+            self.optimizer.restore(before)
+            self.step = step
+            raise
 
     def _train(self, rows: list[Row], config: TrainingConfig, report: Report, on_step: OnStep) -> dict[str, float]:
         steps = deal(rows, config)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = pack(rows, config.micro_batch_tokens)
-        update = _Update(config, report, on_step, TokenSums(self._policy.device))
+        update = _Update(config, report, on_step, TokenSums(self._policy.device), len(steps))
         update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(pack(step, config.micro_batch_tokens)) for step in steps)
         if needs_start:
@@ -168,7 +179,7 @@ class Learner:
         means = {
             name: mean for name, mean in sums.means().items() if name != "reference_kl" or update.anchors.reference
         }
-        update.on_step(means | outcome)
+        update.on_step(means | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
 
     def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:
@@ -199,7 +210,7 @@ class Learner:
         """Show on a few rows that the sampler serves the new weights, and measure how far the policy moved."""
         probe = probe_rows(rows)
         after = self._scores(self._policy.model, pack(probe, update.config.micro_batch_tokens), lambda: None)
-        served = difference(probe, after, self._sampler_score(probe))
+        served = difference(probe, after, self._sampler_score(self._policy, probe))
         check_served_weights(served, update.config.max_served_difference or update.config.max_logprob_difference)
         return {
             "approx_kl": policy_shift(probe, update.anchors.start, after),

@@ -12,14 +12,11 @@ Shapes: K sampled tokens of a micro-batch, N its rows, R the rollouts of an opti
 """
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-RatioLevel = Literal["token", "sequence", "average", "geometric_average"]
-PolicyLoss = Literal["clip", "cispo", "cispo_two_sided"]
-Aggregation = Literal["token_mean", "seq_mean", "constant"]
+from nat.wire.training import Aggregation, PolicyLoss, RatioLevel
 
 MAX_LOG_RATIO = 20.0
 """Log ratios are clamped to this before exp, so that one absurd token cannot make the loss infinite."""

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from nat.errors import ConfigError
+from nat.errors import ConfigError, findings_of
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -15,5 +15,4 @@ def checked_options(model: type[Options], given: Mapping[str, object], *, comman
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        findings = [": ".join(filter(None, [".".join(map(str, e["loc"])), e["msg"]])) for e in error.errors()]
-        raise ConfigError(findings, source=f"the options of `{command}`") from error
+        raise ConfigError(list(map(str, findings_of(error))), source=f"the options of `{command}`") from error

@@ -4,7 +4,8 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import average, describe_error, unscored
+from nat.errors import describe_error
+from nat.eval.scoring import average, unscored
 
 
 class BaseEvaluator(ABC):

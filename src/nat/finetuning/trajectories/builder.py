@@ -4,19 +4,16 @@ Plug-ins register thin subclasses of the class and of its configuration.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.errors import EvaluationError
-from nat.eval.scoring import describe_error
+from nat.errors import EvaluationError, describe_error
+from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
 from nat.finetuning.trajectories.outcome import NOT_SCORED, Outcome, Target, failed, scored, told, unscored
@@ -24,8 +21,6 @@ from nat.finetuning.trajectories.returns import credit_warnings
 from nat.runs.records import RolloutRecord
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_FOLDER = Path(".tmp/nat/finetuning/trajectory_builder")
 
 
 class EvalTrajectoryBuilderConfig(TrajectoryBuilderConfig):
@@ -105,12 +100,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
 
     def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append a line to `trajectory_builder_<run_id>.jsonl`."""
-        folder = Path(output_dir) if output_dir else DEFAULT_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        now = datetime.now(UTC).isoformat()
-        line = {"timestamp": now, "run_id": run_id, "num_generations": self.num_generations, **metrics}
-        with (folder / f"trajectory_builder_{run_id}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, default=str) + "\n")
+        facts = {"num_generations": self.num_generations, **metrics}
+        progress_log.append("trajectory_builder", run_id, facts, output_dir=output_dir)
 
     async def _outcomes(
         self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]

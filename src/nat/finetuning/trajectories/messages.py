@@ -23,7 +23,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 @dataclass
 class Conversation:
-    """Messages in order, and how it began; `sampled` maps the position of a message to the call that sampled it."""
+    """Messages in order, and how it began; `sampled` maps positions, in order, to the calls that sampled there."""
 
     messages: list[Message] = field(default_factory=list)
     sampled: dict[int, SeenCall] = field(default_factory=dict)

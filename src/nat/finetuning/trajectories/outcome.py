@@ -134,7 +134,7 @@ def _record(
 
 def _in_order_of(threads: Sequence[Conversation], by_call: Mapping[int, float]) -> list[float]:
     """The numbers as the answers stand in the episode; a call is known by its place among the steps."""
-    return [by_call[seen.at] for thread in threads for _, seen in sorted(thread.sampled.items())]
+    return [by_call[seen.at] for thread in threads for seen in thread.sampled.values()]
 
 
 def _details(chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Conversation]) -> dict[str, Any]:

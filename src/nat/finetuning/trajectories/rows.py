@@ -5,35 +5,14 @@ How calls become rows stands in wire/rows.py; here is what is counted and what a
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
-from nat.data_models.llm_call import LLMCall
 from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import Conversation, conversations
+from nat.finetuning.trajectories.messages import Conversation
 from nat.finetuning.trajectories.tokens import tokens_of_call, tokens_of_item
 from nat.wire.rows import merge
 from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of one rollout."""
-
-    rows: tuple[TrainingRow, ...]
-    broken_by: dict[str, int]
-    """Calls that go on with a history, but not with its tokens, by cause."""
-
-    @property
-    def broken_prefixes(self) -> int:
-        return sum(self.broken_by.values())
-
-
-def rows_of_calls(calls: Sequence[LLMCall]) -> Rows:
-    """Rows of those calls that have exact tokens, and how often a conversation's tokens did not go on."""
-    seen = [SeenCall(call=call, function="") for call in calls]
-    return Rows(rows=tuple(rows_of(seen)), broken_by=broken_by(conversations(seen)))
 
 
 def rows_of(calls: Sequence[SeenCall], values: Sequence[float] | None = None) -> list[TrainingRow]:
@@ -48,7 +27,8 @@ def broken_by(threads: Iterable[Conversation]) -> dict[str, int]:
 
     The server's word for it counts (a `BrokenPrefix`); where it told none, how the conversation began.
     """
-    begun = [(thread.began, min(thread.sampled.items())[1].call) for thread in threads if thread.began.breaks_a_prefix]
+    breaking = [thread for thread in threads if thread.began.breaks_a_prefix]
+    begun = [(thread.began, next(iter(thread.sampled.values())).call) for thread in breaking]
     exact = [(began, call) for began, call in begun if tokens_of_call(call) is not None]
     return dict(Counter(call.broken_prefix or began.name.lower() for began, call in exact))
 

@@ -9,7 +9,7 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from nat.capture.http import CapturingAsyncClient
 from nat.data_models.framework import LLMFrameworkEnum
-from nat.plugins.llms.client import api_key
+from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.llms.tap import open_tap
 
@@ -25,7 +25,7 @@ ABLE = ModelInfo(
 
 
 @asynccontextmanager
-async def open_client(
+async def open_model(
     config: OpenAIModelConfig, *, llm_name: str | None
 ) -> AsyncGenerator[OpenAIChatCompletionClient, None]:
     """A client that is closed with the block.
@@ -35,10 +35,7 @@ async def open_client(
     tap = open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.AUTOGEN)
     options: dict[str, Any] = {
         "model": config.model_name,
-        "api_key": api_key(config, llm_name=llm_name),
-        "base_url": config.base_url,
-        "max_retries": config.max_retries,
-        "timeout": config.timeout,
+        **connection(config, llm_name=llm_name),
         "http_client": CapturingAsyncClient(tap),
     }
     try:

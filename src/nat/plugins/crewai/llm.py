@@ -50,7 +50,7 @@ class RecordedLLM(OpenAICompletion):
 
 
 @asynccontextmanager
-async def open_llm(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
     """An LLM for `Agent(llm=…)`.
 
     CrewAI's awaited agents block a thread of the loop's pool in each call of an LLM or a tool. asyncio gives it a few

@@ -10,23 +10,20 @@ from langchain_openai import ChatOpenAI
 
 from nat.capture.http import CapturingAsyncClient, CapturingClient
 from nat.data_models.framework import LLMFrameworkEnum
-from nat.plugins.llms.client import api_key
+from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.llms.tap import open_tap
 
 
 @asynccontextmanager
-async def open_chat_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncIterator[ChatOpenAI]:
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncIterator[ChatOpenAI]:
     """A chat model whose connections are closed at the end of the block."""
     tap = open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.LANGCHAIN)
     async with CapturingAsyncClient(tap) as http_async_client:
         with CapturingClient(tap) as http_client:
             yield ChatOpenAI(
                 model=config.model_name,
-                api_key=api_key(config, llm_name=llm_name),
-                base_url=config.base_url,
-                max_retries=config.max_retries,
-                timeout=config.timeout,
+                **connection(config, llm_name=llm_name),
                 http_client=http_client,
                 http_async_client=http_async_client,
                 use_responses_api=False,  # that route does not tell which tokens were sampled

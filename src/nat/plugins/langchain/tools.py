@@ -4,6 +4,8 @@ LangChain tells the model about an error only if it is a ToolException; every ot
 function raises becomes one, but for errors of the harness's own, on which no model can act.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.tools import StructuredTool, ToolException
@@ -12,24 +14,16 @@ from nat.builder.tool import ToolFunction
 from nat.errors import NatError
 
 
-def as_structured_tool(tool: ToolFunction) -> StructuredTool:
+def as_tool(tool: ToolFunction) -> StructuredTool:
     """A tool for `ainvoke` and, from threads, `invoke`."""
 
     async def call(**arguments: Any) -> Any:
-        try:
+        with _telling_the_model():
             return await tool.call(arguments)
-        except NatError:
-            raise
-        except Exception as error:
-            raise _told(error) from error
 
     def call_blocking(**arguments: Any) -> Any:
-        try:
+        with _telling_the_model():
             return tool.call_blocking(arguments)
-        except NatError:
-            raise
-        except Exception as error:
-            raise _told(error) from error
 
     return StructuredTool.from_function(
         func=call_blocking,
@@ -42,5 +36,11 @@ def as_structured_tool(tool: ToolFunction) -> StructuredTool:
     )
 
 
-def _told(error: Exception) -> ToolException:
-    return ToolException(f"{type(error).__name__}: {error}")
+@contextmanager
+def _telling_the_model() -> Iterator[None]:
+    try:
+        yield
+    except NatError:
+        raise
+    except Exception as error:
+        raise ToolException(f"{type(error).__name__}: {error}") from error

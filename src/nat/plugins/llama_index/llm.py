@@ -30,7 +30,7 @@ class RecordedLLM(OpenAILike):
 
 
 @asynccontextmanager
-async def open_llm(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
     """An LLM for chats with tools; its clients retry, so LlamaIndex, which would retry their retries, does not."""
     framework = LLMFrameworkEnum.LLAMA_INDEX
     with open_sync_client(config, llm_name=llm_name, framework=framework) as client:

@@ -1,9 +1,7 @@
 """Trajectories to the embedded backend, and its answers back."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
+from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.trajectories.rows import training_groups
 from nat.plugins.local.client import BackendClient
@@ -107,11 +106,7 @@ class LocalTrainerAdapter(TrainerAdapter):
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""
-        folder = Path(output_dir or ".tmp/nat/finetuning/trainer_adapter")
-        folder.mkdir(parents=True, exist_ok=True)
-        record = {"timestamp": datetime.now(UTC).isoformat(), "run_id": ref.run_id, "backend": ref.backend, **metrics}
-        with (folder / f"trainer_adapter_{ref.run_id}.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        progress_log.append("trainer_adapter", ref.run_id, {"backend": ref.backend, **metrics}, output_dir=output_dir)
 
     async def _state(self, ref: TrainingJobRef, *, wait: float = 0.0) -> JobState:
         try:

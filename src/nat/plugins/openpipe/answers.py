@@ -69,8 +69,3 @@ def read_metrics(line: str) -> dict[str, Any]:
     if "error" in metrics:
         raise TrainingFailed(f"the server reported an error: {metrics['error']}")
     return metrics
-
-
-def describe(error: httpx.TransportError) -> str:
-    """Kind and text of an error; httpx has some without a text."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -13,17 +13,15 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from nat.errors import BackendError, BackendUnreachable, TrainingFailed
-from nat.plugins.openpipe.answers import RouteMissing, check_status, describe, read_json, read_metrics, unexpected
+from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
+from nat.plugins.openpipe.answers import RouteMissing, check_status, read_json, read_metrics, unexpected
+from nat.wire.art import JOB_ID_HEADER
+from nat.wire.hosts import is_everywhere
 from nat.wire.training import JobState
-
-JOB_ID_HEADER = "X-Job-Id"
-"""By this the embedded backend tells which of its jobs a stream belongs to."""
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _LOAD_SECONDS = 600.0
-_EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - compared with, never bound
 
 Json = dict[str, Any]
 
@@ -148,7 +146,7 @@ class ArtClient:
         if state is not None and state.failure is not None:
             return TrainingFailed(state.failure.message, hint=state.failure.hint)
         return TrainingFailed(
-            f"the server at {self.base_url} broke the stream off: {describe(error)}",
+            f"the server at {self.base_url} broke the stream off: {describe_error(error)}",
             hint="the server's log says why; ART's servers tell no more over HTTP",
         )
 
@@ -187,7 +185,7 @@ class ArtClient:
     def _reachable(self, url: str) -> str:
         """The URL as it works from here: a server that listens everywhere is where the configuration says."""
         parts = urlsplit(url)
-        if parts.hostname not in _EVERYWHERE:
+        if not is_everywhere(parts.hostname or ""):
             return url.rstrip("/")
         host = urlsplit(self.base_url).netloc.rpartition(":")[0]
         netloc = host if parts.port is None else f"{host}:{parts.port}"
@@ -195,7 +193,7 @@ class ArtClient:
 
     def _unreachable(self, request: httpx.Request, error: httpx.TransportError) -> BackendUnreachable:
         return BackendUnreachable(
-            f"Failed to connect to ART backend. {request.method} {request.url}: {describe(error)}",
+            f"Failed to connect to ART backend. {request.method} {request.url}: {describe_error(error)}",
             hint="start the server (`nat backend serve` with --inference_port, or ART's own), and check `ip` and "
             f"`port` of the trainer adapter's `backend`; `curl {self.base_url}/healthcheck` tells whether it answers",
         )

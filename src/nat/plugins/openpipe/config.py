@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
 from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
 from nat.wire.art import ArtDevTrainConfig, ArtRecord, EngineArgs, InitArgs, PeftArgs, TorchtuneArgs
+from nat.wire.hosts import is_everywhere
 
 
 class ARTTrajectoryBuilderConfig(EvalTrajectoryBuilderConfig, name="openpipe_art_traj_builder"):
@@ -76,7 +77,7 @@ class ARTBackendConfig(BaseModel):
     @property
     def host(self) -> str:
         """The host to connect to, as it stands in a URL."""
-        if self.ip in {"0.0.0.0", "::"}:  # noqa: S104 - nothing is bound here; as a target it means this machine
+        if is_everywhere(self.ip):
             return "localhost"
         return f"[{self.ip}]" if ":" in self.ip else self.ip
 

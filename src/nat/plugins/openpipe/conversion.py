@@ -47,14 +47,14 @@ def art_trajectory(trajectory: Trajectory, *, trained: Collection[str] | None = 
     if not histories:
         return None
     first, *more = histories
-    facts = {name: value for name in _FACTS if (value := (trajectory.metadata or {}).get(name)) is not None}
+    facts = trajectory.metadata or {}
     fields: dict[str, Any] = {"tools": first.tools} if first.tools else {}
     if more:
         fields["additional_histories"] = more
     return ArtTrajectory(
         messages_and_choices=first.messages_and_choices,
         reward=trajectory.reward,
-        metadata={name: value for name, value in facts.items() if isinstance(value, str | int | float)},
+        metadata={name: value for name in _FACTS if isinstance(value := facts.get(name), str | int | float)},
         **fields,
     )
 
@@ -145,7 +145,7 @@ def _choice(item: EpisodeItem, trained: Collection[str] | None) -> ArtChoice | N
     """The answer as the API gave it; None for what was not sampled by the trained model, token by token."""
     facts = item.metadata or {}
     foreign = trained is not None and "model" in facts and facts["model"] not in trained
-    if item.role is not EpisodeItemRole.ASSISTANT or facts.get("sampled") is False or foreign:
+    if item.role is not EpisodeItemRole.ASSISTANT or not item.sampled or foreign:
         return None
     tokens = _tokens(item.logprobs, facts.get("token_ids"))
     if not tokens:

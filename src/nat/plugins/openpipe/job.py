@@ -7,21 +7,20 @@ from statistics import fmean
 from typing import Any
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
-from nat.errors import NatError
+from nat.errors import NatError, describe_error
+
+Report = Callable[[dict[str, Any]], None]
+"""Receives the metrics of a gradient step."""
+Work = Callable[[Report], Coroutine[Any, Any, str | None]]
+"""Trains; gives the name of the new weights."""
 
 _STEPS = ("num_gradient_steps", "data/step_num_gradient_steps")
 
 
 class ArtJob:
-    """Runs `work`, which reports each gradient step and gives the name of the new weights; never raises."""
+    """Runs `work` at once; never raises."""
 
-    def __init__(
-        self,
-        ref: TrainingJobRef,
-        work: Callable[[Callable[[dict[str, Any]], None]], Coroutine[Any, Any, str | None]],
-        *,
-        seconds: float,
-    ) -> None:
+    def __init__(self, ref: TrainingJobRef, work: Work, *, seconds: float) -> None:
         self.ref = ref
         self._lines: list[dict[str, float]] = []
         self._seconds = seconds
@@ -54,7 +53,7 @@ class ArtJob:
         self.task.cancel()
         return await self.end()
 
-    async def _run(self, work: Callable[[Callable[[dict[str, Any]], None]], Coroutine[Any, Any, str | None]]) -> None:
+    async def _run(self, work: Work) -> None:
         try:
             async with asyncio.timeout(self._seconds):
                 version = await work(self._add)
@@ -65,7 +64,7 @@ class ArtJob:
             text = f"it was not done within {self._seconds:.0f} s (`timeout` of the trainer adapter)"
             self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {text}")
         except Exception as error:  # noqa: BLE001 - the boundary of one job: its failure becomes its status
-            reason = str(error) if isinstance(error, NatError) else f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, NatError) else describe_error(error)
             self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {reason}")
         else:
             self._final = self._done(version)

@@ -14,13 +14,13 @@ from nat.wire.art import (
     TrainerArgs,
 )
 
-_OPTIMIZER = ("adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm")
-_CONFIG = ("learning_rate", "beta", "kl_penalty_coef", "grad_accumulation_sequences")
+_OPTIMIZER = {"adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm"}
+_CONFIG = {"learning_rate", "beta", "kl_penalty_coef", "grad_accumulation_sequences"}
 
 
 def art_model(backend: ARTBackendConfig, training: ARTTrainingConfig) -> ArtModel:
     """The model to register; learning rate and beta are not in it, since each training request says them."""
-    optimizer = {name: getattr(training, name) for name in _OPTIMIZER if getattr(training, name) is not None}
+    optimizer = training.model_dump(include=_OPTIMIZER, exclude_none=True)
     wishes = {
         "init_args": backend.init_args,
         "engine_args": backend.engine_args,
@@ -53,12 +53,11 @@ def prepare_body(model: ArtModel, backend: ARTBackendConfig) -> dict[str, Any]:
 
 def train_body(model: ArtModel, groups: Sequence[ArtTrajectoryGroup], training: ARTTrainingConfig) -> bytes:
     """POST /_train_model; `dev_config` holds those of its options that the YAML set."""
-    options = ArtDevTrainConfig.model_fields.keys() - set(_CONFIG)
-    config = {name: getattr(training, name) for name in _CONFIG if getattr(training, name) is not None}
+    options = ArtDevTrainConfig.model_fields.keys() - _CONFIG
     request = ArtTrainRequest(
         model=model,
         trajectory_groups=list(groups),
-        config=ArtTrainConfig(**config),
+        config=ArtTrainConfig(**training.model_dump(include=_CONFIG, exclude_none=True)),
         dev_config=ArtDevTrainConfig(**training.model_dump(include=options, exclude_unset=True, exclude_none=True)),
         verbose=False,
     )

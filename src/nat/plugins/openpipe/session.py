@@ -1,8 +1,7 @@
 """The model on its server: registered, served, trained, and asked for by the workflow's LLMs."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from nat.capture.address import address_of
 from nat.capture.redirect import Redirects
@@ -11,14 +10,12 @@ from nat.errors import BackendError
 from nat.finetuning.scope import current_scope
 from nat.plugins.openpipe.client import ArtClient, Inference
 from nat.plugins.openpipe.config import ARTBackendConfig, ARTTrainingConfig
+from nat.plugins.openpipe.job import Report
 from nat.plugins.openpipe.requests import art_model, model_body, prepare_body, train_body
 from nat.plugins.openpipe.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
 from nat.wire.art import ArtTrajectoryGroup
 
 logger = logging.getLogger(__name__)
-
-Report = Callable[[dict[str, Any]], None]
-"""Receives the metrics of a gradient step."""
 
 
 class ArtSession:
@@ -36,6 +33,7 @@ class ArtSession:
         self._backend = backend
         self._training = training
         self._model = art_model(backend, training)
+        self._body = model_body(self._model)
         self._client = client
         self._llms = llms
         self._redirects = redirects
@@ -59,7 +57,7 @@ class ArtSession:
         """
         await self._client.check_health()
         await self._client.check_trains()
-        await self._client.register(model_body(self._model))
+        await self._client.register(self._body)
         self._inference = await self._client.prepare(prepare_body(self._model, self._backend))
         logger.info("Successfully registered with ART backend.")
         url = self._inference.base_url
@@ -94,7 +92,7 @@ class ArtSession:
         )
 
     async def _version(self) -> str:
-        return f"{self._backend.name}@{await self._client.step(model_body(self._model))}"
+        return f"{self._backend.name}@{await self._client.step(self._body)}"
 
     async def _served_name(self) -> str:
         names = await self._client.served_names(self._inference)
@@ -109,9 +107,8 @@ class ArtSession:
             self._redirects.send(server, asked, self._served)
 
     async def _delete_old_checkpoints(self) -> None:
-        model = model_body(self._model)
         try:
-            await self._client.delete_checkpoints(model, keep=[await self._client.step(model)])
+            await self._client.delete_checkpoints(self._body, keep=[await self._client.step(self._body)])
         except BackendError as error:
             logger.warning("Old checkpoints could not be deleted: %s", error)
 

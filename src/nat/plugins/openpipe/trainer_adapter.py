@@ -1,11 +1,8 @@
 """Trajectories to an ART server, and its answers back."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from nat.builder.builder import Builder
@@ -18,20 +15,20 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.served_model import ServedModel
 from nat.errors import BackendError, ConfigError
+from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.openpipe.client import ArtClient
 from nat.plugins.openpipe.config import ARTTrainerAdapterConfig, ARTTrainingConfig
 from nat.plugins.openpipe.conversion import art_groups
-from nat.plugins.openpipe.job import ArtJob
+from nat.plugins.openpipe.job import ArtJob, Report
 from nat.plugins.openpipe.routing import ConfiguredLLM
-from nat.plugins.openpipe.session import ArtSession, Report
+from nat.plugins.openpipe.session import ArtSession
 from nat.registry.decorators import register_trainer_adapter
 
 logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "openpipe-art"
-DEFAULT_FOLDER = Path(".tmp/nat/finetuning/trainer_adapter")
 
 
 class ARTTrainerAdapter(TrainerAdapter):
@@ -131,18 +128,10 @@ class ARTTrainerAdapter(TrainerAdapter):
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""
-        folder = Path(output_dir) if output_dir else DEFAULT_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
         backend = self._config.backend
-        record = {
-            "timestamp": datetime.now(UTC).isoformat(),
-            "run_id": ref.run_id,
-            "backend": ref.backend,
-            "trainer_config": {"base_model": backend.base_model, "project": backend.project, "name": backend.name},
-            **metrics,
-        }
-        with (folder / f"trainer_adapter_{ref.run_id}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        trained = {"base_model": backend.base_model, "project": backend.project, "name": backend.name}
+        facts = {"backend": ref.backend, "trainer_config": trained, **metrics}
+        progress_log.append("trainer_adapter", ref.run_id, facts, output_dir=output_dir)
 
     def _job(self, ref: TrainingJobRef) -> ArtJob:
         """By the job's own id, or the newest of the run."""

@@ -11,9 +11,7 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 
 
 @asynccontextmanager
-async def open_service(
-    config: OpenAIModelConfig, *, llm_name: str | None
-) -> AsyncGenerator[OpenAIChatCompletion, None]:
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[OpenAIChatCompletion, None]:
     """A service whose client is closed with the block; its id is the LLM's name, so that a kernel can hold several."""
     async with open_client(config, llm_name=llm_name, framework=LLMFrameworkEnum.SEMANTIC_KERNEL) as client:
         yield OpenAIChatCompletion(ai_model_id=config.model_name, service_id=llm_name, async_client=client)

@@ -1,7 +1,7 @@
 """smolagents' OpenAI model on a recorded client that blocks, as its agents do."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from smolagents import OpenAIModel, local_python_executor
 from smolagents.models import REMOVE_PARAMETER
@@ -12,8 +12,8 @@ from nat.plugins.openai_sync.llm import open_client
 from nat.plugins.smolagents.threads import ContextThreadPool
 
 
-@contextmanager
-def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Generator[OpenAIModel, None, None]:
+@asynccontextmanager
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[OpenAIModel, None]:
     """A model for all of smolagents' agents; the client retries, so smolagents does not retry its retries.
 
     Agents that call tools by JSON would demand a call with each answer. A server that obeys samples under a grammar,

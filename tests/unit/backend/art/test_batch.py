@@ -10,8 +10,7 @@ from nat.backend.art.batch import make_art_batch
 from nat.backend.art.served import ServedAnswers
 from nat.backend.model import load_model
 from nat.backend.training.batch import make_batch
-from nat.backend.training.learner import Learner
-from nat.backend.training.reference import Reference
+from nat.backend.training.packing import deal
 from nat.backend.training.served import served_logprobs
 from nat.errors import BatchRefused
 from nat.wire.art import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
@@ -26,6 +25,11 @@ def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
         loaded=loaded,
         served=served or ServedAnswers(),
     )
+
+
+def num_steps(batch):
+    """Optimizer steps that the learner will make of it."""
+    return len(deal(make_batch(batch.groups, batch.config).rows, batch.config))
 
 
 def answers(*rewards, tokens=2, question="go"):
@@ -45,7 +49,7 @@ def test_golden_batch(loaded):
         assert [r.advantage for r in only.rollouts] == pytest.approx([1.0, -1.0])
         assert [r.weight for r in only.rollouts] == pytest.approx([0.9, 1.125])
         assert [r.reward for r in only.rollouts] == [1.0, 0.0]
-        assert batch.num_gradient_steps == 1
+        assert num_steps(batch) == 1
     assert batch.facts == {
         "data/step_num_scenarios": 2,
         "data/step_num_trajectories": 6,
@@ -60,9 +64,9 @@ def test_golden_batch(loaded):
 
 @pytest.mark.parametrize("rewards", [[0.1, 0.1, 0.1], [0.7, 0.7, 0.7], [0.3, 0.1 + 0.2], [1.0]])
 def test_equal_rewards_are_no_batch(loaded, rewards):
-    """What rounding leaves is not scaled up to a signal; the call has no step, and says how much came in."""
+    """What rounding leaves is not scaled up to a signal; the call says how much came in."""
     batch = made(loaded, answers(*rewards))
-    assert (batch.groups, batch.num_gradient_steps) == ([], 0)
+    assert batch.groups == []
     assert batch.facts["data/step_num_trajectories"] == len(rewards)
     assert batch.facts["data/step_trainer_tokens"] == batch.facts["data/step_num_groups_trainable"] == 0
 
@@ -125,10 +129,10 @@ def test_a_packed_sequence_is_a_step(loaded):
     many = [answers(1.0, 0.0, tokens=1100) for _ in range(3)]
     batch = made(roomy, *many)
     assert batch.config.tokens_per_step == 2048
-    assert batch.num_gradient_steps == 6
+    assert num_steps(batch) == 6
     assert made(roomy, answers(1.0, 0.0, tokens=2048)).config.tokens_per_step == 4096
-    assert made(roomy, *many, config={"grad_accumulation_sequences": 3}).num_gradient_steps == 2
-    assert made(roomy, *many, dev={"packed_sequence_length": 8000}).num_gradient_steps == 1
+    assert num_steps(made(roomy, *many, config={"grad_accumulation_sequences": 3})) == 2
+    assert num_steps(made(roomy, *many, dev={"packed_sequence_length": 8000})) == 1
     assert loaded.max_seq_length < made(loaded, answers(1.0, 0.0)).config.tokens_per_step == 2048
     short = {"init_args": {"max_seq_length": 300}}
     assert made(loaded, answers(1.0, 0.0), internal=short).config.tokens_per_step == 300
@@ -141,6 +145,8 @@ def test_too_long_rows_are_left_out_counted_and_told(loaded, caplog):
     assert [r.reward for r in batch.groups[0].rollouts] == [0.0]
     assert batch.facts["data/step_num_too_long_rows"] == 1
     assert "at most 512 fit" in caplog.text
+    roomy = {"init_args": {"max_seq_length": 10**6}}
+    assert made(loaded, long, internal=roomy).facts["data/step_num_too_long_rows"] == 1
     short = {"init_args": {"max_seq_length": 100}}
     assert made(loaded, answers(1.0, 0.0, tokens=200), internal=short).groups == []
     assert made(loaded, answers(1.0, 0.0, tokens=200), dev={"packed_sequence_length": 64}).groups == []
@@ -163,7 +169,7 @@ def test_the_optimizer_of_the_model_is_taken(loaded):
     ],
     ids=str,
 )
-def test_what_was_rewarded_becomes_likelier(loaded, dev):
+def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
     """Through the learner, with answers that the model itself sampled: better ones gain, worse ones lose."""
     fresh = load_model(loaded.path, device="cpu")
     served = ServedAnswers()
@@ -174,16 +180,16 @@ def test_what_was_rewarded_becomes_likelier(loaded, dev):
     assert batch.facts["data/step_num_retokenized_answers"] == 0
     rows = make_batch(batch.groups, batch.config).rows
     before, seen = served_logprobs(fresh, rows), []
-    learner = learner_of(fresh)
+    learner = make_learner(fresh)
     metrics = learner.update(batch.groups, batch.config, on_step=seen.append)
     after = served_logprobs(fresh, rows)
     assert all(float((after[row.index] - before[row.index]).sum()) * row.advantages[0] > 0 for row in rows)
     assert metrics["logprob_diff_mean"] < 1e-5
-    assert len(seen) == batch.num_gradient_steps == 1
+    assert [step["num_gradient_steps"] for step in seen] == [1]
 
 
-def test_every_packed_sequence_is_told(loaded):
-    """The learner makes as many steps as the batch announces, and tells of each."""
+def test_every_packed_sequence_is_told(make_learner, loaded):
+    """The learner makes as many steps as the batch has packed sequences, and tells of each."""
     fresh = load_model(loaded.path, device="cpu")
     served = ServedAnswers()
     groups = [
@@ -192,15 +198,8 @@ def test_every_packed_sequence_is_told(loaded):
     ]
     batch = made(fresh, *groups, config={"learning_rate": 1e-4}, dev={"packed_sequence_length": 60}, served=served)
     seen = []
-    learner_of(fresh).update(batch.groups, batch.config, on_step=seen.append)
-    assert len(seen) == batch.num_gradient_steps == 2
-
-
-def learner_of(loaded):
-    def start():
-        return load_model(loaded.path, device="cpu").model
-
-    return Learner(loaded, Reference(loaded, start), lambda rows: served_logprobs(loaded, rows))
+    make_learner(fresh).update(batch.groups, batch.config, on_step=seen.append)
+    assert [step["num_gradient_steps"] for step in seen] == [2, 2]
 
 
 def answered(loaded, served, text):

@@ -28,7 +28,7 @@ def start(tiny_dir, tmp_path):
     def start_one(dtype="float32", **options):
         base = load_model(tiny_dir("qwen2"), device="cpu", dtype=dtype)
         settings = {"name": "base", "output_dir": tmp_path / "out", "lora": LoraSettings(4, 16)}
-        opened.append(ArtModels.open(base, **{**settings, **options}))
+        opened.append(ArtModels(base, **{**settings, **options}))
         return opened[-1]
 
     yield start_one
@@ -39,10 +39,6 @@ def start(tiny_dir, tmp_path):
 @pytest.fixture
 def models(start):
     return start()
-
-
-def base_of(models):
-    return models.worker.loaded
 
 
 def prepared(models, model):
@@ -80,7 +76,7 @@ async def test_models_answer_side_by_side_each_with_its_own_weights(models):
     untouched = await answer(ask(models.worker, "base"))
     for seed, model in enumerate((A, B)):
         await models.prepare(model)
-        await collect(models.train(model, art_batch(base_of(models), seed=seed)))
+        await collect(models.train(model, art_batch(models.base, seed=seed)))
     gate = Gate(models)
     requests = [ask(models.worker, name, count=3) for name in ("a", "b", "base", "b@1", "a", "")]
     gate.open()
@@ -98,7 +94,7 @@ async def test_models_answer_side_by_side_each_with_its_own_weights(models):
 
 def load_alone(models, model):
     """The model with its adapter merged into it, in a copy."""
-    base = load_model(base_of(models).path, device="cpu")
+    base = load_model(models.base.path, device="cpu")
     base.model.load_state_dict(merged(prepared(models, model).adapter.loaded).state_dict())
     return base
 
@@ -108,7 +104,7 @@ async def test_who_waits_during_an_update_gets_what_the_name_means_when_it_begin
     await models.prepare(A)
     before = await answer(ask(models.worker, "a"))
     gate = Gate(models)
-    call = models.train(A, art_batch(base_of(models)))
+    call = models.train(A, art_batch(models.base))
     names = ("a@0", "a", "wandb-artifact:///e/p/a:step0", "wandb-artifact:///e/p/a", "base")
     waiting = [ask(models.worker, name) for name in names]
     gate.open()
@@ -125,7 +121,7 @@ async def test_a_training_call_tells_each_step_and_ends_when_the_weights_are_ser
     """Every line knows how many steps there are; then step, name, checkpoint and job agree."""
     await models.prepare(A)
     assert models.step(A) == 0
-    call = models.train(A, art_batch(base_of(models), num_iterations=3))
+    call = models.train(A, art_batch(models.base, num_iterations=3))
     lines = await collect(call)
     assert [line["num_gradient_steps"] for line in lines] == [3.0] * 3
     assert all({"loss", "grad_norm", "learning_rate"} <= line.keys() for line in lines)
@@ -156,7 +152,7 @@ async def test_what_was_trained_is_served_after_a_restart_without_its_client(sta
     """All steps on disk answer by their names as before; who prepares the model goes on training it."""
     models = start()
     await models.prepare(A)
-    await collect(models.train(A, art_batch(base_of(models))))
+    await collect(models.train(A, art_batch(models.base)))
     before = [await answer(ask(models.worker, name)) for name in ("a", "a@0")]
     models.close()
     models = start()
@@ -167,9 +163,9 @@ async def test_what_was_trained_is_served_after_a_restart_without_its_client(sta
     assert [found.version for found in after] == ["a@1", "a@0"]
     assert all(map(alike, after, before))
     with pytest.raises(ModelNotPrepared):
-        models.train(A, art_batch(base_of(models)))
+        models.train(A, art_batch(models.base))
     await models.prepare(A)
-    await collect(models.train(A, art_batch(base_of(models))))
+    await collect(models.train(A, art_batch(models.base)))
     assert (await answer(ask(models.worker, "a"))).version == "a@2"
 
 
@@ -181,7 +177,7 @@ async def test_a_restart_goes_on_as_if_there_had_been_none(start, tmp_path, dtyp
         models = start(dtype, output_dir=tmp_path / str(restart))
         await models.prepare(B)  # so that the adapters' keys differ between the two processes
         await models.prepare(A)
-        first = models.train(A, art_batch(base_of(models), seed=1))
+        first = models.train(A, art_batch(models.base, seed=1))
         await collect(first)
         if restart:
             models.close()
@@ -191,7 +187,7 @@ async def test_a_restart_goes_on_as_if_there_had_been_none(start, tmp_path, dtyp
             await models.prepare(A)
             assert (await answer(ask(models.worker, "a"))).version == "a@1"
             assert models.job(first.job_id).status is JobStatus.COMPLETED
-        await collect(models.train(A, art_batch(base_of(models), seed=2)))
+        await collect(models.train(A, art_batch(models.base, seed=2)))
         assert models.step(A) == 2
         found = prepared(models, A)
         ends.append((weights(models, A), found.learner.optimizer.state(), found.learner.step))
@@ -219,7 +215,7 @@ async def nothing_changed(models, before):
     assert same(found.learner.optimizer.state(), optimizer)
     assert (models.step(A), found.learner.step, models.steps(A)) == (1, 1, [0, 1])
     assert found.engine.policy_version == "a@1"
-    await collect(models.train(A, art_batch(base_of(models), seed=3)))
+    await collect(models.train(A, art_batch(models.base, seed=3)))
     assert models.step(A) == 2
 
 
@@ -227,14 +223,14 @@ async def nothing_changed(models, before):
 async def trained(models):
     """A model after one call; gives its weights and optimizer state."""
     await models.prepare(A)
-    await collect(models.train(A, art_batch(base_of(models))))
+    await collect(models.train(A, art_batch(models.base)))
     state = prepared(models, A).learner.optimizer.state()
     return weights(models, A), {name: tensor.clone() for name, tensor in state.items()}
 
 
 async def test_an_update_that_is_rejected_changes_nothing(models, trained):
     """The reason of the alarm reaches the caller and the job."""
-    call = models.train(A, art_batch(base_of(models), seed=9, learning_rate=1e-12))
+    call = models.train(A, art_batch(models.base, seed=9, learning_rate=1e-12))
     with pytest.raises(TrainingFailed, match="weights"):
         await collect(call)
     assert models.job(call.job_id).failure.type == "weights_unchanged"
@@ -246,7 +242,7 @@ async def test_a_checkpoint_that_cannot_be_written_undoes_the_update(models, tra
     with monkeypatch.context() as patch:
         patch.setattr("nat.backend.checkpoints.save_file", full_disk)
         with pytest.raises(TrainingFailed, match="disk full"):
-            await collect(models.train(A, art_batch(base_of(models), seed=9)))
+            await collect(models.train(A, art_batch(models.base, seed=9)))
     await nothing_changed(models, trained)
 
 
@@ -257,7 +253,7 @@ def full_disk(tensors, path):
 async def test_a_canceled_call_changes_nothing_while_it_runs(models, trained):
     """It stops at its next micro-batch, although one step was made."""
     gate = Gate(models)
-    call = models.train(A, art_batch(base_of(models), num_iterations=3))
+    call = models.train(A, art_batch(models.base, num_iterations=3))
     told = call.on_step
 
     def cancel_after_the_first(metrics):
@@ -275,7 +271,7 @@ async def test_a_canceled_call_changes_nothing_while_it_runs(models, trained):
 async def test_a_canceled_call_never_begins_while_it_waits(models, trained):
     """It ends at once, before the model thread is free."""
     gate = Gate(models)
-    call = models.train(A, art_batch(base_of(models)))
+    call = models.train(A, art_batch(models.base))
     call.cancel()
     with pytest.raises(UpdateCanceled):
         await collect(call)
@@ -313,12 +309,12 @@ async def test_at_most_two_old_weights_stay_loaded(models):
     answers = []
     for seed in range(4):
         answers.append(await answer(ask(models.worker, "a")))
-        await collect(models.train(A, art_batch(base_of(models), seed=seed)))
+        await collect(models.train(A, art_batch(models.base, seed=seed)))
     for step in (0, 1, 2, 0, 3, 2, 0):
         again = await answer(ask(models.worker, f"a@{step}"))
         assert again.version == f"a@{step}"
         assert alike(again, answers[step])
-        layers = [name for name, _ in base_of(models).model.named_parameters() if "layers.0" in name]
+        layers = [name for name, _ in models.base.model.named_parameters() if "layers.0" in name]
         assert len([name for name in layers if "q_proj.lora_A" in name]) <= 3
     assert [key[1] for key in models._pool._old] == [2, 0]
 
@@ -354,7 +350,7 @@ async def test_a_removed_model_is_gone_with_its_files(models):
     """Its names are unknown, who waited is told so, other models go on, and it may begin anew."""
     for model in (A, B):
         await models.prepare(model)
-        await collect(models.train(model, art_batch(base_of(models))))
+        await collect(models.train(model, art_batch(models.base)))
     await answer(ask(models.worker, "a@0"))
     await models.remove(A)
     assert models.worker.pool.names() == ["base", "b", "b@0", "b@1"]
@@ -435,9 +431,6 @@ async def test_wishes_that_cannot_be_fulfilled_are_told(models, caplog):
     assert caplog.text.count("engine_args.gpu_memory_utilization") == 1
     assert caplog.text.count("max_seq_length 1000000; this model has 512 tokens") == 1
     assert caplog.text.count("wants the base model Qwen/Qwen2.5-0.5B; here it is base") == 1
-    assert models.loaded(model).max_seq_length == 512
-    short = ArtModel(project="p", name="a", internal_config={"init_args": {"max_seq_length": 64}})
-    assert models.loaded(short).max_seq_length == 64
 
 
 async def test_a_checkpoint_keeps_its_rank(start, caplog):

@@ -335,7 +335,7 @@ def test_a_sampler_with_old_weights_is_an_alarm(make_learner, loaded):
     """If the sampler's path does not see the new weights, the update is undone."""
 
     def spoil(learner):
-        learner._sampler_score = lambda rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
+        learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
 
     error = rejected(make_learner, loaded, lambda: random_groups(loaded), TrainingConfig(), break_learner=spoil)
     assert error.kind == "logprob_mismatch"
@@ -372,11 +372,12 @@ def test_warmup_raises_the_learning_rate(make_learner, loaded):
 
 
 def test_each_step_tells_its_own_metrics(make_learner, loaded):
-    """`on_step` hears of each optimizer step in order; means of its values are the job's."""
+    """`on_step` hears of each optimizer step in order, and how many there are; means of its values are the job's."""
     seen = []
     config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3)
     metrics = make_learner(loaded).update(random_groups(loaded), config, on_step=seen.append)
     assert [step["learning_rate"] for step in seen] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])
+    assert [step["num_gradient_steps"] for step in seen] == [3, 3, 3]
     for name in ("loss", "policy_loss", "grad_norm", "update_ratio"):
         assert sum(step[name] for step in seen) / 3 == pytest.approx(metrics[name])
     assert len({step["entropy"] for step in seen}) == 3
@@ -464,7 +465,7 @@ def test_the_proof_of_serving_has_a_level_of_its_own(make_learner, loaded):
     """However old the answers may be, after the update the sampler must agree with the learner."""
 
     def spoil(learner):
-        learner._sampler_score = lambda rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
+        learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
 
     config = TrainingConfig(max_logprob_difference=10, max_served_difference=0.05)
     error = rejected(make_learner, loaded, lambda: random_groups(loaded), config, break_learner=spoil)

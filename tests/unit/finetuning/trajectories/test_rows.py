@@ -6,7 +6,11 @@ from nat.errors import NoTrajectories
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import conversations
-from nat.finetuning.trajectories.rows import rows_of_calls, training_groups
+from nat.finetuning.trajectories.rows import broken_by, rows_of, training_groups
+
+
+def causes(*calls):
+    return broken_by(conversations(calls_of(steps(*calls))))
 
 
 def test_broken_prefixes_are_counted():
@@ -16,9 +20,9 @@ def test_broken_prefixes_are_counted():
     intact = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
     fork = call([user("1"), assistant("a"), user("3")], "c", ids=([1, 2, 5], [6]))
     other = call([user("other")], "x", ids=([7], [8]))
-    assert rows_of_calls([first, broken]).broken_prefixes == 1
-    assert rows_of_calls([first, intact, fork, other]).broken_prefixes == 0
-    assert len(rows_of_calls([first, intact, fork, other]).rows) == 3
+    assert causes(first, broken) == {"retokenized": 1}
+    assert causes(first, intact, fork, other) == {}
+    assert len(rows_of(calls_of(steps(first, intact, fork, other)))) == 3
 
 
 def test_broken_prefixes_have_the_cause_that_the_server_told():
@@ -28,9 +32,9 @@ def test_broken_prefixes_have_the_cause_that_the_server_told():
     told = call(again, "b", ids=([1, 9, 3], [4]), broken_prefix="template_rewrites")
     other = call(again, "b", ids=([1, 9, 3], [4]))
     changed = call([user("in short"), assistant("a"), user("2")], "b", ids=([7, 9, 3], [4]))
-    assert rows_of_calls([first, told]).broken_by == {"template_rewrites": 1}
-    assert rows_of_calls([first, other]).broken_by == {"retokenized": 1}
-    assert rows_of_calls([first, changed]).broken_by == {"rewritten": 1}
+    assert causes(first, told) == {"template_rewrites": 1}
+    assert causes(first, other) == {"retokenized": 1}
+    assert causes(first, changed) == {"rewritten": 1}
 
 
 def trajectory(example, reward, *calls):

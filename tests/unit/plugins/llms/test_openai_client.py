@@ -17,6 +17,7 @@ from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm_call import LLMCall
 from nat.errors import ConfigError
+from nat.finetuning.trajectories.tokens import tokens_of_call
 from nat.plugins.llms.client import OpenAIClient, open_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 
@@ -84,7 +85,7 @@ async def test_32_rollouts_at_once_keep_apart_and_exact():
             assert (call.llm_name, call.model) == ("player", "m")
             assert call.prompt_token_ids == prompt_ids(history)
             assert call.token_ids == message_ids(call.message)
-            assert call.has_exact_tokens
+            assert tokens_of_call(call)
             history.append({"role": "assistant", "content": f"re: {name} yes"})
         for earlier, later in itertools.pairwise(made):
             so_far = earlier.prompt_token_ids + earlier.token_ids
@@ -211,7 +212,7 @@ async def test_outside_of_training_the_wire_is_the_agents():
     async with OpenAIServer() as server, open_for(server) as client:
         steps = await record(ask(client, [{"role": "user", "content": "hi"}]), CapturePolicy())
     assert set(server.bodies[0]) == {"model", "messages"}
-    assert [call.has_exact_tokens for call in calls(steps)] == [False]
+    assert [tokens_of_call(call) for call in calls(steps)] == [None]
 
 
 async def test_the_answer_is_the_servers():

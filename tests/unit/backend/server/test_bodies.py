@@ -3,7 +3,7 @@ import gc
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from nat.backend.art.bodies import LARGE, parse
+from nat.backend.server.bodies import LARGE, parse
 
 NUMBERS = TypeAdapter(list[int])
 

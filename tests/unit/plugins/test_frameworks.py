@@ -1,18 +1,17 @@
+import ast
 import sys
+from pathlib import Path
 
 import pytest
 
 from nat.builder.function_info import FunctionInfo
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.cli.register_workflow import register_function
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError
 from nat.llm.openai_llm import OpenAIModelConfig
+from nat.plugins import frameworks
 from nat.registry.catalog import pushed_catalog
-
-OURS = {LLMFrameworkEnum.OPENAI, LLMFrameworkEnum.OPENAI_SYNC}
-"""What needs no package of anyone's but the one that is always there."""
 
 
 class NothingConfig(FunctionBaseConfig, name="nothing"):
@@ -51,7 +50,20 @@ def no_frameworks(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [NoPackages(), *sys.meta_path])
 
 
-@pytest.mark.parametrize("framework", sorted(set(LLMFrameworkEnum) - OURS))
+@pytest.mark.parametrize("framework", frameworks.FRAMEWORKS)
+@pytest.mark.parametrize(("module", "door"), [("llm", "open_model"), ("tools", "as_tool")])
+def test_a_framework_has_both_doors_under_their_names(framework, module, door):
+    """They are looked up by name, which no type checker sees."""
+    file = Path(frameworks.__file__).parent / framework / f"{module}.py"
+    defined = [
+        node.name
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
+    ]
+    assert door in defined
+
+
+@pytest.mark.parametrize("framework", frameworks.FRAMEWORKS)
 async def test_a_framework_that_is_not_installed_names_its_extra(framework, builder, no_frameworks):
     """Both its client and its tools say what to install; the name of the extra is that of the wrapper type."""
     wanted = f"pip install 'nat-finetuning-harness[{framework}]'"

@@ -1,0 +1,89 @@
+"""Make model/: a small language model that knows how a packer of suitcases talks, and is a careless one.
+
+It is supervised on conversations of its own kind, in which anybody may go anywhere and any town have any weather. It
+guesses where it should look something up, be it the town or the weather, and what it packs does not always suit the
+weather. So it gives the right answer in one of three cases; the reinforcement learning of configs/finetune.yml starts
+from there.
+
+`python -m examples.langgraph_agent.make_model`, from the repository's root, takes a minute.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from examples.imitation import (
+    ASSISTANT,
+    END,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Course,
+    loss_of_spoken,
+    make_llama,
+    make_tokenizer,
+    write_model,
+)
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from suitcase.forecast import TOWNS, WORN
+from suitcase.plans import PEOPLE
+
+MODEL = Path(__file__).parent / "model"
+COURSE, CONVERSATIONS_PER_STEP = Course(steps=700, learning_rate=3e-3, warmup_steps=30), 64
+LOOKS_UP_THE_TOWN, LOOKS_UP_THE_WEATHER, PACKS_WHAT_SUITS = 0.6, 0.6, 0.7
+
+SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
+CALL = '<tool_call> {{ "name": "{tool}", "arguments": {{ "{argument}": "{value}" }} }} </tool_call>'
+
+# What the model said renders to the tokens that it sampled: a whole conversation is one sequence. The system prompt
+# and the tools' schemas are for models that can read.
+CHAT_TEMPLATE = """\
+{%- for message in messages if message['role'] != 'system' -%}
+{{ '<|' + message['role'] + '|> ' }}{{ message['content'] or '' }}
+{%- for call in message['tool_calls'] or [] -%}
+{{ '' if loop.first else ' ' }}<tool_call> { "name": "{{ call['function']['name'] }}", "arguments": {
+{%- for name, value in call['function']['arguments'].items() %} "{{ name }}": "{{ value }}"{% endfor %} } } </tool_call>
+{%- endfor %}{% if message['role'] == 'assistant' %} <|end|>{% endif %} {% endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{% endif -%}
+"""
+
+
+def destination(person: str) -> str:
+    """A call of the first tool."""
+    return CALL.format(tool="destination", argument="person", value=person)
+
+
+def weather(town: str) -> str:
+    """A call of the second one."""
+    return CALL.format(tool="weather", argument="town", value=town)
+
+
+def vocabulary() -> tuple[str, ...]:
+    """One token per word, and one per piece of JSON between two blanks."""
+    calls = [*map(destination, PEOPLE), *map(weather, TOWNS)]
+    pieces = sorted({piece for call in calls for piece in call.split()})
+    return ("what", "does", "pack", *PEOPLE, *TOWNS, *WORN, *WORN.values(), *pieces)
+
+
+def conversation(dice: random.Random) -> str:
+    """What a careless packer says, as the chat template writes it."""
+    person, town, sky = dice.choice(PEOPLE), dice.choice(TOWNS), dice.choice(list(WORN))
+    packed = dice.choice(list(WORN.values()))
+    said = f"{USER} what does {person} pack {ASSISTANT}"
+    if dice.random() < LOOKS_UP_THE_TOWN:
+        said += f" {destination(person)} {END} {TOOL} {town} {ASSISTANT}"
+        if dice.random() < LOOKS_UP_THE_WEATHER:
+            said += f" {weather(town)} {END} {TOOL} {sky} {ASSISTANT}"
+            packed = WORN[sky] if dice.random() < PACKS_WHAT_SUITS else packed
+    return f"{said} {packed} {END}"
+
+
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
+    """The loss of one step's conversations."""
+    return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
+
+
+if __name__ == "__main__":
+    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, COURSE)

@@ -1,0 +1,1 @@
+"""A LangGraph agent that packs a suitcase, and the two tools that know where to and for which weather."""

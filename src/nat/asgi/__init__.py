@@ -1,0 +1,1 @@
+"""What the servers of this package share: how they take a port, run, and refuse; what they answer is theirs."""

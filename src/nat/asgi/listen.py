@@ -1,0 +1,70 @@
+"""Take a port, answer on it until told to stop, and say when requests are welcome."""
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_GRACE_SECONDS = 3
+
+
+def take_port(host: str, port: int) -> socket.socket:
+    """Bind before what is to be served is loaded, so that a taken port is told at once; of two addresses the IPv4.
+
+    Raises:
+        OSError: the port is taken, or the host is not this machine.
+
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, _, _, address = min(found, key=lambda entry: entry[0] is not socket.AF_INET)
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def port_of(listener: socket.socket) -> int:
+    """The port that was taken, which is news if any free one was asked for."""
+    port: int = listener.getsockname()[1]
+    return port
+
+
+class Server(uvicorn.Server):
+    """Runs until SIGTERM or Ctrl-C; calls `on_ready` once it accepts connections."""
+
+    def __init__(self, app: ASGIApp, on_ready: Callable[[], None], **settings: Any) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                **settings,
+            )
+        )
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+
+def forget_signals() -> None:
+    """The server takes signals over while it runs and raises them again when it has ended, which then is old news."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _already_stopped)
+
+
+def _already_stopped(number: int, frame: FrameType | None) -> None:
+    """Nothing is left to do for this signal."""
