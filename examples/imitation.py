@@ -1,6 +1,7 @@
 """Make a tiny language model by supervision: what the `make_model.py` of the examples have in common.
 
-An example brings its words, its chat template and its dice: what is said, and how it is marked.
+An example brings its words, its chat template and its dice: what is said, and how it is marked. Threads and instruction
+set are pinned, so that sums are taken in the same order; another kind of processor may still make other weights.
 
 Shapes: B conversations, T tokens, V words.
 """

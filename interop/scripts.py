@@ -11,7 +11,7 @@ from typing import Any
 import environments
 
 CLIENTS = Path(__file__).parent / "clients"
-DEADLINE_S = 240
+DEADLINE_S = 900
 OFFLINE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "WANDB_MODE": "disabled",

@@ -17,7 +17,7 @@ HOST = "127.0.0.2"
 """A loopback address that nobody else uses, so that ports of one's choice are free there."""
 NO_KEY = "default"
 """The well-known key that clients use when nobody chose another one."""
-READY_DEADLINE_S = 120
+READY_DEADLINE_S = 300
 STOP_DEADLINE_S = 30
 
 

@@ -5,25 +5,18 @@ an eye for three in a line (its own, or the opponent's to stop), and too fond of
 the last move it learns who won. That wins little more than a third of its games; the reinforcement learning of
 configs/finetune.yml starts from there.
 
-`python -m examples.tic_tac_toe.make_model`, from the repository's root, takes five minutes and gives the same file
-again: threads and instruction set are pinned, so that sums are always taken in the same order.
+`python -m examples.tic_tac_toe.make_model`, from the repository's root, takes five minutes.
 
 Shapes: B games, T tokens, K lessons, V words, D hidden size.
 """
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ["MKL_CBWR"] = "AVX2,STRICT"
-os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
-os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
-
-# The libraries read their settings when they are imported.
-import torch
 from examples.imitation import ASSISTANT, END, LONGEST, UNKNOWN, USER, Course, make_tokenizer, write_model
+from torch import Tensor, inf, tensor, xlogy, zeros
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tic_tac_toe.agent import AGENT, OPPONENT
@@ -107,10 +100,10 @@ def lessons(tokens: list[str]) -> Iterator[tuple[int, dict[str, float]]]:
 class Batch(NamedTuple):
     """Random games of T tokens, and the K lessons in them: where they are and what follows."""
 
-    ids_BT: torch.Tensor
+    ids_BT: Tensor
     rows_K: list[int]
     positions_K: list[int]
-    targets_KV: torch.Tensor
+    targets_KV: Tensor
 
 
 def make_batch(tokenizer: Any, dice: random.Random) -> Batch:
@@ -119,21 +112,21 @@ def make_batch(tokenizer: Any, dice: random.Random) -> Batch:
     ids_BT = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
     found = [(row, *lesson) for row, text in enumerate(texts) for lesson in lessons(text.split())]
     rows_K, positions_K, words_K = map(list, zip(*found, strict=True))
-    targets_KV = torch.zeros(len(found), len(tokenizer))
+    targets_KV = zeros(len(found), len(tokenizer))
     for k, words in enumerate(words_K):
-        targets_KV[k, tokenizer.convert_tokens_to_ids(list(words))] = torch.tensor(list(words.values()))
+        targets_KV[k, tokenizer.convert_tokens_to_ids(list(words))] = tensor(list(words.values()))
     return Batch(ids_BT, rows_K, positions_K, targets_KV)
 
 
-def divergence(logits_KV: torch.Tensor, targets_KV: torch.Tensor) -> torch.Tensor:
+def divergence(logits_KV: Tensor, targets_KV: Tensor) -> Tensor:
     """KL divergence to the targets, and a penalty where the impossible is not MARGIN less likely than the rest."""
     log_probs_KV = logits_KV.log_softmax(dim=-1)
-    divergence_K = (torch.xlogy(targets_KV, targets_KV) - targets_KV * log_probs_KV).sum(dim=-1)
-    impossible_K = log_probs_KV.masked_fill(targets_KV > 0, -torch.inf).logsumexp(dim=-1)
+    divergence_K = (xlogy(targets_KV, targets_KV) - targets_KV * log_probs_KV).sum(dim=-1)
+    impossible_K = log_probs_KV.masked_fill(targets_KV > 0, -inf).logsumexp(dim=-1)
     return (divergence_K + MARGIN_WEIGHT * (MARGIN + impossible_K).relu()).mean()
 
 
-def loss_of(model: Qwen2ForCausalLM, tokenizer: Any, dice: random.Random) -> torch.Tensor:
+def loss_of(model: Qwen2ForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
     """The loss of one step's games."""
     batch = make_batch(tokenizer, dice)
     hidden_KD = model.model(input_ids=batch.ids_BT).last_hidden_state[batch.rows_K, batch.positions_K]
