@@ -5,6 +5,7 @@
     ├── RegistryError             a component type is unknown, ambiguous or registered twice
     ├── DatasetError              a dataset cannot be read, or its rows contradict each other
     ├── WorkflowError             a workflow or function cannot be built or called as asked
+    │   └── CommandFailed         a program as workflow ended with an error, not in time, or without its answer
     ├── EvaluationError           an evaluator is missing, or could not score what it was given
     ├── BackendError              the training or inference server failed
     │   ├── BackendUnreachable    it is dead, or did not answer before its deadline
@@ -66,6 +67,10 @@ class DatasetError(NatError, ValueError):
 
 class WorkflowError(NatError, ValueError):
     """A workflow or function cannot be built or called as asked."""
+
+
+class CommandFailed(WorkflowError):
+    """A program as workflow ended with an error, not in time, or without its answer."""
 
 
 class EvaluationError(NatError):

@@ -23,7 +23,7 @@ from nat.backend.server.tools import HermesParser
 from nat.backend.tokenizer import ChatTokenizer
 from nat.wire.answers import BrokenPrefix
 
-MAX_TURNS = 64
+MAX_TURNS = 256
 """Turns that read the same, prompt and answer, and differ in their tokens or sessions; the oldest go first."""
 
 Essence = bytes

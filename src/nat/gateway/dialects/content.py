@@ -27,6 +27,15 @@ def text_at(value: Any, place: str) -> str:
     return value
 
 
+def texts_at(value: Any, place: str) -> list[str]:
+    """A list of texts, as the field must hold; null is an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise Untranslatable(f"{place}: wanted a list of texts, got {_shown(value)}")
+    return value
+
+
 def chosen(kind: Any, known: Iterable[str], place: str, remedy: str) -> Untranslatable:
     """The error that a thing of this type is none that a chat has."""
     return Untranslatable(f"{place}: {kind!r} cannot be said in a chat, known are {', '.join(known)}; {remedy}")

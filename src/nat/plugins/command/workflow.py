@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from nat.builder.context import Context
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
-from nat.errors import WorkflowError
+from nat.errors import CommandFailed
 from nat.gateway.door import Door
 from nat.gateway.keys import Keyring
 from nat.gateway.upstream import Upstream
@@ -20,10 +20,6 @@ from nat.plugins.command.process import run_program
 
 COMMAND_STEP = "command"
 """Name of the step that a program leaves at its end."""
-
-
-class CommandFailed(WorkflowError):
-    """The program ended with an error, or not in time, or without its answer."""
 
 
 class CommandRecord(BaseModel):

@@ -9,8 +9,7 @@ from fakes.conversations import answers, conversations, cuts
 from fakes.dialect_server import DialectServer
 from nat.gateway.dialects import messages, responses
 
-LENIENT = settings(deadline=None, max_examples=60)
-TOOL_CHOICES = [{"name": name, "input_schema": {"type": "object"}} for name in ("look", "write_file")]
+LENIENT = settings(deadline=None, max_examples=40)
 
 
 def told_to_anthropic(chat, client):

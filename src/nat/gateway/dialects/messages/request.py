@@ -15,6 +15,7 @@ from nat.gateway.dialects.content import (
     schema_format,
     text_at,
     text_part,
+    texts_at,
 )
 from nat.gateway.dialects.sampled import arguments_text
 
@@ -35,11 +36,11 @@ def to_chat(body: Body, memory: Memory) -> Body:
         )
     chat: Body = {"model": body.get("model"), "messages": messages}
     chat |= {key: body[key] for key in _SAME if body.get(key) is not None}
-    if body.get("stop_sequences"):
-        chat["stop"] = body["stop_sequences"]
+    if stops := texts_at(body.get("stop_sequences"), "stop_sequences"):
+        chat["stop"] = stops
     if body.get("stream"):
         chat["stream_options"] = {"include_usage": True}
-    return chat | _tools(body) | _format(body.get("output_config") or {})
+    return chat | _tools(body) | _format(object_at(body.get("output_config") or {}, "output_config"))
 
 
 def _system(system: Any) -> list[Body]:
@@ -90,7 +91,8 @@ def _assistant(content: Any, place: str, memory: Memory) -> Body:
                 calls.append(_call(block, f"{place}.{number}", memory))
             case "thinking":
                 if (field := block.get("signature")) in REASONING_FIELDS:
-                    message[field] = message.get(field, "") + block.get("thinking", "")
+                    thought = text_at(block.get("thinking"), f"{place}.{number}.thinking")
+                    message[field] = message.get(field, "") + thought
             case "redacted_thinking":
                 pass
             case other:
@@ -141,7 +143,7 @@ def _image_url(source: Body, place: str) -> str:
 def _document(block: Body, place: str) -> list[Body]:
     """What of a document is text or image, its title before it."""
     source = object_at(block.get("source"), f"{place}.source")
-    title = [text_part(block["title"])] if block.get("title") else []
+    title = [text_part(text_at(block["title"], f"{place}.title"))] if block.get("title") else []
     match source.get("type"):
         case "text":
             return [*title, text_part(text_at(source.get("data"), f"{place}.source.data"))]
@@ -163,13 +165,18 @@ def _tools(body: Body) -> Body:
     chat: Body = {"tools": tools}
     if choice.get("disable_parallel_tool_use"):
         chat["parallel_tool_calls"] = False
-    if choice.get("type") == "tool":
-        chat["tool_choice"] = named_choice(choice["name"])
-    elif choice.get("type") not in _CHOICES:
-        raise chosen(choice.get("type"), (*_CHOICES, "tool"), "tool_choice.type", "use one of these")
-    elif "tool_choice" in body:
-        chat["tool_choice"] = _CHOICES[choice["type"]]
+    if body.get("tool_choice"):
+        chat["tool_choice"] = _choice(choice)
     return chat
+
+
+def _choice(choice: Body) -> Any:
+    kind = text_at(choice.get("type"), "tool_choice.type")
+    if kind == "tool":
+        return named_choice(choice["name"])
+    if kind not in _CHOICES:
+        raise chosen(kind, (*_CHOICES, "tool"), "tool_choice.type", "use one of these")
+    return _CHOICES[kind]
 
 
 def _tool(tool: Body, place: str) -> Body | None:

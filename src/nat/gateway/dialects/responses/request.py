@@ -3,7 +3,7 @@
 from typing import Any
 
 from nat.gateway.dialects import Body, Memory, Untranslatable
-from nat.gateway.dialects.content import chosen, object_at, schema_format, text_at
+from nat.gateway.dialects.content import chosen, object_at, schema_format, text_at, texts_at
 from nat.gateway.dialects.responses.stored import earlier_turns, input_items
 from nat.gateway.dialects.responses.tools import tool_fields, tools_of
 from nat.gateway.dialects.responses.transcript import Transcript
@@ -38,7 +38,7 @@ def _refuse(body: Body) -> None:
     for field, remedy in _NOT_HERE.items():
         if body.get(field):
             raise Untranslatable(f"{field}: a chat has no such thing, got {str(body[field])[:80]!r}; {remedy}")
-    if _LOGPROBS in (body.get("include") or ()):
+    if _LOGPROBS in texts_at(body.get("include"), "include"):
         raise Untranslatable(f"include: {_LOGPROBS!r} is not given here; {_NOT_HERE['top_logprobs']}")
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from nat.gateway.dialects import Body, Memory, Untranslatable
-from nat.gateway.dialects.content import listed
+from nat.gateway.dialects.content import listed, text_at
 
 _KEY = "responses"
 
@@ -50,7 +50,7 @@ def earlier_turns(memory: Memory, body: Body) -> list[Turn]:
     turns: list[Turn] = []
     name = body.get("previous_response_id")
     while name is not None:
-        turn = _stored(memory).turns.get(name)
+        turn = _stored(memory).turns.get(text_at(name, "previous_response_id"))
         if turn is None:
             raise Untranslatable(
                 f"previous_response_id: {name!r} is no response of this rollout that was stored; send the whole input"

@@ -31,7 +31,7 @@ class Transcript:
 
     def add(self, item: Body, place: str) -> None:
         """Say what an item says."""
-        kind = item.get("type", "message")
+        kind = item.get("type") or "message"
         if kind in ("function_call_output", "custom_tool_call_output"):
             self._result(item, place)
             return
@@ -42,7 +42,7 @@ class Transcript:
             case "function_call" | "custom_tool_call":
                 self._call(item, place, custom=kind == "custom_tool_call")
             case "reasoning":
-                self._reasoning(item)
+                self._reasoning(item, place)
             case "item_reference":
                 self.add(referred_item(self._memory, item.get("id"), place), place)
             case other if other not in _NOTHING_SAID:
@@ -100,9 +100,9 @@ class Transcript:
         call = chat_call(call_id, chat_name(name, item.get("namespace")), arguments)
         last |= {"content": last["content"] or None, "tool_calls": [*last.get("tool_calls", ()), call]}
 
-    def _reasoning(self, item: Body) -> None:
+    def _reasoning(self, item: Body, place: str) -> None:
         """Thinking comes before the rest of its message; what was encrypted elsewhere is another model's."""
-        field, text = _thinking(item)
+        field, text = _thinking(item, place)
         if not text:
             return
         last = self._last("assistant")
@@ -128,16 +128,17 @@ def sealed(field: str, text: str) -> str:
     return json.dumps({field: text}, ensure_ascii=False)
 
 
-def _thinking(item: Body) -> tuple[str, str]:
+def _thinking(item: Body, place: str) -> tuple[str, str]:
     """The chat's field and the text; the older field if only the text is known."""
     try:
-        said = json.loads(item.get("encrypted_content") or "{}")
-    except ValueError:
+        said = json.loads(text_at(item.get("encrypted_content") or "{}", f"{place}.encrypted_content"))
+    except json.JSONDecodeError:
         said = {}
     for field in REASONING_FIELDS:
         if isinstance(said, dict) and isinstance(said.get(field), str):
             return field, said[field]
-    return REASONING_FIELDS[0], "".join(str(part.get("text", "")) for part in item.get("content") or ())
+    parts = listed(item.get("content") or [], f"{place}.content")
+    return REASONING_FIELDS[0], "".join(str(part.get("text", "")) for part in parts)
 
 
 def _parts(content: Any, place: str) -> list[Body]:

@@ -1,0 +1,36 @@
+"""Write data/train.jsonl, data/validation.jsonl and the agent's contacts.
+
+Every contact is wished for in words that only one of the two files has.
+"""
+
+import json
+from pathlib import Path
+
+from examples.node_agent.contacts import NAMES, WISHES, number_of
+
+HERE = Path(__file__).parent
+REPEATS = {"train": 1, "validation": 8}
+"""One answer says little of a policy that is to vary: the few held-out wishes are made again and again."""
+
+
+def rows(split: str) -> list[dict[str, str]]:
+    """Each wish with the number that is to be called; a third of all wishes is held out."""
+    pairs = [
+        (wish, name)
+        for w, wish in enumerate(WISHES)
+        for n, name in enumerate(NAMES)
+        if ((w + n) % len(WISHES) == 0) == (split == "validation")
+    ]
+    return [
+        {"id": f"{split}-{number:03}", "question": f"{wish} {name}", "answer": str(number_of(name))}
+        for number, (wish, name) in enumerate(pairs * REPEATS[split])
+    ]
+
+
+if __name__ == "__main__":
+    for name in NAMES:
+        (HERE / "agent" / "contacts" / f"{name}.txt").write_text(f"{number_of(name)}\n", encoding="utf-8")
+    for split in REPEATS:
+        lines = [json.dumps(row) for row in rows(split)]
+        (HERE / "data" / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(f"{split}.jsonl: {len(lines)} wishes")

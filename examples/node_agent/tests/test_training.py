@@ -1,0 +1,73 @@
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from examples.node_agent.contacts import NAMES, number_of
+from examples.node_agent.make_data import rows
+
+from nat.cli.main import cli
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples/node_agent"
+CONFIG = EXAMPLE / "configs/finetune.yml"
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no `node` on the PATH")
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_the_data_is_what_the_script_makes(split):
+    """Questions and answers are those of the contacts."""
+    lines = (EXAMPLE / "data" / f"{split}.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows(split)
+
+
+def test_no_wish_is_in_both():
+    """What is validated on is never trained on."""
+    asked = [{row["question"] for row in rows(split)} for split in ("train", "validation")]
+    assert asked[0].isdisjoint(asked[1])
+
+
+def test_the_agent_finds_every_contact():
+    """The files that the agent can open say what the answers say."""
+    found = {path.stem: int(path.read_text()) for path in (EXAMPLE / "agent/contacts").iterdir()}
+    assert found == {name: number_of(name) for name in NAMES}
+
+
+@needs_node
+def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
+    """The file runs as it is, but shorter: the unchanged program answers more wishes right that it never saw."""
+    monkeypatch.chdir(ROOT)
+    agent = EXAMPLE / "agent/agent.mjs"
+    before = agent.read_bytes()
+    overrides = {
+        "finetuning.num_epochs": "3",
+        "finetuning.output_dir": str(tmp_path / "run"),
+        "trainer_adapters.weights.training.steps_per_batch": "8",
+        "llms.student.threads": "1",
+    }
+    options = [word for path, value in overrides.items() for word in ("-o", path, value)]
+    result = CliRunner().invoke(cli, ["finetune", f"--config_file={CONFIG}", *options])
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "run/latest/summary.json").read_text())
+    assert summary["verdict"] == "improved"
+    assert agent.read_bytes() == before
+
+
+@needs_node
+def test_the_agent_is_a_program_like_any_other() -> None:
+    """Without a server it says so and ends with an error, which would fail its rollout."""
+    done = subprocess.run(
+        ["node", "agent.mjs"],  # noqa: S607 - whichever Node there is
+        cwd=EXAMPLE / "agent",
+        input="ring anna",
+        env={"PATH": os.environ["PATH"], "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "fetch failed" in done.stderr
