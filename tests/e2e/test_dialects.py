@@ -1,6 +1,7 @@
 """The official clients of Responses and Messages through the gateway, down to the ids that are recorded."""
 
 import asyncio
+import json
 
 import anthropic
 import openai
@@ -9,6 +10,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from fakes.gateway import gateway
+from fakes.http_server import begin_chunks, write_chunk
 from fakes.openai_replies import HangUp, Refuse, Say, tool_call
 from fakes.openai_server import OpenAIServer
 from fakes.tool_loops import AGENTS, QUESTION, SYSTEM, Agent
@@ -136,6 +138,32 @@ async def test_a_stream_that_breaks_off_raises():
                 await stream.get_final_message()
     assert rollout.calls == []
     assert len(failed_calls(rollout.steps)) == 1
+
+
+class Interleaving(OpenAIServer):
+    """Streams two tool calls in turns."""
+
+    async def _stream(self, reply, request, writer):
+        begin_chunks(writer, {"content-type": "text/event-stream"})
+        for index in (0, 1, 0):
+            call = {"index": index, "id": f"call_{index}", "function": {"name": "look", "arguments": "{"}}
+            chunk = {"id": "a", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+            write_chunk(writer, f"data: {json.dumps(chunk)}\n\n")
+        write_chunk(writer, "data: [DONE]\n\n")
+        write_chunk(writer, "")
+        return True
+
+
+async def test_calls_in_turns_cannot_be_told():
+    """A block of Messages ends before the next one begins: a server that does otherwise is named to the agent."""
+    async with (
+        gateway(Interleaving([Say()])) as gate,
+        gate.rollout() as rollout,
+        AsyncAnthropic(base_url=rollout.url, api_key=rollout.key, max_retries=0) as client,
+    ):
+        with pytest.raises(anthropic.APIStatusError, match="after it had gone on to the next part"):
+            async with client.messages.stream(model="m", max_tokens=9, messages=HELLO) as stream:
+                await stream.get_final_message()
 
 
 @pytest.mark.parametrize("refusal", [Refuse(503), HangUp()])

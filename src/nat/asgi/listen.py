@@ -11,6 +11,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 _GRACE_SECONDS = 3
+_KEEP_ALIVE_SECONDS = 60
+"""Longer than any client keeps an idle connection: else both ends may give it up at once, one by asking through it."""
 
 
 def take_port(host: str, port: int) -> socket.socket:
@@ -49,6 +51,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=_GRACE_SECONDS,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 **settings,
             )
         )

@@ -10,7 +10,6 @@ from nat.front_end.app import create_app
 from nat.front_end.options import ServeOptions
 from nat.front_end.served import opened_workflow
 
-_KEEP_ALIVE_SECONDS = 60
 
 OnReady = Callable[[str], None]
 """Is told the URL once requests are welcome."""
@@ -32,7 +31,7 @@ async def serve(
             host = f"[{options.host}]" if ":" in options.host else options.host
             url = f"http://{host}:{port_of(listener)}"
             forget_signals()
-            server = Server(app, lambda: on_ready(url), timeout_keep_alive=_KEEP_ALIVE_SECONDS)
+            server = Server(app, lambda: on_ready(url))
             await server.serve(sockets=[listener])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from nat.gateway.asgi import EVENTS, JSON, Sender
-from nat.gateway.dialects import Dialect, Memory, Stream, Untranslatable
+from nat.gateway.dialects import BrokenOrder, Dialect, Memory, Stream, Untranslatable
 from nat.gateway.refusal import Refusal
 from nat.gateway.retries import Sent
 from nat.gateway.upstream import Upstream
@@ -82,7 +82,10 @@ def _pushed(stream: Stream, chunks: list[Body]) -> bytes:
     for chunk in chunks:
         if chunk.get("error"):
             raise Refusal(502, _error_text(chunk["error"]))
-    return b"".join(map(stream.push, chunks))
+    try:
+        return b"".join(map(stream.push, chunks))
+    except BrokenOrder as error:
+        raise Refusal(502, str(error)) from error
 
 
 def _error_text(error: object) -> str:

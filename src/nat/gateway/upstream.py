@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
+from urllib.request import getproxies
 
 from pydantic_core import to_json
 
@@ -14,6 +15,7 @@ from nat.capture.library import httpx
 from nat.capture.tap import Tap
 from nat.gateway.refusal import Refusal
 from nat.gateway.sse import EventReader
+from nat.gateway.transport import PlainTransport
 
 _LENGTHS = ("max_tokens", "max_completion_tokens")
 OPENAI = "https://api.openai.com/v1"
@@ -48,7 +50,10 @@ class Upstream:
         self._base_url = (base_url or OPENAI).rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._max_retries = max_retries
-        self._client = CapturingAsyncClient(tap, follow_redirects=False, timeout=httpx.Timeout(timeout))
+        transport = PlainTransport() if _is_plain(self._base_url) else None
+        self._client = CapturingAsyncClient(
+            tap, follow_redirects=False, timeout=httpx.Timeout(timeout), transport=transport
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,7 +128,7 @@ class Chunks:
         if "text/event-stream" not in self._response.headers.get("Content-Type", ""):
             raise Refusal(502, "the model server did not stream its answer")
         reader = EventReader()
-        pieces = self._response.aiter_bytes()
+        pieces = self._response.aiter_raw()
         try:
             async for piece in pieces:
                 chunks = reader.feed(piece)
@@ -145,6 +150,11 @@ class Chunks:
 
 def _ends(chunk: Body) -> bool:
     return any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+
+
+def _is_plain(url: str) -> bool:
+    """Neither TLS nor a proxy is in between."""
+    return url.startswith("http://") and getproxies().keys().isdisjoint(("http", "all"))
 
 
 def _refusal(response: httpx.Response) -> Refusal:

@@ -16,11 +16,20 @@ class Untranslatable(ValueError):
     """A request that has no meaning as a chat; the message tells the agent which field, what was seen and wanted."""
 
 
+class BrokenOrder(ValueError):
+    """A server went on with a tool call after it had begun the next part; the dialect's events cannot say that."""
+
+
 class Stream(Protocol):
     """One answer in events, made from the chunks of a chat completion as they come."""
 
     def push(self, chunk: Body) -> bytes:
-        """The events that are due after this chunk; none yet is fine."""
+        """The events that are due after this chunk; none yet is fine.
+
+        Raises:
+            BrokenOrder: the answer breaks off here.
+
+        """
 
     def finish(self) -> bytes:
         """The last events of a complete answer, after the last chunk."""

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from nat.gateway.dialects import Body, Memory
+from nat.gateway.dialects import Body, BrokenOrder, Memory
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put what a parser of theirs took out of the text; the first is the older name."""
@@ -55,10 +55,6 @@ class Ended:
 
 
 Step = Began | Grew | Ended
-
-
-class BrokenOrder(ValueError):
-    """A server went on with a tool call after it had begun the next one; no dialect can say that in events."""
 
 
 @dataclass(slots=True)

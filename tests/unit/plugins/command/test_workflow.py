@@ -182,9 +182,9 @@ async def test_the_time_limit_ends_the_whole_group(tmp_path):
     pids = tmp_path / "pids"
     code = f"trap '' TERM; sleep 60 & echo $! >> {pids}; echo $$ >> {pids}; wait; sleep 60"
     began = time.monotonic()
-    message = await failure(code, timeout=0.5)
-    assert "0.5 s" in message
-    assert time.monotonic() - began < 20
+    message = await failure(code, timeout=3)
+    assert "within 3 s" in message
+    assert time.monotonic() - began < 40
     assert_gone(pids)
 
 
@@ -193,7 +193,7 @@ async def test_what_the_program_leaves_running_ends_with_it(tmp_path):
     pids = tmp_path / "pids"
     began = time.monotonic()
     assert await answer(f"sleep 60 & echo $! > {pids}; echo done") == "done"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
     assert_gone(pids)
 
 
@@ -201,7 +201,7 @@ async def test_a_deadline_of_the_evaluation_ends_the_program_too(tmp_path):
     """A cancelled rollout leaves no process and no folder behind."""
     pids, where = tmp_path / "pids", tmp_path / "where"
     async with command(f"pwd > {where}; echo $$ > {pids}; exec sleep 60") as played:
-        rollout = await played(deadline=1.0)
+        rollout = await played(deadline=3.0)
     assert rollout.error.kind == "timeout"
     assert_gone(pids)
     assert_no_folder(where)
