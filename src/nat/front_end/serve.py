@@ -10,7 +10,6 @@ from nat.front_end.app import create_app
 from nat.front_end.options import ServeOptions
 from nat.front_end.served import opened_workflow
 
-
 OnReady = Callable[[str], None]
 """Is told the URL once requests are welcome."""
 
