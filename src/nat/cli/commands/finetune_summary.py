@@ -60,7 +60,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
 def _shared(summary: RunSummary) -> str:
     """How often what rows have in common was not computed again, and the ceiling of it."""
     ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
-    return f"{summary.row_tokens} tokens in rows, {ratio:.2f} for each that was computed (at most {ceiling:.2f})"
+    return f"{summary.row_tokens:,} tokens in rows, {ratio:.2f} for each that was computed (at most {ceiling:.2f})"
 
 
 def _new_rows(summary: RunSummary) -> str:
