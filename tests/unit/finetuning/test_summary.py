@@ -30,6 +30,14 @@ def test_the_summary_adds_up_the_trained_tokens():
     assert (record.tokens_trained, record.epochs, record.verdict, record.plot) == (150, 2, None, None)
 
 
+def test_the_summary_adds_up_what_rows_shared():
+    """A backend that tells nothing of it adds nothing."""
+    told = {"row_tokens": 30.0, "packed_tokens": 12.0, "unique_tokens": 10.0}
+    jobs = [job_record("a", metrics=told), job_record("b", metrics=told), job_record("c")]
+    record = summarise("r", None, jobs, broken_by={}, epochs=2, seconds=9.0, model="model", plot=None)
+    assert (record.row_tokens, record.packed_tokens, record.unique_tokens) == (60, 24, 20)
+
+
 def test_broken_prefixes_are_added_up_by_cause():
     """Over all epochs, the most frequent first; other metrics are not among them."""
     epochs = [

@@ -41,3 +41,14 @@ def test_broken_prefixes_are_shown_by_cause_if_there_are_any():
     )
     assert "New rows" not in whole
     assert "7 calls did not go on with the tokens of their answers (template_rewrites 5, answer_edited 2)" in shown
+
+
+def test_what_rows_shared_is_shown_if_the_backend_tells():
+    """As the number of row tokens for each one that was computed, and the ceiling of that."""
+    summary = RunSummary(run_id="r", epochs=1, seconds=1.0, tokens_trained=9)
+    told = summary.model_copy(update={"row_tokens": 3000, "packed_tokens": 1200, "unique_tokens": 1000})
+    silent, shown = (
+        summary_text(RunResult("r", Path("runs/r"), [], s, None, None, None), Path("c.yml")) for s in (summary, told)
+    )
+    assert "Shared" not in silent
+    assert "3,000 tokens in rows, 2.50 for each that was computed (at most 3.00)" in shown
