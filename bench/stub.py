@@ -3,9 +3,12 @@
 import asyncio
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 TOKENS = 32
+TOKEN_SECONDS = 0.005
+"""Between two events of a stream."""
 WORDS = [f" word{i}" for i in range(TOKENS)]
 
 
@@ -41,6 +44,29 @@ def _answer(*, detailed: bool) -> bytes:
     return head.encode() + content
 
 
+def _event(data: str) -> bytes:
+    """An event of a stream, as a chunk of the body."""
+    content = f"data: {data}\n\n".encode()
+    return f"{len(content):x}\r\n".encode() + content + b"\r\n"
+
+
+def _events(*, detailed: bool) -> list[bytes]:
+    """The same answer, one event for each token."""
+    head = {"id": "cmpl-0", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
+    events = []
+    for i, word in enumerate(WORDS):
+        choice: dict[str, Any] = {"index": 0, "delta": {"content": word}, "finish_reason": None, "logprobs": None}
+        if detailed:
+            token = {"token": word, "logprob": -0.01 * i - 0.123456, "bytes": list(word.encode()), "top_logprobs": []}
+            choice |= {"logprobs": {"content": [token], "refusal": None}, "token_ids": [1000 + i]}
+        prompt = {"prompt_token_ids": list(range(2000, 2064))} if detailed and i == 0 else {}
+        events.append(_event(json.dumps({**head, **prompt, "choices": [choice]})))
+    end = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "logprobs": None}]}
+    opening = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    return [opening, *events, _event(json.dumps(end)), _event("[DONE]") + b"0\r\n\r\n"]
+
+
+PLAIN_EVENTS, DETAILED_EVENTS = _events(detailed=False), _events(detailed=True)
 PLAIN, DETAILED = _answer(detailed=False), _answer(detailed=True)
 
 
@@ -61,7 +87,18 @@ class Stub(asyncio.Protocol):
         if len(body) >= length:
             self._buffer = body[length:]
             tail = body[max(0, length - 200) : length]
-            self._transport.write(DETAILED if b'"logprobs":true' in tail else PLAIN)
+            detailed = b'"logprobs":true' in tail
+            if b'"stream":true' in body or b'"stream": true' in body:
+                self._stream(iter(DETAILED_EVENTS if detailed else PLAIN_EVENTS))
+            else:
+                self._transport.write(DETAILED if detailed else PLAIN)
+
+    def _stream(self, events: Iterator[bytes]) -> None:
+        """One event after the other, as a model samples them."""
+        event = next(events, None)
+        if event is not None:
+            self._transport.write(event)
+            asyncio.get_running_loop().call_later(TOKEN_SECONDS, self._stream, events)
 
 
 async def main() -> None:

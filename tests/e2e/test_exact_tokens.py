@@ -37,7 +37,7 @@ from nat.gateway.upstream import Upstream
 from nat.plugins.llms.tap import push_step
 from nat.wire.art import ArtTrajectory
 
-TURNS, GENERATIONS = 3, 12
+TURNS, GENERATIONS = 3, 8
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 
 
@@ -61,7 +61,7 @@ async def gateway_to(url: str) -> AsyncIterator[FakeGateway]:
     async with AsyncExitStack() as stack:
         tap = Tap(push_step, llm_name="student", base_url=url)
         upstream = await stack.enter_async_context(
-            Upstream(tap, base_url=url, api_key=KEY, model_name="tiny", timeout=60.0, max_retries=0)
+            Upstream(tap, base_url=url, api_key=KEY, model_name="tiny", timeout=300.0, max_retries=0)
         )
         keyring = Keyring()
         yield FakeGateway(None, upstream, keyring, await stack.enter_async_context(listening(GatewayApp(keyring))))

@@ -1,0 +1,211 @@
+"""CPU time that a gateway takes for a streamed call, 64 of them at a time: ours, a bare reverse proxy, and LiteLLM's.
+
+Each runs in a process of its own between the same clients and the same stub server, which streams 32 tokens, one event
+each. A call is one request of a rollout, and the steps of all calls are kept. The rows take turns, and each shows its
+best. LiteLLM's row needs its proxy in an environment of its own: `python -m bench.gateway PATH/TO/ITS/litellm`.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from nat.cli import event_loop
+
+STREAMS, CALLS, ROUNDS = 64, 640, 2
+TICKS = os.sysconf("SC_CLK_TCK")
+READY_SECONDS = 120.0
+MESSAGES = [{"role": "system", "content": "You play a game. " * 20}, {"role": "user", "content": "What now?"}]
+
+
+Start = Callable[[str], Iterator[tuple[int, int, str]]]
+"""For the address of a server: what stands before it, as process id, port and key."""
+
+
+def main(litellm: str | None) -> None:
+    """Print the table."""
+    ours: dict[str, Start] = {
+        "a bare reverse proxy (uvicorn, httpx)": lambda url: _started("bare", url),
+        "the same with the gateway's transport": lambda url: _started("lean", url),
+        "gateway, chat": lambda url: _started("plain", url),
+        "gateway, chat, with logprobs and token ids": lambda url: _started("exact", url),
+    }
+    print("| between client and server | CPU ms per call | calls per second |\n|---|---:|---:|")
+    with _stub() as url:
+        rows: dict[str, list[tuple[float, float]]] = {}
+        for _ in range(ROUNDS):
+            for title, start in ours.items():
+                rows.setdefault(title, []).append(_measured(contextmanager(start), url))
+            if litellm is not None:
+                rows.setdefault("LiteLLM's proxy", []).append(_measured(lambda url: _litellm(litellm, url), url))
+    for title, measured in rows.items():
+        cpu, rate = min(measured)
+        print(f"| {title} | {cpu:.2f} | {rate:.0f} |")
+
+
+def _measured(start: Any, url: str) -> tuple[float, float]:
+    """CPU milliseconds of a call, and calls per second."""
+    with start(url) as (pid, port, key):
+        event_loop.run(_load(port, key, STREAMS))
+        before, began = _cpu_seconds(pid), time.monotonic()
+        event_loop.run(_load(port, key, CALLS))
+        seconds = time.monotonic() - began
+        return 1000 * (_cpu_seconds(pid) - before) / CALLS, CALLS / seconds
+
+
+async def _load(port: int, key: str, calls: int) -> None:
+    """Make so many calls, as many at a time as there are streams."""
+    left = iter(range(calls))
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number in left:
+            messages = [*MESSAGES, {"role": "user", "content": str(number)}]
+            body = json.dumps({"model": "stub", "messages": messages, "stream": True})
+            writer.write(
+                f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n"
+                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            answer = await reader.readuntil(b"\r\n0\r\n\r\n")
+            assert b" 200 " in answer.partition(b"\r\n")[0], answer[:500]
+            assert b"[DONE]" in answer, answer[-500:]
+        writer.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(STREAMS, calls)):
+            group.create_task(client())
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of a process and its children."""
+    total, left = 0.0, [pid]
+    while left:
+        one = left.pop()
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(") ")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / TICKS
+        left += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
+    return total
+
+
+@contextmanager
+def _stub() -> Iterator[str]:
+    with _process([sys.executable, "-m", "bench.stub"]) as stub:
+        assert stub.stdout is not None
+        yield f"http://127.0.0.1:{int(stub.stdout.readline())}/v1"
+
+
+def _started(kind: str, url: str) -> Iterator[tuple[int, int, str]]:
+    with _process([sys.executable, "-m", "bench.gateway", kind, url]) as process:
+        assert process.stdout is not None
+        port, key = process.stdout.readline().split()
+        yield process.pid, int(port), key.decode()
+
+
+@contextmanager
+def _litellm(program: str, url: str) -> Iterator[tuple[int, int, str]]:
+    """LiteLLM's proxy with one worker, without a database and without logs of the calls."""
+    model = {"model_name": "stub", "litellm_params": {"model": "openai/stub", "api_base": url, "api_key": "none"}}
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(json.dumps({"model_list": [model], "general_settings": {"master_key": "sk-bench"}}))
+        port = 4011
+        command = [program, "--config", str(config), "--port", str(port), "--num_workers", "1"]
+        with _process(command, quiet=True) as process:
+            event_loop.run(_answers(port))
+            yield process.pid, port, "sk-bench"
+
+
+async def _answers(port: int) -> None:
+    """Wait until something listens there."""
+    async with asyncio.timeout(READY_SECONDS):
+        while True:
+            try:
+                await _load(port, "sk-bench", 1)
+            except (OSError, AssertionError, asyncio.IncompleteReadError, ExceptionGroup):
+                await asyncio.sleep(1)
+            else:
+                return
+
+
+@contextmanager
+def _process(command: list[str], *, quiet: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    errors = subprocess.DEVNULL if quiet else None
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process:  # noqa: S603 - our own
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+async def serve(kind: str, url: str) -> None:
+    """Stand between a client and a server: print port and key, and end with the parent's pipe."""
+    bare = kind in ("bare", "lean")
+    opened = _bare(url, lean=kind == "lean") if bare else _gateway(url, exact=kind == "exact")
+    async with opened as (port, key):
+        print(port, key, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+@asynccontextmanager
+async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
+    from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
+    from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
+    from nat.gateway.app import GatewayApp  # noqa: PLC0415
+    from nat.gateway.door import Door  # noqa: PLC0415
+    from nat.gateway.keys import Keyring  # noqa: PLC0415
+    from nat.gateway.listen import listening  # noqa: PLC0415
+    from nat.plugins.gateway.llm import open_upstream  # noqa: PLC0415
+    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
+
+    config = OpenAIModelConfig(model_name="stub", base_url=url)
+    keyring, steps = Keyring(), list[Any]()
+    with (
+        ContextState().active() as context,
+        capturing(CapturePolicy(logprobs=exact, token_ids=exact, seed=1 if exact else None)),
+    ):
+        context.intermediate_step_manager.subscribe(steps.append)
+        async with (
+            open_upstream(config, llm_name="stub") as upstream,
+            listening(GatewayApp(keyring)) as address,
+            keyring.opened(Door({"stub": upstream})) as key,
+        ):
+            yield address.rpartition(":")[2], key
+    assert len(steps) == 2 * (CALLS + STREAMS), len(steps)
+
+
+@asynccontextmanager
+async def _bare(url: str, *, lean: bool) -> AsyncIterator[tuple[str, str]]:
+    """Hands on what comes, and looks at nothing."""
+    from nat.capture.library import httpx  # noqa: PLC0415 - not in the rows of others
+    from nat.gateway.asgi import Receive, Scope, Send, Sender, read_body  # noqa: PLC0415
+    from nat.gateway.limits import Limits  # noqa: PLC0415
+    from nat.gateway.listen import listening  # noqa: PLC0415
+    from nat.gateway.transport import PlainTransport  # noqa: PLC0415
+
+    transport = PlainTransport() if lean else None
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1000), transport=transport) as client:
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            body, sender = await read_body(scope, receive, Limits()), Sender(send)
+            async with client.stream("POST", f"{url}/chat/completions", content=body) as response:
+                await sender.begin("text/event-stream")
+                async for piece in response.aiter_raw():
+                    await sender.write(piece)
+            await sender.end()
+
+        async with listening(app) as address:
+            yield address.rpartition(":")[2], "none"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:  # noqa: PLR2004 - kind and address: one row's process
+        event_loop.run(serve(sys.argv[1], sys.argv[2]))
+    else:
+        main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -1,0 +1,86 @@
+"""A program as workflow, from the command line to the report."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from fakes.openai_replies import Say
+from fakes.openai_server import OpenAIServer, SeenRequest
+
+AGENT = """
+import json, os, pathlib, sys, urllib.request
+
+def ask(text):
+    body = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
+    headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "content-type": "application/json"}
+    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+    answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers))
+    return json.load(answer)["content"][0]["text"]
+
+task = json.loads(pathlib.Path("task.json").read_text())
+said = ask(task["ask"])
+if said == "crash":
+    sys.exit("the agent crashed")
+pathlib.Path("answer.txt").write_text(said + "\\n")
+pathlib.Path("score").write_text(str(len(said) / 10))
+print("a log line that is no answer")
+"""
+
+
+def say(request: SeenRequest) -> Say:
+    return Say({"short": "abc", "long": "abcdefgh", "bad": "crash"}[request.last_text])
+
+
+async def test_an_evaluation_of_a_program(tmp_path):
+    """Tasks reach the program as files, its answers and rewards are read back, and one that crashes has no score."""
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "agent.py").write_text(AGENT)
+    rows = [{"id": name, "question": {"ask": name}, "answer": ""} for name in ("short", "long", "bad")]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    async with OpenAIServer(say) as server:
+        report = await evaluated(tmp_path, server)
+    scores = {item["id"]: item["score"] for item in report["own"]["eval_output_items"]}
+    assert scores == {"short": 0.3, "long": 0.8}
+    assert [body["messages"][-1]["content"] for body in server.bodies].count("bad") == 1
+    kept = sorted(path.name.partition("-")[0] for path in (tmp_path / "eval" / "folders").iterdir())
+    assert kept == ["bad#0", "long#0", "short#0"]
+
+
+async def evaluated(folder: Path, server: OpenAIServer) -> dict[str, Any]:
+    """The reports of `nat eval`, by evaluator."""
+    config = {
+        "llms": {"student": {"_type": "openai", "base_url": server.base_url, "api_key": "k", "model_name": "tiny"}},
+        "workflow": {
+            "_type": "command",
+            "llm": "student",
+            "command": [sys.executable, "agent.py"],
+            "folder": "agent",
+            "input": "file",
+            "input_file": "task.json",
+            "output": "file",
+            "output_file": "answer.txt",
+            "reward_file": "score",
+            "keep_folder": True,
+        },
+        "eval": {
+            "general": {"dataset": {"_type": "json", "file_path": "data.json"}, "output_dir": "eval"},
+            "evaluators": {"own": {"_type": "command_reward"}},
+        },
+    }
+    (folder / "config.yml").write_text(json.dumps(config))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", "eval", "--config_file=config.yml"),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    found = reports(folder / "eval")
+    assert "own" in found, said.decode()
+    return found
+
+
+def reports(folder: Path) -> dict[str, Any]:
+    return {path.stem.removesuffix("_output"): json.loads(path.read_text()) for path in folder.glob("*_output.json")}
