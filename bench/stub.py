@@ -83,6 +83,9 @@ class Stub(asyncio.Protocol):
         head, separator, body = self._buffer.partition(b"\r\n\r\n")
         if not separator:
             return
+        if b"content-length:" not in head.lower():  # somebody asks whether it is alive
+            self._transport.close()
+            return
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         if len(body) >= length:
             self._buffer = body[length:]

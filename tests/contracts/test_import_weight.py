@@ -69,6 +69,7 @@ def test_built_in_components_are_light():
         "nat.eval.evaluate",
         "nat.finetuning.runtime",
         "nat.plugins.register",
+        "nat.cli.commands.gateway",
         "nat.cli.commands.serve",
         "nat.rollout.session",
         "nat.runs.journal",

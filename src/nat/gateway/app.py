@@ -27,6 +27,7 @@ ROUTES = {
 }
 MODELS = "/v1/models"
 HEALTH = "/health"
+_NO_ROLLOUT = "this is not the key of a rollout that runs: the key is wrong, or its rollout is over"
 
 
 class GatewayApp:
@@ -67,11 +68,13 @@ class GatewayApp:
     def _door(self, scope: Scope) -> Door:
         door = self._keyring.door(key_of(scope))
         if door is None:
-            raise Refusal(401, "this is not the key of a rollout that runs: the key is wrong, or its rollout is over")
+            raise Refusal(401, _NO_ROLLOUT)
         return door
 
     async def _call(self, door: Door, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:
         body = await read_body(scope, receive, self._limits)
+        if door.closed:  # while the body was on its way
+            raise Refusal(401, _NO_ROLLOUT)
         asked = _parsed(body)
         request, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
         sent = door.answers.again(request, retry=retry)
@@ -102,7 +105,7 @@ async def _while_wanted(answering: asyncio.Task[None], receive: Receive) -> None
     if left:
         raise ClientGone
     if answering.cancelled():
-        raise Refusal(401, "the rollout of this key is over")
+        raise Refusal(401, _NO_ROLLOUT)
     answering.result()
 
 

@@ -128,7 +128,8 @@ class Chunks:
         if "text/event-stream" not in self._response.headers.get("Content-Type", ""):
             raise Refusal(502, "the model server did not stream its answer")
         reader = EventReader()
-        pieces = self._response.aiter_raw()
+        assert isinstance(self._response.stream, httpx.AsyncByteStream), "it was asked for as a stream"
+        pieces = aiter(self._response.stream)
         try:
             async for piece in pieces:
                 chunks = reader.feed(piece)

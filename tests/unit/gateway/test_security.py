@@ -115,6 +115,22 @@ async def test_a_call_under_way_ends_with_its_rollout(stream):
     assert rollout.calls == []
 
 
+async def test_a_body_that_comes_too_late_is_no_call():
+    """A rollout that ended while a request was on its way gets no step any more, and its server is not asked."""
+    async with gateway() as gate:
+        async with gate.rollout() as rollout:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
+            body = json.dumps(ASK).encode()
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {rollout.key}\r\n"
+            writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body[:10])
+            async with httpx.AsyncClient(base_url=gate.url) as client:
+                await client.get("/health")  # by now the head of the other request was read
+        writer.write(body[10:])
+        assert b" 401 " in await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+    assert (gate.server.requests, rollout.steps) == ([], [])
+
+
 async def test_a_key_opens_the_model_and_nothing_else():
     """No route leads to rewards, files or other rollouts."""
     paths = ["/rollouts", "/rollouts/1", "/rewards", "/v1/files", "/v1/rollouts", "/v1/fine_tuning/jobs", "/metrics"]
