@@ -18,7 +18,7 @@ from nat.cli import event_loop
 
 CONCURRENCY = 16
 GENERATIONS = 4
-ROUNDS = 2
+ROUNDS = 3
 Chat = Callable[[list[Any]], Awaitable[Any]]
 """Gives the message that goes on with some."""
 Row = dict[str, float]
