@@ -4,17 +4,13 @@ As `harness`, whose rows are of the bare OpenAI SDK, but in LangChain's own envi
 Makes the environment first where it is missing (`frameworks/environments.py`).
 """
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
+from bench.elsewhere import interpreter
 from bench.harness import Case, Row, begin, best_rows, play
 
-FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
-ASK = "import environments; print(environments.python_of('langchain'))"
 CASES = (
     Case("LangChain alone", "langchain"),
     Case("LangChain alone, asked for logprobs and ids", "langchain_exact"),
@@ -27,8 +23,7 @@ CASES = (
 
 def main() -> None:
     """Print the table."""
-    told = subprocess.run([sys.executable, "-c", ASK], cwd=FRAMEWORKS, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
-    python = told.stdout.splitlines()[-1]
+    python = str(interpreter("frameworks", "environments.python_of('langchain')"))
     print("| client | calls | CPU s | CPU ms per call | memory before, MB | peak, MB |\n|---|---|---|---|---|---|")
     for case, row in best_rows(CASES, python, "bench.frameworks"):
         figures = f"{row['calls']} | {row['cpu']:.1f} | {1000 * row['cpu'] / row['calls']:.2f}"

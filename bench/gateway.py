@@ -2,7 +2,7 @@
 
 Each runs in a process of its own between the same clients and the same stub server, which streams 32 tokens, one event
 each. A call is one request of a rollout, and the steps of all calls are kept. The rows take turns, and each shows its
-best. LiteLLM's row needs its proxy in an environment of its own: `python -m bench.gateway PATH/TO/ITS/litellm`.
+best. LiteLLM's proxy has an environment of its own, which is made first where it is missing (`interop/optional/`).
 """
 
 import asyncio
@@ -17,6 +17,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.elsewhere import interpreter
+
 from nat.cli import event_loop
 
 STREAMS, CALLS, ROUNDS = 64, 640, 2
@@ -29,22 +31,22 @@ Start = Callable[[str], Iterator[tuple[int, int, str]]]
 """For the address of a server: what stands before it, as process id, port and key."""
 
 
-def main(litellm: str | None) -> None:
+def main() -> None:
     """Print the table."""
-    ours: dict[str, Start] = {
+    litellm = interpreter("interop", "environments.OPTIONAL.python_of('litellm')").with_name("litellm")
+    between: dict[str, Start] = {
         "a bare reverse proxy (uvicorn, httpx)": lambda url: _started("bare", url),
         "the same with the gateway's transport": lambda url: _started("lean", url),
         "gateway, chat": lambda url: _started("plain", url),
         "gateway, chat, with logprobs and token ids": lambda url: _started("exact", url),
+        "LiteLLM's proxy": lambda url: _litellm(litellm, url),
     }
     print("| between client and server | CPU ms per call | calls per second |\n|---|---:|---:|")
     with _stub() as url:
         rows: dict[str, list[tuple[float, float]]] = {}
         for _ in range(ROUNDS):
-            for title, start in ours.items():
+            for title, start in between.items():
                 rows.setdefault(title, []).append(_measured(contextmanager(start), url))
-            if litellm is not None:
-                rows.setdefault("LiteLLM's proxy", []).append(_measured(lambda url: _litellm(litellm, url), url))
     for title, measured in rows.items():
         cpu, rate = min(measured)
         print(f"| {title} | {cpu:.2f} | {rate:.0f} |")
@@ -108,15 +110,14 @@ def _started(kind: str, url: str) -> Iterator[tuple[int, int, str]]:
         yield process.pid, int(port), key.decode()
 
 
-@contextmanager
-def _litellm(program: str, url: str) -> Iterator[tuple[int, int, str]]:
+def _litellm(program: Path, url: str) -> Iterator[tuple[int, int, str]]:
     """LiteLLM's proxy with one worker, without a database and without logs of the calls."""
     model = {"model_name": "stub", "litellm_params": {"model": "openai/stub", "api_base": url, "api_key": "none"}}
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(json.dumps({"model_list": [model], "general_settings": {"master_key": "sk-bench"}}))
         port = 4011
-        command = [program, "--config", str(config), "--port", str(port), "--num_workers", "1"]
+        command = [str(program), "--config", str(config), "--port", str(port), "--num_workers", "1"]
         with _process(command, quiet=True) as process:
             event_loop.run(_answers(port))
             yield process.pid, port, "sk-bench"
@@ -208,4 +209,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:  # noqa: PLR2004 - kind and address: one row's process
         event_loop.run(serve(sys.argv[1], sys.argv[2]))
     else:
-        main(sys.argv[1] if len(sys.argv) > 1 else None)
+        main()

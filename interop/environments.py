@@ -3,8 +3,9 @@
 `requirements/NAME.txt` says what is wanted, and `requirements/NAME.lock` which version of everything was there when all
 tests passed with it. An environment is made again only when one of the two changes.
 
-`python interop/environments.py [NAME …]` makes those that are named, or all. With `--renew` it takes the newest
-releases that the requirement file allows instead, and writes the lock: test with them, then commit it.
+`python interop/environments.py [NAME …]` makes those that are named, or all but those in `optional/`, which are large.
+With `--renew` it takes the newest releases that the requirement file allows instead, and writes the lock: test with
+them, then commit it.
 """
 
 import argparse
@@ -63,7 +64,7 @@ class Environments:
         python = self.home / name / "bin" / "python"
         self._install(name, python, [])
         head = f"# Made by `environments.py --renew {name}`: what was installed when all tests passed.\n"
-        held = _pip(python, "freeze", "--all", "--exclude-editable")
+        held = pip(python, "freeze", "--all", "--exclude-editable")
         # The build of torch (`+cpu`) is the machine's choice.
         self.lock_of(name).write_text(head + re.sub(r"\+\w+$", "", held, flags=re.MULTILINE))
         return python
@@ -76,10 +77,11 @@ class Environments:
         _run([sys.executable, "-m", "venv", "--without-pip", str(python.parents[1])])
         # Twice quiet: errors only. What is never imported need not be compiled.
         quick = ["-qq", "--no-compile", "--build-constraint", "constraints.txt"]
-        _pip(python, "install", *quick, *options, "--requirement", str(self.requirements / f"{name}.txt"))
+        pip(python, "install", *quick, *options, "--requirement", str(self.requirements / f"{name}.txt"))
 
 
 INTEROP = Environments(REPOSITORY / "interop" / "requirements", REPOSITORY / ".tmp" / "interop")
+OPTIONAL = Environments(REPOSITORY / "interop" / "optional", INTEROP.home)
 python_of = INTEROP.python_of
 
 
@@ -89,19 +91,23 @@ def outside() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 
-def make(environments: Environments) -> None:
-    """What the command line asks for, some at once."""
+def make(environments: Environments, optional: Environments | None = None) -> None:
+    """What the command line asks for, some at once; of the optional ones those that are named."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", metavar="NAME", help="all if none is named")
     parser.add_argument("--renew", action="store_true", help="take the newest releases and write the lock")
     asked = parser.parse_args()
-    made = environments.renew if asked.renew else environments.python_of
+
+    def made(name: str) -> Path:
+        home = environments if optional is None or name not in optional.names() else optional
+        return home.renew(name) if asked.renew else home.python_of(name)
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(made, asked.names or environments.names()))
 
 
-def _pip(python: Path, *command: str) -> str:
-    """Our own pip, which is newer than the one that a new environment would get."""
+def pip(python: Path, *command: str) -> str:
+    """What our own pip, which is newer than the one that a new environment would get, says of another environment."""
     return _run([sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), *command])
 
 
@@ -119,4 +125,4 @@ def _run(command: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    make(INTEROP)
+    make(INTEROP, OPTIONAL)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from environments import REPOSITORY, outside, python_of
+from environments import OPTIONAL, outside, pip
 from openai import AsyncOpenAI
 from transformers import AutoTokenizer
 
@@ -45,8 +45,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where vLLM serves the model."""
-    python = python_of("vllm", requirements=REPOSITORY / "interop" / "optional")
-    subprocess.run([python, "-m", "pip", "uninstall", "-qq", "-y", *UNUSED], check=True, env=outside())
+    python = OPTIONAL.python_of("vllm")
+    pip(python, "uninstall", "-qq", "-y", *UNUSED)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

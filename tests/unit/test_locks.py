@@ -9,7 +9,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WANTED = sorted(ROOT.glob("interop/requirements/*.txt")) + sorted(ROOT.glob("frameworks/requirements/*.txt"))
+FOLDERS = ("interop/requirements", "interop/optional", "frameworks/requirements")
+WANTED = [file for folder in FOLDERS for file in sorted((ROOT / folder).glob("*.txt"))]
 
 
 def requirements_in(file):
