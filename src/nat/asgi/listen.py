@@ -44,17 +44,8 @@ class Server(uvicorn.Server):
     """Runs until SIGTERM or Ctrl-C; calls `on_ready` once it accepts connections."""
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], None], **settings: Any) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                **settings,
-            )
-        )
+        settings = {"timeout_graceful_shutdown": _GRACE_SECONDS, "timeout_keep_alive": _KEEP_ALIVE_SECONDS} | settings
+        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", **settings))
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 
+from nat.asgi.listen import take_port
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import load_config
 from nat.data_models.config import Config
@@ -15,7 +16,7 @@ from nat.errors import ConfigError
 from nat.gateway import WRAPPER_TYPE
 from nat.gateway.app import GatewayApp
 from nat.gateway.keys import Keyring
-from nat.gateway.listen import listening, take_port
+from nat.gateway.listen import listening
 from nat.gateway.options import GatewayOptions
 from nat.gateway.rollouts import Rollouts
 from nat.gateway.standing import StandingApp
