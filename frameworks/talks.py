@@ -6,7 +6,7 @@ Needs nothing but the standard library: this is read in each framework's own env
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 AGENT = "You are a careful agent."
 EXPERT = "You are an expert whom other agents ask."
@@ -48,6 +48,17 @@ class Said:
         """The bytes of the image, a PNG, for frameworks that do not take its URL."""
         assert self.image_url is not None, "only of a message with an image"
         return base64.b64decode(self.image_url.partition("base64,")[2])
+
+
+class AsGiven:
+    """A picture for a framework that takes PIL images, and would encode those anew: it is sent in its own bytes."""
+
+    def __init__(self, picture: bytes) -> None:
+        self._picture = picture
+
+    def save(self, file: IO[bytes], format: str) -> None:  # noqa: A002 - PIL's names
+        """As PIL's images do."""
+        file.write(self._picture)
 
 
 @dataclass(frozen=True)

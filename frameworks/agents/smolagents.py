@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import Any
 
 from smolagents import LogLevel, OpenAIModel, ToolCallingAgent
-from talks import Said, Talk
+from talks import AsGiven, Said, Talk
 
 WRAPPER = "smolagents"
 PACKAGES = ("smolagents",)
 CANNOT: dict[str, str] = {}
-
-
-class AsGiven:
-    """A picture that is sent in the bytes that it came in; smolagents encodes a PIL image anew."""
-
-    def __init__(self, picture: bytes) -> None:
-        self._picture = picture
-
-    def save(self, file: IO[bytes], format: str) -> None:  # noqa: A002 - PIL's names
-        """As PIL's images do."""
-        file.write(self._picture)
 
 
 def talk(llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:

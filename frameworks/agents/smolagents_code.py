@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-from typing import IO, Any
+from typing import Any
 
 from smolagents import CodeAgent, LogLevel, OpenAIModel
-from talks import Said, Talk
+from talks import AsGiven, Said, Talk
 
 WRAPPER = "smolagents"
 PACKAGES = ("smolagents",)
 CANNOT: dict[str, str] = {}
-
-
-class AsGiven:
-    """A picture that is sent in the bytes that it came in; smolagents encodes a PIL image anew."""
-
-    def __init__(self, url: str) -> None:
-        self._bytes = base64.b64decode(url.partition("base64,")[2])
-
-    def save(self, file: IO[bytes], format: str) -> None:  # noqa: A002 - PIL's names
-        """As PIL's images do."""
-        file.write(self._bytes)
 
 
 def talk(llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:
@@ -37,4 +25,4 @@ def talk(llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:
 
 
 def _images(said: Said) -> list[Any] | None:
-    return None if said.image_url is None else [AsGiven(said.image_url)]
+    return None if said.image_url is None else [AsGiven(said.picture)]
