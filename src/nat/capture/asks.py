@@ -10,20 +10,19 @@ _SAME_MEANING = {"max_tokens": "max_completion_tokens", "max_completion_tokens":
 """Two names of one limit: whoever set the one needs no default for the other."""
 
 
-def fields_to_add(
-    fields: Mapping[str, Any],
-    *,
-    chat: bool,
-    defaults: Mapping[str, Any],
-    policy: CapturePolicy,
-    seed: int | None,
-) -> dict[str, Any]:
-    """The LLM's own defaults first, then what the policy asks for; what the author said stands, but for logprobs."""
+def left_out(fields: Mapping[str, Any], *, chat: bool, defaults: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+    """The LLM's own defaults for what the author did not say, and the seed."""
     wanted = _for_route(defaults, chat=chat)
     if seed is not None:
         wanted["seed"] = seed
-    added = {key: value for key, value in wanted.items() if _is_unset(fields, key)}
-    if policy.logprobs and not _asks_logprobs(fields, added, chat=chat):
+    return {key: value for key, value in wanted.items() if _is_unset(fields, key)}
+
+
+def not_asked(fields: Mapping[str, Any], *, chat: bool, policy: CapturePolicy) -> dict[str, Any]:
+    """What the policy asks for and the request, with its defaults, does not, even where its author declined it."""
+    asked = fields.get("logprobs")
+    added: dict[str, Any] = {}
+    if policy.logprobs and (asked is not True if chat else asked is None):
         added["logprobs"] = True if chat else 1
     if policy.token_ids and fields.get("return_token_ids") is not True:
         added["return_token_ids"] = True
@@ -70,12 +69,6 @@ def _for_route(defaults: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
 def _is_unset(fields: Mapping[str, Any], key: str) -> bool:
     twin = _SAME_MEANING.get(key)
     return fields.get(key) is None and (twin is None or fields.get(twin) is None)
-
-
-def _asks_logprobs(fields: Mapping[str, Any], added: Mapping[str, Any], *, chat: bool) -> bool:
-    """For a chat only true asks; for a completion any number does, 0 included."""
-    asked = added.get("logprobs", fields.get("logprobs"))
-    return asked is True if chat else asked is not None
 
 
 def _dumps(fields: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ proxies from the environment go on working.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Generator
 from datetime import timedelta
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 from nat.capture.library import httpx
 from nat.capture.loops import LoopClients
 from nat.capture.request import is_call_route
+from nat.capture.shown import Pieces
 from nat.capture.tap import Attempt, Tap
 from nat.errors import describe_error
 
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
 """As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
+_OF_THE_BODY = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
 
 
 class CapturingAsyncClient(httpx.AsyncClient):
@@ -50,9 +53,9 @@ class CapturingAsyncClient(httpx.AsyncClient):
             attempt.refused(response.status_code, response.content)
         elif stream:
             assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = _RecordedAsyncStream(response.stream, attempt, events=_is_events(response))
+            response.stream = _RecordedAsyncStream(response.stream, _Recording(attempt, response))
         else:
-            attempt.answered(response.content, events=_is_events(response))
+            response = _recorded(response, attempt)
         return response
 
     async def _carry(self, request: httpx.Request, **options: Any) -> httpx.Response:
@@ -92,20 +95,38 @@ class CapturingClient(httpx.Client):
             attempt.refused(response.status_code, response.content)
         elif stream:
             assert isinstance(response.stream, httpx.SyncByteStream)
-            response.stream = _RecordedStream(response.stream, attempt, events=_is_events(response))
+            response.stream = _RecordedStream(response.stream, _Recording(attempt, response))
         else:
-            attempt.answered(response.content, events=_is_events(response))
+            response = _recorded(response, attempt)
         return response
 
 
-class _RecordedAsyncStream(httpx.AsyncByteStream):
-    """Hands each chunk on as it comes and keeps it; the call is recorded when the stream ends or is closed."""
+class _Recording:
+    """An answer in the pieces that it comes in: shown as they come, recorded when they are over."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, attempt: Attempt, *, events: bool) -> None:
-        self._stream = stream
-        self._attempt = attempt
-        self._events = events
+    def __init__(self, attempt: Attempt, response: httpx.Response) -> None:
+        self.attempt = attempt
+        self._events = "text/event-stream" in response.headers.get("Content-Type", "")
         self._chunks: list[bytes] = []
+        self._pieces = Pieces(attempt.hidden, events=self._events)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What the agent is shown with this chunk."""
+        self._chunks.append(chunk)
+        return self._pieces.feed(chunk)
+
+    def over(self) -> bytes:
+        """What it is shown at the end."""
+        self.attempt.answered(b"".join(self._chunks), events=self._events)
+        return self._pieces.end()
+
+
+class _RecordedAsyncStream(httpx.AsyncByteStream):
+    """Hands each chunk on as the agent is shown it; the call is recorded when the stream ends or is closed."""
+
+    def __init__(self, stream: httpx.AsyncByteStream, recording: _Recording) -> None:
+        self._stream = stream
+        self._recording = recording
 
     @property
     def elapsed(self) -> timedelta | None:
@@ -116,29 +137,28 @@ class _RecordedAsyncStream(httpx.AsyncByteStream):
         chunks = aiter(self._stream)
         try:
             async for chunk in chunks:
-                self._chunks.append(chunk)
-                yield chunk
+                if shown := self._recording.feed(chunk):
+                    yield shown
         except (Exception, asyncio.CancelledError) as error:
-            self._attempt.failed(describe_error(error))
+            self._recording.attempt.failed(describe_error(error))
             raise
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
-        self._attempt.answered(b"".join(self._chunks), events=self._events)
+        if rest := self._recording.over():
+            yield rest
 
     async def aclose(self) -> None:
-        self._attempt.answered(b"".join(self._chunks), events=self._events)
+        self._recording.over()
         await self._stream.aclose()
 
 
 class _RecordedStream(httpx.SyncByteStream):
     """The same for code that blocks."""
 
-    def __init__(self, stream: httpx.SyncByteStream, attempt: Attempt, *, events: bool) -> None:
+    def __init__(self, stream: httpx.SyncByteStream, recording: _Recording) -> None:
         self._stream = stream
-        self._attempt = attempt
-        self._events = events
-        self._chunks: list[bytes] = []
+        self._recording = recording
 
     @property
     def elapsed(self) -> timedelta | None:
@@ -148,15 +168,16 @@ class _RecordedStream(httpx.SyncByteStream):
     def __iter__(self) -> Generator[bytes, None, None]:
         try:
             for chunk in self._stream:
-                self._chunks.append(chunk)
-                yield chunk
+                if shown := self._recording.feed(chunk):
+                    yield shown
         except Exception as error:
-            self._attempt.failed(describe_error(error))
+            self._recording.attempt.failed(describe_error(error))
             raise
-        self._attempt.answered(b"".join(self._chunks), events=self._events)
+        if rest := self._recording.over():
+            yield rest
 
     def close(self) -> None:
-        self._attempt.answered(b"".join(self._chunks), events=self._events)
+        self._recording.over()
         self._stream.close()
 
 
@@ -172,5 +193,20 @@ def _prepare(request: httpx.Request, body: bytes, *, stream: bool) -> None:
         request.headers["Accept-Encoding"] = "identity"
 
 
-def _is_events(response: httpx.Response) -> bool:
-    return "text/event-stream" in response.headers.get("Content-Type", "")
+def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
+    """An answer that was read, as the agent is shown it."""
+    recording = _Recording(attempt, response)
+    body = recording.feed(response.content) + recording.over()
+    if not attempt.hidden:
+        return response
+    shown = httpx.Response(
+        response.status_code,
+        headers=[pair for pair in response.headers.raw if pair[0].lower() not in _OF_THE_BODY],
+        content=body,
+        request=response.request,
+        extensions=response.extensions,
+        history=response.history,
+    )
+    with contextlib.suppress(RuntimeError):  # a transport that answers from memory took no time
+        shown.elapsed = response.elapsed
+    return shown

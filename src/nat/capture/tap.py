@@ -2,7 +2,7 @@
 
 `Tap.open` before sending gives an `Attempt`, whose `body` is what to send, with its `headers`. After an error status,
 `body_without_refused` says what to send instead, if that helps. At the end comes `answered`, `refused` or `failed`,
-once; what comes later is ignored.
+once; what comes later is ignored. The agent is shown the answer without what is `hidden`.
 """
 
 import contextvars
@@ -14,11 +14,12 @@ from typing import Any
 
 from nat.capture.address import address_of
 from nat.capture.answer import Answer, Choice, UnreadableAnswer, error_text, read_answer, read_completion
-from nat.capture.asks import fields_to_add, with_fields, with_model
+from nat.capture.asks import left_out, not_asked, with_fields, with_model
 from nat.capture.events import join_events
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
 from nat.capture.redirect import served_name
 from nat.capture.request import CallRequest, read_request
+from nat.capture.shown import Hidden
 from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, failure_steps
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
@@ -84,7 +85,8 @@ class Attempt:
         self._started = tap.clock()
         self._number = capture.take_number()
         self._settled = False
-        self._asked_token_ids = False
+        self.hidden = Hidden()
+        """What the answer is shown without."""
         self.body = self._complete(token_ids=tap.server_knows_token_ids)
 
     @property
@@ -95,7 +97,7 @@ class Attempt:
 
     def body_without_refused(self, status: int, content: bytes) -> bytes | None:
         """What to send after the server refused `return_token_ids`; None if that is not what it refused."""
-        if not self._asked_token_ids or status not in _REFUSAL_STATUS or b"return_token_ids" not in content:
+        if not self.hidden.token_ids or status not in _REFUSAL_STATUS or b"return_token_ids" not in content:
             return None
         logger.warning(
             "the server of LLM %r refuses return_token_ids and is not asked for it again; "
@@ -139,12 +141,11 @@ class Attempt:
         policy = self._capture.policy
         if policy.token_ids and not token_ids:
             policy = CapturePolicy(logprobs=policy.logprobs, seed=policy.seed)
-        fields = self._request.fields
-        added = fields_to_add(
-            fields, chat=self._request.chat, defaults=self._tap.defaults, policy=policy, seed=self._seed(policy)
-        )
-        self._asked_token_ids = "return_token_ids" in added
-        return with_fields(self._author_body, fields, added)
+        fields, chat = self._request.fields, self._request.chat
+        own = left_out(fields, chat=chat, defaults=self._tap.defaults, seed=self._seed(policy))
+        ours = not_asked({**fields, **own}, chat=chat, policy=policy)
+        self.hidden = Hidden(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
+        return with_fields(self._author_body, fields, {**own, **ours})
 
     def _seed(self, policy: CapturePolicy) -> int | None:
         """The rollout's own; the config's seed goes into it, as alone it would make all generations the same."""

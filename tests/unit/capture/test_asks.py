@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.capture.asks import fields_to_add, with_fields, with_model
+from nat.capture.asks import left_out, not_asked, with_fields, with_model
 from nat.capture.policy import CapturePolicy
 
 NOTHING = CapturePolicy()
@@ -21,7 +21,8 @@ json_objects = st.dictionaries(st.sampled_from(["model", "seed", "stop", "logpro
 
 
 def add(fields: dict[str, Any], *, chat: bool = True, policy: CapturePolicy = NOTHING, seed=None, **defaults: Any):
-    return fields_to_add(fields, chat=chat, defaults=defaults, policy=policy, seed=seed)
+    own = left_out(fields, chat=chat, defaults=defaults, seed=seed)
+    return {**own, **not_asked({**fields, **own}, chat=chat, policy=policy)}
 
 
 def test_defaults_fill_only_what_is_unset():
