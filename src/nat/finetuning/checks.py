@@ -6,6 +6,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, TrajectoryCollection
 from nat.errors import ConfigError
 from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
+from nat.finetuning.trajectories.select import WHOLE_WORKFLOW
 from nat.registry.suggest import did_you_mean, one_of
 
 
@@ -36,7 +37,9 @@ def warnings(config: Config, given: FinetuneRunConfig, *, compares_across_groups
     training = given.dataset or (str(dataset.file_path) if dataset and dataset.file_path else None)
     if given.validation_dataset is not None and given.validation_dataset == training:
         found.append("The validation dataset is the training dataset: it cannot tell learning from memorising.")
-    if given.endpoint is not None:
+    if given.endpoint is None:
+        found += _unknown_targets(config)
+    else:
         found.append(
             f"Rollouts run at {given.endpoint}: serve the same YAML there, with LLMs that ask the server that trains "
             "under the base_url that stands here; changes of this YAML's workflow have no effect."
@@ -67,6 +70,17 @@ def num_generations(config: Config) -> int | None:
     name = config.finetuning.trajectory_builder
     builder = config.trajectory_builders.get(name) if name is not None else None
     return builder.num_generations if isinstance(builder, EvalTrajectoryBuilderConfig) else None
+
+
+def _unknown_targets(config: Config) -> list[str]:
+    """No error: code can name a function by `push_active_function`."""
+    known = {WHOLE_WORKFLOW, *config.functions}
+    return [
+        f"finetuning.target_functions: '{name}' is not under `functions`.{did_you_mean(name, known)} Known are: "
+        f"{one_of(known)}. Nothing is trained on, unless the workflow's code pushes a function of that name."
+        for name in config.finetuning.target_functions
+        if name not in known
+    ]
 
 
 def _reward_findings(config: Config, given: FinetuneRunConfig) -> list[str]:

@@ -37,6 +37,17 @@ async def test_a_dry_run_warns_of_what_will_disappoint(tmp_path):
     assert "memorising" in plan.warnings[1]
 
 
+async def test_a_dry_run_warns_of_a_target_that_is_no_function(tmp_path):
+    """Else the mistake is told of after the first epoch only; code may name functions itself, so it is no error."""
+    async with OpenAIServer() as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["finetuning"]["target_functions"] = ["<workflov>"]
+        with project.registered():
+            plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
+    [warning] = plan.warnings
+    assert "'<workflov>' is not under `functions`. Did you mean '<workflow>'?" in warning
+
+
 async def test_a_dry_run_finds_a_backend_that_is_down(tmp_path):
     """The adapter's health is asked, as a run would."""
     async with OpenAIServer() as server:
