@@ -94,7 +94,10 @@ class TrainingConfig(WireModel):
     learning_rate: float = Field(default=1e-5, gt=0)
     """Peak learning rate of AdamW."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Optimizer steps over which the learning rate rises linearly from zero; constant after that."""
+    """Optimizer steps over which the learning rate rises linearly from zero."""
+    decay_steps: int | None = Field(default=None, ge=1)
+    """Optimizer steps, counted from the first, over which the learning rate falls linearly to a tenth, where it stays;
+    None for a constant one. An epoch has `num_iterations` x `steps_per_batch`."""
     rollouts_learning_rate_power: float = 0.0
     """Multiplies the learning rate of an optimizer step by the number of its rollouts to this power."""
     advantage: Advantage = "dr_grpo"

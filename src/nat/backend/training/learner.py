@@ -37,6 +37,7 @@ from nat.backend.training.objective import Loss, micro_batch_loss
 from nat.backend.training.optimizer import MasterAdamW
 from nat.backend.training.packing import deal, pack
 from nat.backend.training.reference import Reference
+from nat.backend.training.schedule import learning_rate_at
 from nat.backend.training.served import served_logprobs
 from nat.wire.training import TrainingConfig, TrainingGroup
 
@@ -160,8 +161,7 @@ class Learner:
         ]
         norm = self.optimizer.clip(config.max_grad_norm)
         check_sampler_logprobs(update.sums.sampler_difference, config.max_logprob_difference)
-        warmup = min(1.0, (self.step + 1) / max(1, config.warmup_steps))
-        learning_rate = config.learning_rate * warmup * len(tokens) ** config.rollouts_learning_rate_power
+        learning_rate = learning_rate_at(config, self.step) * len(tokens) ** config.rollouts_learning_rate_power
         outcome = {
             "loss": float(sum(loss.total for loss in losses)),
             "policy_loss": float(sum(loss.policy for loss in losses)),

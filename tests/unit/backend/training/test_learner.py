@@ -208,6 +208,7 @@ BASE = {"learning_rate": 1e-3, "adam_epsilon": 1e-3, "num_iterations": 2, "max_l
     [
         {"learning_rate": 2e-3},
         {"warmup_steps": 5},
+        {"decay_steps": 1},
         {"advantage": "grpo", "normalize_advantages": False},
         {"normalize_advantages": False},
         {"importance_sampling_level": "sequence"},
