@@ -2,20 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
+from inspect import signature
 from typing import Any
 
-from jinja2.exceptions import TemplateError
 from transformers import PreTrainedTokenizerBase
+from transformers.utils.chat_template_utils import render_jinja_template
 
-from nat.errors import ModelNotSupported
+from nat.errors import ModelNotSupported, describe_error
 
 REPLACEMENT = "\ufffd"
 """What a decoder puts where bytes are not (yet) a whole character."""
 
 
 class ChatNotRendered(ValueError):
-    """The chat template refused these messages; the text is the template's own."""
+    """The chat template refused these messages, in the template's own words; `param` is the field to blame."""
+
+    def __init__(self, message: str, *, param: str = "messages") -> None:
+        super().__init__(message)
+        self.param = param
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,16 @@ class ChatTokenizer:
         added = self.hf.added_tokens_decoder.values()
         return list(dict.fromkeys([*(token.content for token in added if token.special), *self.hf.all_special_tokens]))
 
+    @cached_property
+    def reserved_variables(self) -> frozenset[str]:
+        """Names of template variables that no request may set: they are arguments of the renderer, or the model's own.
+
+        Among the former is the template itself, so whoever sets them runs a program of their own in the server.
+        """
+        renderers = (type(self.hf).apply_chat_template, render_jinja_template)
+        arguments = {name for renderer in renderers for name in signature(renderer).parameters}
+        return frozenset({"messages", *arguments, *self.hf.special_tokens_map})
+
     def render_chat(
         self,
         messages: Sequence[dict[str, Any]],
@@ -69,16 +84,22 @@ class ChatTokenizer:
                 "the model's tokenizer has no chat template, so chat messages cannot be rendered",
                 hint="use /v1/completions, or put a chat_template.jinja beside the tokenizer",
             )
+        variables = template_arguments or {}
+        if reserved := sorted(self.reserved_variables.intersection(variables)):
+            raise ChatNotRendered(
+                f"{', '.join(reserved)}: not a variable of the chat template but an argument of what renders it",
+                param="chat_template_kwargs",
+            )
         try:
             text: Any = self.hf.apply_chat_template(
                 list(messages),
                 tools=None if tools is None else list(tools),
                 add_generation_prompt=True,
                 tokenize=False,
-                **(template_arguments or {}),
+                **variables,
             )
-        except (TemplateError, TypeError, ValueError) as error:
-            raise ChatNotRendered(str(error)) from error
+        except Exception as error:  # the boundary of a program that is not ours, on messages that are not ours
+            raise ChatNotRendered(describe_error(error)) from error
         assert isinstance(text, str), "a template writes text"
         return text
 

@@ -4,9 +4,10 @@ An option that the server cannot honour is an error, unless it is set to the val
 option without effect would make an experiment lie. Bookkeeping fields of the SDKs are accepted and ignored.
 """
 
+import json
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 SESSION_HEADER = "nat-session"
 """Says which requests belong together: of answers that read the same, a chat goes on with that of its own session."""
@@ -36,6 +37,17 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "skip_special_tokens": (True, None),
     "add_generation_prompt": (True, None),
 }
+
+
+_TEMPLATE_VARIABLES_LENGTH = 10_000
+"""Characters of all of a request's template variables as JSON: switches and short lists, not documents."""
+
+
+def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    length = len(json.dumps(variables))
+    if length > _TEMPLATE_VARIABLES_LENGTH:
+        raise ValueError(f"the variables have {length} characters as JSON; at most {_TEMPLATE_VARIABLES_LENGTH}")
+    return variables
 
 
 def _as_list(value: object) -> object:
@@ -165,8 +177,8 @@ class ChatRequest(SamplingRequest):
     """`required` and named tools would need guided decoding, which this server does not do."""
     parallel_tool_calls: bool = True
     """False keeps only the first call of an answer."""
-    chat_template_kwargs: dict[str, Any] = {}
-    """Variables for the model's own chat template, such as Qwen3's `enable_thinking`."""
+    chat_template_kwargs: Annotated[dict[str, JsonValue], AfterValidator(_small)] = {}
+    """Variables for the model's own chat template, such as Qwen3's `enable_thinking`; no arguments of the renderer."""
 
     @model_validator(mode="after")
     def _top_logprobs_need_logprobs(self) -> Self:

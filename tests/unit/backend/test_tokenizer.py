@@ -1,6 +1,9 @@
+from inspect import signature
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerBase
 
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer
@@ -77,3 +80,25 @@ def test_a_token_is_found_by_its_entry_in_the_vocabulary():
     assert TOKENIZER.token_id(entry) == TOKENIZER.token_id(" the") == 260
     assert TOKENIZER.token_id("<|im_end|>") == TOKENIZER.eos_token_id
     assert TOKENIZER.token_id("no such token") is None
+
+
+def test_no_argument_of_the_renderer_is_a_template_variable():
+    """The template itself, the tools and whether to tokenise are arguments of the function that renders."""
+    arguments = {*signature(PreTrainedTokenizerBase.apply_chat_template).parameters, "messages", "eos_token"}
+    assert {"chat_template", "tokenize", "tools", "documents", "return_tensors", "max_length", "kwargs"} <= arguments
+    for name in arguments:
+        with pytest.raises(ChatNotRendered, match=f"^{name}: ") as refused:
+            TOKENIZER.render_chat(USER, template_arguments={name: "x"})
+        assert refused.value.param == "chat_template_kwargs"
+
+
+def test_whatever_goes_wrong_in_a_template_is_told_as_its_refusal():
+    """A template is a program on foreign data: it may divide by zero or recurse without end, not only raise its own."""
+    tokenizer = ChatTokenizer(tiny_tokenizer())
+    for source, error in {
+        "{{ 1 / 0 }}": "ZeroDivisionError",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "Rec",
+    }.items():
+        tokenizer.hf.chat_template = source
+        with pytest.raises(ChatNotRendered, match=error):
+            tokenizer.render_chat(USER)

@@ -71,7 +71,9 @@ class ChatRoute:
             messages = [template_message(message.model_dump(exclude_unset=True)) for message in asked.messages]
             return self._continuations.prompt(Chat(messages, tools, asked.chat_template_kwargs), session=session)
         except ChatNotRendered as error:
-            raise ApiError(f"the model's chat template refused the messages: {error}", param="messages") from error
+            raise ApiError(
+                f"the model's chat template refused the {error.param}: {error}", param=error.param
+            ) from error
         except ModelNotSupported as error:
             raise ApiError(str(error), param="messages") from error
 

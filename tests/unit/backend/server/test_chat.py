@@ -306,3 +306,17 @@ async def test_a_failed_step_is_an_error_of_the_server(client, worker, monkeypat
     assert whole.status_code == 500
     assert "ZeroDivisionError" in whole.json()["error"]["message"]
     assert "ZeroDivisionError" in chunks_of(streamed.text)[-1]["error"]["message"]
+
+
+async def test_a_request_cannot_bring_a_template_of_its_own(client):
+    """A template is a program that the server runs, so it comes with the model and from nowhere else."""
+    error = await refused(client, chat_template_kwargs={"chat_template": "{% for i in range(99999) %}{% endfor %}"})
+    assert error["param"] == "chat_template_kwargs"
+    assert "chat_template: not a variable" in error["message"]
+
+
+async def test_template_variables_are_small(client):
+    """They are switches and short lists; a document belongs into a message."""
+    error = await refused(client, chat_template_kwargs={"note": "a" * 20_000})
+    assert "at most 10000" in error["message"]
+    await ask(client, chat_template_kwargs={"enable_thinking": False, "languages": ["de", "en"]}, max_tokens=1)
