@@ -5,7 +5,6 @@ rollout starts sees it, and no other rollout does.
 """
 
 import contextlib
-import math
 import uuid
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from nat.builder.component_utils import ROOT_COMPONENT_NAME
 from nat.builder.intermediate_step_manager import IntermediateStepManager
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.data_models.invocation_node import InvocationNode
+from nat.data_models.score import problem_of
 from nat.data_models.step_rewards import REWARD, REWARDED_STEP
 
 ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
@@ -144,11 +144,11 @@ class Context:
         or before the end of `step`, the UUID of another step.
 
         Raises:
-            ValueError: the value is not a finite number.
+            ValueError: the value is no number, or none that can be averaged.
 
         """
-        if not math.isfinite(value):
-            raise ValueError(f"a reward is a finite number, not {value!r}")
+        if problem := problem_of(value, "the reward of a step"):
+            raise ValueError(problem)
         metadata = {REWARD: float(value)} | ({} if step is None else {REWARDED_STEP: step})
         payload = IntermediateStepPayload(event_type=IntermediateStepType.CUSTOM_END, name=name, metadata=metadata)
         self.intermediate_step_manager.push_intermediate_step(payload)

@@ -1,20 +1,16 @@
 """Scores, without a number for what could not be scored; pure."""
 
-import math
 from collections.abc import Iterable, Sequence
+from numbers import Real
 
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
-
-
-def is_number(score: object) -> bool:
-    """True for what can be averaged: a finite number or a truth value."""
-    return isinstance(score, bool | int | float) and math.isfinite(score)
+from nat.data_models.score import is_score, mean, problem_of
 
 
 def average(items: Iterable[EvalOutputItem]) -> float | None:
     """Mean of the scores that are numbers; None, and not zero, if there is none."""
-    scores = [float(item.score) for item in items if is_number(item.score)]
-    return math.fsum(scores) / len(scores) if scores else None
+    scores = [float(item.score) for item in items if is_score(item.score)]
+    return mean(scores) if scores else None
 
 
 def unscored(item_id: object, error: str) -> EvalOutputItem:
@@ -45,11 +41,11 @@ def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
     if len(found) > 1:
         return unscored(item_id, f"the evaluator returned {len(found)} scores for this item")
     item = found[0]
-    if item.score is None and item.error is None:
-        return item.model_copy(update={"error": "the evaluator returned no score for this item"})
-    if isinstance(item.score, float) and not math.isfinite(item.score):
-        return item.model_copy(update={"score": None, "error": f"the score is {item.score}, which is not a number"})
-    return item
+    if is_score(item.score):
+        return item.model_copy(update={"score": item.score if isinstance(item.score, int) else float(item.score)})
+    if item.score is not None and not isinstance(item.score, Real):  # records, which `compute_reward` may understand
+        return item
+    return item.model_copy(update={"score": None, "error": item.error or problem_of(item.score)})
 
 
 def _no_numbers(items: Sequence[EvalOutputItem]) -> bool:

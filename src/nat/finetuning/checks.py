@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, TrajectoryCollection
-from nat.errors import ConfigError
+from nat.data_models.score import problem_of
+from nat.errors import ConfigError, InvalidTrajectories
 from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
 from nat.finetuning.trajectories.select import WHOLE_WORKFLOW
 from nat.registry.suggest import did_you_mean, one_of
@@ -62,6 +63,16 @@ def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryColle
         raise ConfigError(
             [f"finetuning.reward_function.credit: {found}, so it would have no effect on them"],
             hint="use a trajectory builder that gives them, as the built-in ones do, or `credit: outcome`",
+        )
+
+
+def check_rewards(collected: TrajectoryCollection) -> None:
+    """Raise InvalidTrajectories if a builder of others gave a reward that cannot be averaged."""
+    every = [trajectory.reward for group in collected.trajectories for trajectory in group]
+    if bad := [problem for reward in every if (problem := problem_of(reward, "the reward"))]:
+        raise InvalidTrajectories(
+            f"{len(bad)} of {len(every)} trajectories have a reward that cannot be trained on; of the first, {bad[0]}",
+            hint="let `finalize` of the trajectory builder leave out rollouts that have no reward",
         )
 
 

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus
+from nat.data_models.score import is_finite
 from nat.finetuning.epoch import PlayedEpoch
 from nat.runs.records import JobRecord
 from nat.wire.training import JobStatus
@@ -42,8 +43,8 @@ def finished(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch, at:
 
 
 def reported_metrics(status: TrainingJobStatus) -> dict[str, float]:
-    """The numbers among `metadata["metrics"]`; backends of others may send anything."""
+    """What of `metadata["metrics"]` fits into a float; backends of others may send anything."""
     metrics: Any = (status.metadata or {}).get("metrics")
     if not isinstance(metrics, dict):
         return {}
-    return {str(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+    return {str(name): float(value) for name, value in metrics.items() if isinstance(value, float) or is_finite(value)}

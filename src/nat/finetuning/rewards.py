@@ -1,11 +1,11 @@
 """Statistics of rewards: written once, used by trainer, curriculum and guards."""
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import Trajectory
+from nat.data_models.score import mean as average
 
 Group = Sequence[Trajectory]
 
@@ -24,7 +24,7 @@ def statistics(rewards: Sequence[float]) -> RewardStatistics | None:
     """None if there is no reward: nothing has no mean."""
     if not rewards:
         return None
-    return RewardStatistics(mean=fmean(rewards), min=min(rewards), max=max(rewards))
+    return RewardStatistics(mean=average(rewards), min=min(rewards), max=max(rewards))
 
 
 def of_groups(groups: Iterable[Group]) -> RewardStatistics | None:
@@ -46,4 +46,4 @@ def spread(group: Group) -> float:
 
 def mean(group: Group) -> float:
     """Mean reward of a group that is not empty."""
-    return fmean(trajectory.reward for trajectory in group)
+    return average([trajectory.reward for trajectory in group])

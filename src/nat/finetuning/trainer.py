@@ -24,7 +24,7 @@ from nat.data_models.finetuning import (
 from nat.errors import NoTrajectories
 from nat.finetuning import curriculum, guards
 from nat.finetuning.alarms import alarms
-from nat.finetuning.checks import check_credit
+from nat.finetuning.checks import check_credit, check_rewards
 from nat.finetuning.early_stopping import plateaued
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -195,6 +195,7 @@ class EpochTrainer(Trainer):
         except BaseException:
             await builder.abandon(run_id)
             raise
+        check_rewards(collected)
         check_credit(self.run_config.reward_function, collected)
         groups = collected.trajectories
         count = sum(map(len, groups))

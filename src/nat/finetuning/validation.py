@@ -1,7 +1,9 @@
 """Validate with the current weights, at most once per epoch, whatever trainer runs."""
 
 import logging
+from typing import Any
 
+from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.scope import RunScope
@@ -25,7 +27,7 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
         metrics = await trainer.run_validation_evaluation(epoch, scope.run_id)
         if metrics.get("error"):
             raise EvaluationError(f"validation after {epoch} epochs failed: {metrics['error']}")
-        known = recorded(scope, epoch) or _keep(scope, epoch, float(metrics["avg_reward"]))
+        known = recorded(scope, epoch) or _keep(scope, epoch, _mean(metrics))
     scope.write_files()
     return known
 
@@ -33,6 +35,12 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
 def recorded(scope: RunScope, epoch: int) -> ValidationRecord | None:
     """The validation of that epoch, if it was played."""
     return next((record for record in scope.journal.validations() if record.epoch == epoch), None)
+
+
+def _mean(metrics: dict[str, Any]) -> float:
+    if problem := problem_of(metrics.get("avg_reward"), "avg_reward"):
+        raise EvaluationError(f"validation: {problem}", hint="`run_validation_evaluation` must return a number")
+    return float(metrics["avg_reward"])
 
 
 def _keep(scope: RunScope, epoch: int, avg_reward: float) -> ValidationRecord:

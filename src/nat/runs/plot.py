@@ -90,14 +90,10 @@ def _training(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
 
 
 def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:
-    points = [
-        (record.epoch, record.avg_reward, *mean_interval(record.rewards))
-        for record in validations
-        if record.avg_reward is not None
-    ]
+    points = [(record.epoch, *mean_interval(rewards)) for record in validations if (rewards := record.rewards)]
     if not points:
         return
-    epochs, means, lows, highs = (list(column) for column in zip(*points, strict=True))
+    epochs, lows, means, highs = (list(column) for column in zip(*points, strict=True))
     axes.errorbar(
         epochs,
         means,

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from nat.data_models.conversation import ConversationRecord
+from nat.data_models.score import is_score, mean
 from nat.wire.training import JobStatus, TrainingRow
 
 
@@ -173,7 +174,7 @@ class ValidationRecord(RunRecord):
     @property
     def rewards(self) -> list[float]:
         """The scores there are; a failure is not among them."""
-        return [score for score in self.scores.values() if score is not None]
+        return [score for score in self.scores.values() if score is not None and is_score(score)]
 
     @property
     def num_examples(self) -> int:
@@ -185,7 +186,7 @@ class ValidationRecord(RunRecord):
 
     @property
     def avg_reward(self) -> float | None:
-        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+        return mean(self.rewards) if self.rewards else None
 
     @property
     def min_reward(self) -> float | None:

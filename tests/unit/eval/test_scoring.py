@@ -1,13 +1,15 @@
 """No number for what could not be scored."""
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import average, checked, is_number, unscored
+from nat.eval.scoring import average, checked, unscored
 
 
 def given_items(*ids):
@@ -20,15 +22,6 @@ def scored(item_id, score, **fields):
 
 def output(*items):
     return EvalOutput(average_score=99, eval_output_items=list(items))
-
-
-@pytest.mark.parametrize(
-    ("score", "number"),
-    [(1, True), (0.5, True), (False, True), (math.nan, False), (math.inf, False), ("1", False), (None, False)],
-)
-def test_what_counts_as_number(score, number):
-    """Finite numbers and truth values; texts are not converted."""
-    assert is_number(score) is number
 
 
 def test_average_leaves_out_what_has_no_score():
@@ -69,8 +62,8 @@ def test_missing_doubled_unknown_and_empty_scores_are_records():
     errors = {item.id: (item.score, item.error) for item in result.eval_output_items}
     assert errors["missing"] == (None, "the evaluator returned no score for this item")
     assert errors["twice"] == (None, "the evaluator returned 2 scores for this item")
-    assert errors["none"] == (None, "the evaluator returned no score for this item")
-    assert errors["nan"] == (None, "the score is nan, which is not a number")
+    assert errors["none"] == (None, "the score is None: the evaluator gave none for this answer")
+    assert errors["nan"] == (None, "the score is nan, not a finite number")
     assert errors["x"] == (None, "the evaluator scored 'x', which it was not given")
     assert errors["good"] == (1, None)
     assert result.average_score == 1.0
@@ -86,3 +79,18 @@ def test_an_evaluators_own_records_survive():
     result = checked(output(item), given_items("a"))
     assert result.eval_output_items == [item]
     assert result.average_score == 99
+
+
+@pytest.mark.parametrize("score", [1e308, -1e16, 10**400, -(10**5000)], ids=range(4))
+def test_a_score_that_would_overflow_is_a_record_with_its_size(score):
+    """Means, squares and JSON could not hold it; the other scores keep their mean."""
+    result = checked(output(scored("a", score), scored("b", 1.0)), given_items("a", "b"))
+    assert result.eval_output_items[0].score is None
+    assert "only scores up to 1e+15 can be averaged" in (result.eval_output_items[0].error or "")
+    assert result.average_score == 1.0
+
+
+def test_numbers_of_other_libraries_become_pythons_own():
+    """A report is JSON, which knows no np."""
+    result = checked(output(scored("a", np.float32(0.5)), scored("b", Fraction(1, 2))), given_items("a", "b"))
+    assert [(type(item.score), item.score) for item in result.eval_output_items] == [(float, 0.5), (float, 0.5)]

@@ -4,7 +4,7 @@ import pytest
 
 from fakes.finetuning_project import AdapterConfig, BuilderConfig, EpochTrainerConfig, RememberingAdapter
 from nat.data_models.finetuning import FinetuneConfig, Trajectory, TrajectoryCollection
-from nat.errors import NoTrajectories
+from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.finetuning_runtime import run_finetuning
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trainer import EpochTrainer
@@ -114,3 +114,11 @@ async def test_progress_can_be_logged_to_a_folder_of_ones_own(tmp_path):
     trainer.log_progress(0, {"avg_reward": 0.5, "num_trajectories": 2}, output_dir=str(tmp_path))
     await trainer.cleanup()
     assert json.loads((tmp_path / "training_metrics.jsonl").read_text())["avg_reward"] == 0.5
+
+
+@pytest.mark.parametrize("reward", [float("nan"), 1e308])
+async def test_a_reward_that_cannot_be_averaged_ends_the_run_with_its_value(tmp_path, reward):
+    """A builder of others may give any float; means, variances and advantages would overflow without a word."""
+    trainer = await trainer_with(ByHand(0.5, reward), tmp_path)
+    with pytest.raises(InvalidTrajectories, match=f"1 of 2 trajectories .* the reward is {reward:g}".replace("+", ".")):
+        await trainer.run(1)

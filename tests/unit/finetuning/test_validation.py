@@ -46,3 +46,9 @@ async def test_an_error_is_never_a_score(scope):
     with pytest.raises(EvaluationError, match="validation after 2 epochs failed: judge is down"):
         await validate(OwnValidation(avg_reward=0.0, error="judge is down"), 2, scope)
     assert scope.journal.validations() == []
+
+
+async def test_a_mean_that_is_no_number_is_an_error(scope):
+    """A plug-in's validation may return anything."""
+    with pytest.raises(EvaluationError, match="avg_reward is a whole number of more than 308 digits"):
+        await validate(OwnValidation(avg_reward=10**400), 1, scope)

@@ -1,3 +1,4 @@
+import math
 import struct
 import subprocess
 import sys
@@ -46,6 +47,19 @@ def size_of(path):
             id="scores failed",
         ),
         pytest.param([], [validation_record(0)], None, id="before the first epoch"),
+        pytest.param(
+            epoch_records([0.1] * 10, min_reward=0.1, max_reward=0.1),
+            [validation_record(epoch, {str(i): 0.1 for i in range(10)}) for epoch in (0, 10)],
+            None,
+            id="equal rewards and scores, whose mean is rounded",
+        ),
+        pytest.param(epoch_records([0.1]), [validation_record(1, {"a": 0.3})], None, id="one of each"),
+        pytest.param(
+            epoch_records([math.nan, 0.1]),
+            [validation_record(0, {"a": math.nan, "b": 1e308, "c": -1e308, "d": 0.5})],
+            None,
+            id="numbers of another release that cannot be averaged",
+        ),
         pytest.param([], [], None, id="nothing yet"),
     ],
 )

@@ -6,7 +6,8 @@ from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.data_models.finetuning import FinetuneConfig, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.errors import ConfigError
+from nat.data_models.score import problem_of
+from nat.errors import ConfigError, EvaluationError
 from nat.eval.config import EvaluationRunOutput
 from nat.eval.evaluate import EvaluationRun
 from nat.eval.evaluator.evaluator_model import EvalOutputItem
@@ -59,8 +60,17 @@ class TrajectoryBuilder(ABC):
         raise NotImplementedError
 
     async def compute_reward(self, output_item: EvalOutputItem, meta: dict[str, Any] | None = None) -> float:  # noqa: ARG002 - for those who override it
-        """The evaluator's score; 0.0 without one, so ask only about items that were scored."""
-        return float(output_item.score) if output_item.score is not None else 0.0
+        """The evaluator's score; 0.0 without one, so ask only about items that were scored.
+
+        Raises:
+            EvaluationError: the score is no number, or none that can be averaged.
+
+        """
+        if output_item.score is None:
+            return 0.0
+        if problem := problem_of(output_item.score):
+            raise EvaluationError(problem)
+        return float(output_item.score)
 
     @abstractmethod
     def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:

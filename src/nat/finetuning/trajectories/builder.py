@@ -120,6 +120,9 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
                 continue
             try:
                 reward = await self.compute_reward(score, metadata)
+            except EvaluationError as error:
+                yield Outcome(unscored(item, generation, str(error)))
+                continue
             except Exception as error:  # noqa: BLE001 - the boundary of one rollout: its reward is user code
                 yield Outcome(unscored(item, generation, f"compute_reward: {describe_error(error)}"))
                 continue

@@ -9,12 +9,13 @@ called that one, and so on.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState, TraceMetadata
+from nat.data_models.score import problem_of
 from nat.data_models.step_rewards import REWARD, REWARDED_STEP
 from nat.errors import EvaluationError
-from nat.eval.scoring import is_number
 from nat.finetuning.trajectories.calls import SeenCall
 
 
@@ -118,7 +119,7 @@ def _metadata(step: IntermediateStep) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> float:
-    if not is_number(value):
-        raise EvaluationError(f"the reward of a step is {value!r}, which is not a number")
-    assert isinstance(value, int | float), "checked by is_number"
+    if problem := problem_of(value, "the reward of a step"):
+        raise EvaluationError(problem)
+    assert isinstance(value, Real), "otherwise it has a problem"
     return float(value)

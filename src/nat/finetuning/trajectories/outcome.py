@@ -1,6 +1,5 @@
 """One finished rollout → its record, and its trajectory if it can be trained on. Pure."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from nat.data_models.evaluate_runtime import RolloutFacts
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.rollout_failure import RolloutFailure
+from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
-from nat.eval.scoring import is_number
 from nat.finetuning.trajectories.calls import SeenCall, calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Conversation, conversations
@@ -50,8 +49,10 @@ def failed(item: EvalInputItem, failure: RolloutFailure, generation: int) -> Rol
 
 def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
     """A held-out rollout: measured, not trained on."""
-    if score is None or not is_number(score.score):
-        return unscored(item, 0, (score and score.error) or NOT_SCORED)
+    if score is None:
+        return unscored(item, 0, NOT_SCORED)
+    if problem := problem_of(score.score):
+        return unscored(item, 0, score.error or problem)
     record = _recorded(item, 0)
     return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
 
@@ -74,8 +75,8 @@ def scored(
 ) -> Outcome:
     """The trajectory of the target's calls; `metadata` (run id, epoch …) is added to the trajectory's own."""
     seen = calls_of(item.trajectory)
-    if not math.isfinite(reward):
-        return Outcome(unscored(item, generation, f"the reward is {reward}, which is not a number"))
+    if problem := problem_of(reward, "the reward"):
+        return Outcome(unscored(item, generation, problem))
     chosen = select(seen, target_functions=target.functions, target_model=target.model)
     scores = {"reward": reward, "reasoning": score.reasoning}
     if chosen.cause is not None:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from nat.builder.builder import EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
+from nat.data_models.score import is_finite
 from nat.errors import EvaluationError
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.registry.decorators import register_evaluator
@@ -72,7 +73,7 @@ def last_number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return float(value) if math.isfinite(value) else None
+        return float(value) if is_finite(value) else None
     found = _NUMBER.findall(value.replace("\N{MINUS SIGN}", "-")) if isinstance(value, str) else []
     number = float(found[-1].replace(",", "")) if found else math.nan
     return number if math.isfinite(number) else None

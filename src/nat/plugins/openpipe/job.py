@@ -1,12 +1,12 @@
 """One training call: read in a task of its own, with an end that is remembered."""
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine
 from statistics import fmean
 from typing import Any
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.score import is_finite
 from nat.errors import NatError, describe_error
 
 Report = Callable[[dict[str, Any]], None]
@@ -71,7 +71,7 @@ class ArtJob:
 
     def _add(self, line: dict[str, Any]) -> None:
         """Keep the numbers of a gradient step; a NaN is the server's word for a metric that it has not got."""
-        self._lines.append({name: float(v) for name, v in line.items() if _is_number(v)})
+        self._lines.append({name: float(v) for name, v in line.items() if is_finite(v)})
 
     @property
     def _progress(self) -> float:
@@ -102,7 +102,3 @@ def mean_metrics(lines: list[dict[str, float]]) -> dict[str, float]:
     """Each metric's mean over the gradient steps that told it."""
     names = dict.fromkeys(name for line in lines for name in line)
     return {name: fmean(line[name] for line in lines if name in line) for name in names}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

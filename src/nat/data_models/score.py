@@ -1,0 +1,51 @@
+"""Which scores can be averaged and trained on, and their mean. Pure."""
+
+import math
+import sys
+from collections.abc import Sequence
+from numbers import Real
+from statistics import fmean
+from typing import Any, TypeGuard
+
+LARGEST = 1e15
+"""Above this size a float cannot tell scores apart that differ by a tenth, and the square of a float32 overflows."""
+
+_SHOWN_CHARS = 60
+
+
+def is_score(value: object) -> bool:
+    """True for a finite number of at most `LARGEST` in size, and for true and false."""
+    size: Any = abs(value) if isinstance(value, Real) else math.inf
+    return bool(size <= LARGEST)  # false for NaN
+
+
+def problem_of(value: object, name: str = "the score") -> str | None:
+    """Why this is no score, in words; None if it is one."""
+    if is_score(value):
+        return None
+    if value is None:
+        return f"{name} is None: the evaluator gave none for this answer"
+    if not isinstance(value, Real):
+        return f"{name} is {_shown(value)} ({type(value).__name__}), not a number"
+    try:
+        number = float(value)
+    except OverflowError:  # Python prints no whole number of more than 4300 digits
+        return f"{name} is a whole number of more than 308 digits; only scores up to {LARGEST:g} can be averaged"
+    if math.isfinite(number):
+        return f"{name} is {number:g}; only scores up to {LARGEST:g} can be averaged"
+    return f"{name} is {number}, not a finite number"
+
+
+def is_finite(value: object) -> TypeGuard[float]:
+    """Like `math.isfinite`, for anything: a whole number of JSON may be too large for a float."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def mean(values: Sequence[float]) -> float:
+    """Of at least one value; within their range, which rounding leaves where all values are equal."""
+    return min(max(fmean(values), min(values)), max(values))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -1,0 +1,54 @@
+"""What can be averaged, and why the rest cannot."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.data_models.score import LARGEST, is_finite, is_score, mean, problem_of
+
+
+@pytest.mark.parametrize("score", [1, 0.5, False, -LARGEST, np.float32(0.25), np.uint64(3)])
+def test_scores(score):
+    """Finite numbers of any library, and truth values."""
+    assert is_score(score)
+    assert problem_of(score) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "the score is None: the evaluator gave none for this answer"),
+        ("0.9", "the score is '0.9' (str), not a number"),
+        ({"f1": 1}, "the score is {'f1': 1} (dict), not a number"),
+        (math.nan, "the score is nan, not a finite number"),
+        (-math.inf, "the score is -inf, not a finite number"),
+        (1e308, "the score is 1e+308; only scores up to 1e+15 can be averaged"),
+        (10**5000, "the score is a whole number of more than 308 digits; only scores up to 1e+15 can be averaged"),
+    ],
+    ids=range(7),
+)
+def test_each_kind_of_no_score_has_its_own_words(value, problem):
+    """Who reads the error knows what the evaluator returned."""
+    assert not is_score(value)
+    assert problem_of(value) == problem
+
+
+def test_a_long_text_is_cut():
+    """An evaluator that returns the whole answer as its score fills one line, not a page."""
+    assert len(problem_of("x" * 10_000) or "") < 120
+
+
+@given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1), st.integers(1, 30))
+def test_a_mean_stays_within_the_values(values, times):
+    """Equal values have that value as their mean, which the sum divided by the count has not always."""
+    assert min(values) <= mean(values) <= max(values)
+    assert mean(values[:1] * times) == values[0]
+
+
+@pytest.mark.parametrize(("value", "finite"), [(1, True), (1.5, True), (math.nan, False), (10**400, False)])
+def test_is_finite_takes_anything(value, finite):
+    """`math.isfinite` raises on a whole number of 400 digits and on text."""
+    assert is_finite(value) is finite
