@@ -128,6 +128,38 @@ async def test_a_short_run_without_any_job_fails_too(tmp_path):
     assert "Every reward is 1" in text
 
 
+async def test_rewards_that_differ_by_rounding_are_equal_rewards(tmp_path):
+    """0.3 and 0.1 + 0.2 go to no backend, which could only leave them out; a run of nothing else fails."""
+    scores = itertools.cycle([0.3, 0.1 + 0.2])
+
+    def prepare(project):
+        project.config["eval"]["evaluators"]["match"] = {"_type": "json_path_score"}
+
+    def score(_request):
+        return Say(json.dumps({"score": next(scores)}))
+
+    text, project = await failed_run(tmp_path, score, error=NoLearningSignal, prepare=prepare)
+    assert "groups whose rewards are all equal: 4 of 4, 4 of 4, 4 of 4" in text
+    assert "Every reward is 0.3" in text
+    assert project.adapter.submitted == []
+
+
+@pytest.mark.parametrize("num_epochs", [2, 12])
+async def test_jobs_that_train_nothing(tmp_path, caplog, num_epochs):
+    """A completed job that trained no group is warned of with its numbers; a run of nothing else ends with an error."""
+
+    def prepare(project):
+        project.finetuning["num_epochs"] = num_epochs
+        counts = {"trained_groups": 0.0, "trained_tokens": 0.0}
+        project.adapter.outcomes = [{"metadata": {"metrics": counts}}] * 3
+
+    text, project = await failed_run(tmp_path, error=NoLearningSignal, prepare=prepare)
+    assert "groups trained: 0 of 4 submitted, 0 of 4 submitted" in text
+    assert caplog.text.count("trained none of the 4 groups (8 rollouts)") == 1
+    with project.journal() as journal:
+        assert [job.tokens_trained for job in journal.jobs()] == [0] * min(3, num_epochs)
+
+
 async def test_a_reward_collapse(tmp_path):
     """A reward that falls far below that of the first epochs ends the run with both numbers."""
     answered = itertools.count()

@@ -40,7 +40,7 @@ class LineProgress(NullProgress):
     def epoch_finished(self, record: EpochRecord) -> None:
         self._line(
             f"epoch {record.epoch + 1}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
-            f"groups {record.filtered_groups}/{record.num_groups}  rollouts {record.num_rollouts}  "
+            f"groups {record.trained_groups}/{record.num_groups}  rollouts {record.num_rollouts}  "
             f"{record.seconds:.1f} s"
         )
 
@@ -139,7 +139,7 @@ class LiveProgress:
                 str(record.epoch + 1),
                 f"{record.avg_reward:.3f}",
                 "" if held_out is None else _mean(held_out),
-                f"{record.filtered_groups}/{record.num_groups}",
+                f"{record.trained_groups}/{record.num_groups}",
                 _metric(record, "train/tokens", ".0f"),
                 _metric(record, "train/grad_norm", ".3f"),
                 _metric(record, "train/entropy", ".3f"),

@@ -45,6 +45,17 @@ def _equal_groups(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | 
     )
 
 
+def _untrained(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:  # noqa: ARG001 - as all checks
+    last = epochs[-1]
+    if last.trained_groups or not last.filtered_groups:
+        return None
+    return (
+        f"the backend trained none of the {last.filtered_groups} groups ({last.filtered_trajectories} rollouts) that "
+        "were submitted, so the weights are as before. Rollouts without exact tokens, and with "
+        "mask_truncated_completions those that hit a token limit, are not trained on."
+    )
+
+
 def _effective_samples(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
     value = epochs[-1].metrics.get(EFFECTIVE_SAMPLES)
     if value is None or value >= config.min_effective_samples:
@@ -88,6 +99,7 @@ def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
 
 _CHECKS: dict[str, Callable[[Sequence[EpochRecord], GuardsConfig], str | None]] = {
     "equal_groups": _equal_groups,
+    "untrained": _untrained,
     "effective_samples": _effective_samples,
     "clip_fraction": _clip_fraction,
     "truncated": _truncated,

@@ -49,11 +49,17 @@ def select(
     *,
     epoch: int,
     rng: Random,
+    across_groups: bool = False,
 ) -> tuple[CurriculumSelection, CurriculumState]:
-    """Keep the easiest groups that still carry a learning signal."""
+    """Keep the easiest groups that still carry a learning signal.
+
+    With `across_groups` equal groups carry one, too, and only `min_reward_diff` leaves them out.
+    """
     if len(groups) == 1:
         return _within_one_group(groups[0], config, rng), state
-    flat = tuple(i for i, group in enumerate(groups) if rewards.spread(group) < config.min_reward_diff)
+    least = config.min_reward_diff
+    keep_all = across_groups and least == 0
+    flat = () if keep_all else tuple(i for i, group in enumerate(groups) if not rewards.teaches(group, least))
     alive = [i for i in range(len(groups)) if i not in set(flat)]
     if not alive:
         return CurriculumSelection(groups=[], without_difference=flat), state

@@ -32,9 +32,9 @@ def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> Tra
     """
     if across_groups:
         every = [trajectory for group in collection.trajectories for trajectory in group]
-        groups = collection.trajectories if rewards.spread(every) > 0 else []
+        groups = collection.trajectories if rewards.teaches(every) else []
     else:
-        groups = [group for group in collection.trajectories if rewards.spread(group) > 0]
+        groups = [group for group in collection.trajectories if rewards.teaches(group)]
     return TrajectoryCollection(trajectories=groups, run_id=collection.run_id)
 
 
@@ -93,7 +93,7 @@ def epoch_record(
         curriculum_state=dict(curriculum) if curriculum else None,
         num_rollouts=counts.num_rollouts,
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
-        groups_without_difference=sum(rewards.spread(group) == 0 for group in groups),
+        groups_without_difference=sum(not rewards.teaches(group) for group in groups),
         seconds=seconds,
         metrics=epoch_metrics(played.records, groups, trained, seconds={"epoch": seconds, **stages}, job=job),
     )
@@ -106,6 +106,5 @@ def _key(trajectory: Trajectory, position: int) -> tuple[str, int]:
 
 def _cause(group: Sequence[Trajectory], config: CurriculumLearningConfig) -> LeftOutCause:
     needed = config.min_reward_diff if config.enabled else 0.0
-    spread = rewards.spread(group)
-    flat = spread < needed or spread == 0
-    return LeftOutCause.NO_REWARD_DIFFERENCE if flat else LeftOutCause.OUTSIDE_CURRICULUM
+    taught = rewards.teaches(group, needed)
+    return LeftOutCause.OUTSIDE_CURRICULUM if taught else LeftOutCause.NO_REWARD_DIFFERENCE

@@ -11,12 +11,18 @@ from math import sqrt
 from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.guards import GuardsConfig
 from nat.errors import NoLearningSignal, NoTrajectories, RewardCollapse, TooManyFailures, TrainingFailed
+from nat.finetuning.jobs import reported_metrics
 from nat.runs.records import EpochRecord, LeftOutCause
 from nat.runs.tally import RolloutTally
+from nat.wire import rewards
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
 
+_UNTRAINED = (
+    "Look at what was submitted: rollouts without exact tokens, and with mask_truncated_completions those that hit a "
+    "token limit, are not trained on; what is left of their groups may have nothing to be compared with."
+)
 _REMEDY = {
     LeftOutCause.FAILED: "Fix the workflow: `nat run` with the same config shows the whole error for one input.",
     LeftOutCause.TIMED_OUT: "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the "
@@ -74,7 +80,8 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     raise NoLearningSignal(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
-        f"groups trained on: {', '.join(str(e.filtered_groups) for e in recent)}; rewards from {low:g} to {high:g}",
+        f"groups trained: {', '.join(f'{e.trained_groups} of {e.filtered_groups} submitted' for e in recent)}; "
+        f"rewards from {low:g} to {high:g}",
         hint=_signal_remedy(recent, low, high),
     )
 
@@ -114,17 +121,30 @@ def check_job(status: TrainingJobStatus) -> None:
     )
 
 
+def check_trained(statuses: Sequence[TrainingJobStatus]) -> None:
+    """Raise `NoLearningSignal` if every job reports that it trained no group."""
+    trained = [reported_metrics(status).get("trained_groups") for status in statuses]
+    if statuses and all(count == 0 for count in trained):
+        raise NoLearningSignal(
+            f"the backend trained none of the groups that it was given in {len(statuses)} jobs", hint=_UNTRAINED
+        )
+
+
 def _without_signal(epoch: EpochRecord, across_groups: bool) -> bool:
-    equal = epoch.share_without_difference == 1 and (not across_groups or epoch.min_reward == epoch.max_reward)
-    return equal or epoch.filtered_groups == 0
+    equal = epoch.share_without_difference == 1 and (
+        not across_groups or rewards.equal([epoch.min_reward, epoch.max_reward])
+    )
+    return equal or epoch.trained_groups == 0
 
 
 def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> str:
+    if any(e.filtered_groups for e in recent):
+        return _UNTRAINED
     if all(e.num_trajectories == e.num_groups for e in recent):
         return "Each group has one rollout, which has nothing to be compared with: set num_generations to 4 or more."
     if any(e.share_without_difference < 1 for e in recent):
         return "Some groups do differ, but by too little: lower curriculum_learning.min_reward_diff."
-    if low == high:
+    if rewards.equal([low, high]):
         return (
             f"Every reward is {low:g}. If the examples are too hard or too easy, change them or give partial credit; "
             "if not, check the evaluator named by finetuning.reward_function with `nat eval`."

@@ -6,7 +6,7 @@ from typing import Any
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus
 from nat.data_models.score import is_finite
 from nat.finetuning.epoch import PlayedEpoch
-from nat.runs.records import JobRecord
+from nat.runs.records import JobRecord, count_of
 from nat.wire.training import JobStatus
 
 
@@ -29,13 +29,14 @@ def finished(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch, at:
     """The same job at its end."""
     version = (status.metadata or {}).get("policy_version")
     done = status.status.value == JobStatus.COMPLETED
-    tokens = sum(row.num_sampled for r in played.records if r.left_out is None for row in r.rows)
+    metrics = reported_metrics(status)
+    submitted_tokens = sum(row.num_sampled for r in played.records if r.left_out is None for row in r.rows)
     return job.model_copy(
         update={
             "status": JobStatus(status.status.value),
-            "tokens_trained": tokens if done else 0,
+            "tokens_trained": count_of(metrics, "trained_tokens", submitted_tokens) if done else 0,
             "policy_version": None if version is None else str(version),
-            "metrics": reported_metrics(status),
+            "metrics": metrics,
             "message": status.message,
             "finished_at": at,
         }

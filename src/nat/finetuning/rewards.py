@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import Trajectory
 from nat.data_models.score import mean as average
+from nat.wire import rewards as wire_rewards
 
 Group = Sequence[Trajectory]
 
@@ -33,17 +34,22 @@ def of_groups(groups: Iterable[Group]) -> RewardStatistics | None:
 
 
 def spread(group: Group) -> float:
-    """Largest difference in what the group's trajectories are compared by; 0 if there is nothing to tell them apart by.
+    """Largest difference in what the group's trajectories are compared by; exactly 0 if they are alike."""
+    return wire_rewards.spread(_compared(group))
 
-    Where answers have shaped rewards these are compared; trajectories that all have the same ones are alike.
-    """
-    told = [trajectory.shaped_rewards or [trajectory.reward] for trajectory in group]
-    if all(one == told[0] for one in told):
-        return 0.0
-    values = [value for own in told for value in own]
-    return max(values) - min(values)
+
+def teaches(group: Group, least: float = 0.0) -> bool:
+    """True if the trajectories differ, and by no less than `least`; rounding counts in neither."""
+    found = spread(group)
+    allowed = wire_rewards.rounding(value for own in _compared(group) for value in own)
+    return found > 0 and found >= least - allowed
 
 
 def mean(group: Group) -> float:
     """Mean reward of a group that is not empty."""
     return average([trajectory.reward for trajectory in group])
+
+
+def _compared(group: Group) -> list[list[float]]:
+    """What each trajectory is compared by: its shaped rewards where it has some, else its reward."""
+    return [trajectory.shaped_rewards or [trajectory.reward] for trajectory in group]

@@ -165,6 +165,7 @@ def _check_statuses(statuses: list[TrainingJobStatus]) -> None:
             f"the trainer ended while {len(unfinished)} of {len(statuses)} jobs go on ({unfinished[0].status})",
             hint="let the trainer wait for its jobs; the model cannot be judged before they are done",
         )
+    guards.check_trained(statuses)
 
 
 async def _clean_up_after(error: BaseException, parts: Parts) -> None:

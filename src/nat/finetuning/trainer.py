@@ -103,8 +103,7 @@ class EpochTrainer(Trainer):
                 break
             await self._finish_epoch(status)
             logger.info("Completed epoch %d/%d", epoch + 1, num_epochs)
-        if not self.scope.journal.jobs():
-            self._check_signal(epochs_without_signal=max(1, len(self._statuses)))
+        self._check_signal(epochs_without_signal=max(1, len(self._statuses)))
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
 
@@ -155,6 +154,7 @@ class EpochTrainer(Trainer):
             config,
             epoch=epoch,
             rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
+            across_groups=self.trainer_adapter.compares_across_groups,
         )
         self._curriculum_state = state.model_dump()
         for line in curriculum.description(selection, state, epoch=epoch):

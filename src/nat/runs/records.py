@@ -4,7 +4,9 @@ An epoch's number counts the updates before it, from 0, everywhere: epoch 3's ro
 epoch 3 are played with the weights after 3 epochs of training.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from math import isfinite
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -114,7 +116,7 @@ class JobRecord(RunRecord):
     num_trajectories: int = Field(ge=0)
     num_rows: int = Field(default=0, ge=0)
     tokens_trained: int = Field(default=0, ge=0)
-    """Sampled tokens that carried loss; 0 if the backend does not tell and the rows are unknown."""
+    """Sampled tokens that carried loss, as the job reports it; those that were submitted if it does not."""
     policy_version: str | None = None
     """The weights that came out of it."""
     metrics: dict[str, float] = {}
@@ -122,6 +124,12 @@ class JobRecord(RunRecord):
     """Why it failed, or what the backend said."""
     submitted_at: AwareDatetime
     finished_at: AwareDatetime | None = None
+
+
+def count_of(metrics: Mapping[str, float], name: str, otherwise: int) -> int:
+    """A count that a backend reports; `otherwise` if it reports none, or something that is none."""
+    value = metrics.get(name, -1.0)
+    return round(value) if isfinite(value) and value >= 0 else otherwise
 
 
 class EpochRecord(RunRecord):
@@ -156,6 +164,11 @@ class EpochRecord(RunRecord):
     seconds: float = Field(default=0.0, ge=0)
     metrics: dict[str, float] = {}
     """Everything else, under the prefixes train/ rollout/ reward/ time/ drift/."""
+
+    @property
+    def trained_groups(self) -> int:
+        """Groups that the job trained, as it reports it; those that were submitted if it does not."""
+        return count_of(self.metrics, "train/trained_groups", self.filtered_groups)
 
     @property
     def share_without_difference(self) -> float:
@@ -224,6 +237,7 @@ class RunSummary(RunRecord):
     epochs: int = Field(ge=0)
     seconds: float = Field(ge=0)
     tokens_trained: int = Field(ge=0)
+    """The sum over the jobs: each token once, however many passes went over it."""
     row_tokens: int = Field(default=0, ge=0)
     """Tokens of all rows that were trained on, prompts included; 0 if the backend does not tell."""
     packed_tokens: int = Field(default=0, ge=0)

@@ -49,6 +49,14 @@ def test_a_metric_beyond_its_level_warns(metric, value, name, text, config):
     assert names(epochs, GuardsConfig(**config)) == []
 
 
+def test_a_job_that_trained_nothing_warns():
+    """The backend left out all that was submitted; where nothing was submitted, it was not the backend."""
+    metrics = {"train/trained_groups": 0.0}
+    (alarm,) = alarms([epoch_record(metrics=metrics)], CONFIG)
+    assert "none of the 24 groups (192 rollouts)" in alarm.text
+    assert names([epoch_record(metrics=metrics, filtered_groups=0)]) == []
+
+
 def test_only_the_last_epoch_counts_for_a_level():
     """An alarm that is over is not repeated."""
     assert (

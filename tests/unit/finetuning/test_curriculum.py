@@ -85,6 +85,14 @@ def test_random_subsample_caps_the_groups_after_the_variance_filter():
     assert means(selection) == sorted(means(selection), reverse=True)
 
 
+def test_without_a_least_difference_equal_groups_are_still_no_easy_ones():
+    """They would be ranked first and then teach nothing; they stay where the algorithm compares across groups."""
+    groups, settings = groups_of((1.0, 1.0), (0.0, 0.2)), config(initial_percentile=0.5, min_reward_diff=0.0)
+    assert means(chosen(groups, settings)[0]) == [0.1]
+    selection, _ = select(groups, begin(settings), settings, epoch=0, rng=Random(0), across_groups=True)  # noqa: S311 - a test's dice
+    assert means(selection) == [1.0]
+
+
 def test_a_single_group_is_thinned_and_not_filtered():
     """With one group there is nothing to rank; its trajectories are sampled if asked for."""
     group = groups_of((0.5,) * 5)

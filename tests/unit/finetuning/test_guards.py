@@ -14,6 +14,7 @@ from nat.finetuning.guards import (
     check_job,
     check_reward,
     check_signal,
+    check_trained,
     check_trajectories,
 )
 from nat.runs.records import LeftOutCause
@@ -163,6 +164,38 @@ def test_a_backend_that_compares_across_groups_needs_no_difference_within():
         check_signal(epochs, CONFIG)
     with pytest.raises(NoLearningSignal):
         check_signal(dead_epochs(3, filtered_groups=24), CONFIG, across_groups=True)
+
+
+UNTRAINED = {"metrics": {"train/trained_groups": 0.0}}
+
+
+def test_jobs_that_trained_no_group_end_the_run():
+    """Groups were submitted and jobs completed, yet the backend reports that it trained none of them."""
+    with pytest.raises(NoLearningSignal) as caught:
+        check_signal(epoch_records([0.5] * 3, **UNTRAINED), CONFIG)
+    assert "groups trained: 0 of 24 submitted, 0 of 24 submitted, 0 of 24 submitted" in str(caught.value)
+    assert "mask_truncated_completions" in str(caught.value)
+    check_signal([epoch_record(0), *epoch_records([0.5] * 2, **UNTRAINED)], CONFIG)
+
+
+def test_jobs_of_any_trainer_that_all_trained_nothing_are_an_error():
+    """Also where no epoch is recorded; one job that trained, or that does not say, is enough to go on."""
+
+    def job(**metrics):
+        done = TrainingStatusEnum.COMPLETED
+        return TrainingJobStatus(run_id="r", backend="b", status=done, metadata={"metrics": metrics})
+
+    with pytest.raises(NoLearningSignal, match="none of the groups that it was given in 2 jobs"):
+        check_trained([job(trained_groups=0), job(trained_groups=0.0)])
+    check_trained([job(trained_groups=0), job(trained_groups=1)])
+    check_trained([job(trained_groups=0), job(loss=1)])
+    check_trained([])
+
+
+def test_rewards_that_differ_by_rounding_are_equal_across_groups():
+    """The same rule as for the groups themselves."""
+    with pytest.raises(NoLearningSignal, match="Every reward is"):
+        check_signal(dead_epochs(3, min_reward=0.3, max_reward=0.1 + 0.2), CONFIG, across_groups=True)
 
 
 def test_a_collapsed_reward_ends_the_run():

@@ -36,6 +36,16 @@ def test_a_completed_job_counts_the_tokens_that_carried_loss():
     assert (failed.tokens_trained, failed.message, failed.status) == (0, "said", JobStatus.FAILED)
 
 
+def test_the_backends_own_count_of_trained_tokens_holds():
+    """What was submitted is not what was trained: the backend leaves out what carries no signal."""
+    job = submitted(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
+    done = finished(job, status(TrainingStatusEnum.COMPLETED, metrics={"trained_tokens": 0.0}), PLAYED, NOON)
+    assert done.tokens_trained == 0
+    for odd in (float("nan"), -3):
+        done = finished(job, status(TrainingStatusEnum.COMPLETED, metrics={"trained_tokens": odd}), PLAYED, NOON)
+        assert done.tokens_trained == 2, "what is no count counts as not told"
+
+
 def test_only_numbers_are_metrics():
     """Backends of others put anything into their metadata."""
     mixed = {"loss": 1, "note": "text", "nested": {}}

@@ -20,6 +20,14 @@ def test_statistics_are_over_trajectories():
     assert (found.mean, found.min, found.max) == (0.25, 0.0, 1.0)
 
 
+def test_groups_that_differ_by_rounding_teach_nothing():
+    """0.3 and 0.1 + 0.2 are the same reward, and 0.3 - 0.2 is no less than the 0.1 that a curriculum asks for."""
+    assert rewards.spread(group(0.3, 0.1 + 0.2)) == 0.0
+    assert not rewards.teaches(group(0.3, 0.1 + 0.2))
+    assert rewards.teaches(group(0.2, 0.3), least=0.1)
+    assert not rewards.teaches(group(0.2, 0.29), least=0.1)
+
+
 def shaped(*numbers):
     return Trajectory(episode=[], reward=1.0, shaped_rewards=list(numbers))
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
 
-from nat.backend.training.advantages import EQUAL_UP_TO
+from nat.wire.rewards import equal, rounding
 
 SCALE_EPSILON = 1e-6
 """Added to the standard deviation of a group."""
@@ -28,12 +28,12 @@ class Share:
 
 def group_advantages(rewards: Sequence[float], *, scale: bool) -> list[float | None]:
     """Compare the trajectories of a group; None for one that is neither better nor worse than the mean."""
-    if not rewards:
-        return []
+    if equal(rewards):
+        return [None] * len(rewards)
     mean = fsum(rewards) / len(rewards)
-    rounding = EQUAL_UP_TO * max(map(abs, rewards))
+    allowed = rounding(rewards) / 2  # rewards that are not equal are further than this from their mean, at least one
     unit = sqrt(fsum((reward - mean) ** 2 for reward in rewards) / len(rewards)) + SCALE_EPSILON if scale else 1.0
-    return [None if abs(reward - mean) <= rounding else (reward - mean) / unit for reward in rewards]
+    return [None if abs(reward - mean) <= allowed else (reward - mean) / unit for reward in rewards]
 
 
 def balanced(advantages: Sequence[float | None], balance: float) -> list[float | None]:

@@ -20,12 +20,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from nat.wire.rewards import alike, equal
 from nat.wire.training import Advantage
 
 GRPO_EPSILON = 1e-4
 """Added to the standard deviation of a group, as in TRL."""
-EQUAL_UP_TO = 1e-9
-"""Rewards whose spread is below this share of their size are equal; what is left is rounding."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +66,8 @@ class Returns:
 
     @property
     def alike(self) -> bool:
-        """True if there is nothing to tell rollouts apart by: all values are equal, or each rollout has the same."""
-        if len(self.counts) == 1 or _all_equal(self.values_C):
-            return True
-        first, *others = self._by_rollout
-        rounding = EQUAL_UP_TO * self.values_C.abs().max()
-        return all(len(own) == len(first) and bool(((own - first).abs() <= rounding).all()) for own in others)
+        """True if there is nothing to tell rollouts apart by."""
+        return alike([own.tolist() for own in self._by_rollout])
 
     def spread(self, values_R: Tensor) -> Tensor:
         """The value of each rollout, for each of its answers."""
@@ -90,8 +85,6 @@ class BatchAdvantages:
     """Per group, the advantages of its returns (float64); all zero where the group carries no signal."""
     has_signal: list[bool]
     """Per group; a group without is left out of the loss and of its denominator."""
-    zero_variance: list[bool]
-    """Per group: there is nothing to tell its rollouts apart by."""
 
 
 def batch_advantages(
@@ -107,7 +100,6 @@ def batch_advantages(
     which compares with the whole batch, and `given`, where only a group whose advantages are all zero is left out.
     `normalize` divides by the standard deviation of the advantages of all rollouts that are left in, if they differ.
     """
-    zero_variance = [group.alike for group in groups]
     if method == "reinforce_pp":
         whole = Returns.joined(groups)
         has_signal = [not whole.alike] * len(groups)
@@ -119,7 +111,7 @@ def batch_advantages(
         ]
         has_signal = [bool(group.values_C.any()) for group in advantages]
     else:
-        has_signal = [not equal for equal in zero_variance]
+        has_signal = [not group.alike for group in groups]
         advantages = [
             group.replaced(group_advantages(group, method)) if keep else group
             for group, keep in zip(groups, has_signal, strict=True)
@@ -132,7 +124,6 @@ def batch_advantages(
             for group, keep in zip(advantages, has_signal, strict=True)
         ],
         has_signal=has_signal,
-        zero_variance=zero_variance,
     )
 
 
@@ -158,8 +149,4 @@ def _whitened(group: Returns, whole: Returns) -> Returns:
 
 def _scale(advantages: Returns) -> float:
     """Standard deviation, or 1 where there is none."""
-    return 1.0 if len(advantages.counts) == 1 or _all_equal(advantages.values_C) else float(advantages.std)
-
-
-def _all_equal(values: Tensor) -> bool:
-    return bool(values.max() - values.min() <= EQUAL_UP_TO * values.abs().max())
+    return 1.0 if len(advantages.counts) == 1 or equal(advantages.values_C.tolist()) else float(advantages.std)

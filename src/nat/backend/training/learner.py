@@ -101,7 +101,7 @@ class Learner:
         """
         started = perf_counter()
         batch = make_batch(groups, config)
-        metrics = batch_metrics(groups, batch, micro_batch_tokens=config.micro_batch_tokens)
+        metrics = batch_metrics(batch, micro_batch_tokens=config.micro_batch_tokens)
         if batch.rows:
             with self.all_or_nothing():
                 metrics |= self._train(batch.rows, config, report, on_step)

@@ -15,7 +15,6 @@ from nat.backend.training.checks import Difference
 from nat.backend.training.loss import MAX_LOG_RATIO, k3
 from nat.backend.training.packing import pack
 from nat.backend.tree import unique_tokens
-from nat.wire.training import TrainingGroup
 
 
 class TokenValues(NamedTuple):
@@ -91,21 +90,15 @@ _SUMS = (
 )
 
 
-def batch_metrics(groups: list[TrainingGroup], batch: Batch, *, micro_batch_tokens: int) -> dict[str, float]:
-    """What a batch holds, and how much of it can teach something; fractions are shares of the groups.
+def batch_metrics(batch: Batch, *, micro_batch_tokens: int) -> dict[str, float]:
+    """What of a batch is trained on.
 
     A pass over the batch computes `packed_tokens` of its `row_tokens`; `unique_tokens` are all that differ.
     """
     rows = [row.input_ids for row in batch.rows]
     passes = pack(batch.rows, micro_batch_tokens)
-    zero_variance = [group for group, equal in zip(groups, batch.advantages.zero_variance, strict=True) if equal]
-    rewards = [rollout.reward for group in groups for rollout in group.rollouts]
     rollouts = len({row.rollout for row in batch.rows})
     return {
-        "reward_mean": sum(rewards) / len(rewards),
-        "zero_variance_fraction": len(zero_variance) / len(groups),
-        "zero_variance_all_0_fraction": sum(g.rollouts[0].reward <= 0 for g in zero_variance) / len(groups),
-        "zero_variance_all_1_fraction": sum(g.rollouts[0].reward >= 1 for g in zero_variance) / len(groups),
         "truncated_fraction": batch.truncated_share,
         "trained_groups": len(batch.group_ids),
         "trained_rollouts": rollouts,

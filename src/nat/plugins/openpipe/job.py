@@ -15,6 +15,8 @@ Work = Callable[[Report], Coroutine[Any, Any, str | None]]
 """Trains; gives the name of the new weights."""
 
 _STEPS = ("num_gradient_steps", "data/step_num_gradient_steps")
+_TRAINED = {"trained_groups": "data/step_num_groups_trainable", "trained_tokens": "data/step_trainer_tokens"}
+"""What a job tells under these names on every backend, and what an ART server calls it."""
 
 
 class ArtJob:
@@ -81,9 +83,14 @@ class ArtJob:
     def _done(self, version: str | None) -> TrainingJobStatus:
         steps = sum(bool(line.get(_STEPS[0], line.get(_STEPS[1], 1))) for line in self._lines)
         text = "Training completed successfully."
+        metrics = mean_metrics(self._lines)
+        trained = {name: metrics[theirs] for name, theirs in _TRAINED.items() if theirs in metrics}
         if not steps:
             text += " The server found nothing to train on and made no gradient step."
-        return self._told(TrainingStatusEnum.COMPLETED, text, progress=100.0, policy_version=version)
+            trained = dict.fromkeys(_TRAINED, 0.0)
+        return self._told(
+            TrainingStatusEnum.COMPLETED, text, progress=100.0, policy_version=version, metrics=metrics | trained
+        )
 
     def _told(
         self, status: TrainingStatusEnum, message: str, *, progress: float | None = None, **facts: Any
@@ -94,7 +101,7 @@ class ArtJob:
             status=status,
             progress=progress,
             message=message,
-            metadata={**(self.ref.metadata or {}), "metrics": mean_metrics(self._lines), **facts},
+            metadata={**(self.ref.metadata or {}), "metrics": mean_metrics(self._lines)} | facts,
         )
 
 

@@ -41,7 +41,6 @@ def test_reinforce_pp_compares_with_the_batch():
     batch = batch_advantages([[1.0], [0.0]], "reinforce_pp", normalize=True)
     assert [value for (value,) in values(batch)] == pytest.approx([0.5**0.5, -(0.5**0.5)])
     assert batch.has_signal == [True, True]
-    assert batch.zero_variance == [True, True]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -57,7 +56,6 @@ def test_given_advantages_are_taken_as_they_are():
     batch = batch_advantages([[1, 1], [0, 5]], "given", normalize=False, given=[[3.0, -1.0], [0.0, 0.0]])
     assert values(batch) == [[3.0, -1.0], [0.0, 0.0]]
     assert batch.has_signal == [True, False]
-    assert batch.zero_variance == [True, False]
 
 
 @pytest.mark.parametrize(("given", "expected"), [([3.0, 1.0], [3 / 2**0.5, 1 / 2**0.5]), ([2.0, 2.0], [2.0, 2.0])])

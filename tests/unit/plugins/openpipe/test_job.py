@@ -40,6 +40,15 @@ async def test_the_end_is_told_again_and_again():
     assert done.status == status == await done.end() == await done.cancel()
 
 
+async def test_what_was_trained_is_told_under_the_names_of_every_backend():
+    """The server's own counts where it tells them, and nothing at all where it made no gradient step."""
+    counts = {"data/step_num_groups_trainable": 3, "data/step_trainer_tokens": 120}
+    for steps, expected in ((2, (3, 120)), (0, (0, 0))):
+        metrics = ((await job({"data/step_num_gradient_steps": steps, **counts}).end()).metadata or {})["metrics"]
+        assert (metrics["trained_groups"], metrics["trained_tokens"]) == expected
+    assert ((await job().end()).metadata or {})["metrics"] == {"trained_groups": 0.0, "trained_tokens": 0.0}
+
+
 async def test_progress_is_the_share_of_gradient_steps():
     """Both families of names are understood."""
     for name in ("num_gradient_steps", "data/step_num_gradient_steps"):

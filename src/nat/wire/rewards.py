@@ -1,0 +1,37 @@
+"""When rewards are equal: the one rule of the harness, which chooses groups, and of the backend, which compares them.
+
+A rollout is compared by its reward, or by one number for each of its answers.
+"""
+
+from collections.abc import Iterable, Sequence
+
+EQUAL_UP_TO = 1e-9
+"""Numbers that differ by no more than this share of their size are equal: 0.3 and 0.1 + 0.2 differ by rounding."""
+
+
+def rounding(values: Iterable[float]) -> float:
+    """The largest difference between these numbers that counts as none."""
+    return EQUAL_UP_TO * max(map(abs, values), default=0.0)
+
+
+def equal(values: Sequence[float]) -> bool:
+    """True if no two of them differ by more than rounding."""
+    return not values or max(values) - min(values) <= rounding(values)
+
+
+def alike(rollouts: Sequence[Sequence[float]]) -> bool:
+    """True if nothing tells the rollouts apart: all of their numbers are equal, or each rollout has the same ones."""
+    values = [value for own in rollouts for value in own]
+    if len(rollouts) <= 1 or equal(values):
+        return True
+    first, *others = rollouts
+    allowed = rounding(values)
+    return all(
+        len(own) == len(first) and all(abs(a - b) <= allowed for a, b in zip(own, first, strict=True)) for own in others
+    )
+
+
+def spread(rollouts: Sequence[Sequence[float]]) -> float:
+    """The largest difference between their numbers, exactly 0 where the rollouts are alike."""
+    values = [value for own in rollouts for value in own]
+    return 0.0 if alike(rollouts) else max(values) - min(values)

@@ -1,0 +1,59 @@
+"""One rule says when rewards are equal; harness, backend and the ART server obey it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.backend.art.advantages import group_advantages
+from nat.backend.training.advantages import Returns, batch_advantages
+from nat.data_models.finetuning import Trajectory
+from nat.finetuning import rewards as harness
+from nat.wire.rewards import alike, equal, spread
+
+# Values that differ by nothing, by rounding, or by something that counts, at several sizes.
+SIZES = st.sampled_from([1e-12, 1.0, 1e6])
+STEPS = st.sampled_from([0.0, 1e-16, 1e-10, 2e-9, 1e-3, 0.5])
+VALUES = st.builds(lambda size, step: size * (1 + step), SIZES, STEPS)
+
+
+@pytest.mark.parametrize(
+    ("values", "same"),
+    [
+        ([], True),
+        ([0.0, 0.0], True),
+        ([0.3, 0.1 + 0.2], True),
+        ([0.3, 0.3 + 1e-9], False),
+        ([-1e-12, 1e-12], False),
+        ([1e15, 1e15 + 1], True),
+        ([0.0, 1e-300], False),
+    ],
+)
+def test_rounding_is_a_share_of_the_size(values, same):
+    """A difference counts from a billionth of the numbers' size on, whatever their scale."""
+    assert equal(values) == same
+    assert (spread([[value] for value in values]) == 0) == same
+
+
+def test_rollouts_with_the_same_numbers_are_alike():
+    """What each gets for its first answer and its second says nothing if all get it; rounding counts for nothing."""
+    assert alike([[0.3, 1.0], [0.1 + 0.2, 1.0]])
+    assert alike([[1.0, 0.0]])
+    assert not alike([[0.3, 1.0], [1.0, 0.3]])
+    assert not alike([[0.3, 1.0], [0.3]])
+    assert alike([[1.0, 1.0], [1.0]])
+
+
+@given(st.lists(st.lists(VALUES, min_size=1, max_size=3), min_size=1, max_size=4))
+def test_the_harness_submits_exactly_what_the_backend_trains(rollouts):
+    """A group that the harness finds worth submitting carries a signal to the learner, and no other does."""
+    group = [Trajectory(episode=[], reward=0.0, shaped_rewards=own) for own in rollouts]
+    found = batch_advantages([Returns.of(rollouts)], "dr_grpo", normalize=True)
+    assert found.has_signal == [harness.teaches(group)]
+
+
+@given(st.lists(VALUES, min_size=2, max_size=4))
+def test_the_art_server_trains_exactly_what_the_harness_submits(values):
+    """Some trajectory is better or worse than the mean, if and only if rewards differ by more than rounding."""
+    group = [Trajectory(episode=[], reward=value) for value in values]
+    trained = any(a is not None for a in group_advantages(values, scale=True))
+    assert trained == harness.teaches(group)
