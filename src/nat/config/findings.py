@@ -24,12 +24,18 @@ class Findings:
         if found not in self._found:
             self._found.append(found)
 
+    def add_unknown_key(self, path: Path, known: set[str]) -> None:
+        """`known` are the keys that would be right there."""
+        keys = known - {"type", "reward"}
+        suggestion = did_you_mean(str(path[-1]), keys) or (f" Known keys: {', '.join(sorted(keys))}." if keys else "")
+        self.add(path, f"unknown key.{suggestion}")
+
     def add_validation(self, path: Path, error: ValidationError, model: type[BaseModel]) -> None:
         """Add each of pydantic's errors under the path of its key; `model` knows the keys that would be right."""
         for detail in error.errors(include_url=False):
             location = tuple(detail["loc"])
             if detail["type"] == "extra_forbidden":
-                self.add((*path, *location), f"unknown key.{_suggestion(model, location)}")
+                self.add_unknown_key((*path, *location), _known_keys_at(model, location))
             elif detail["type"] == "missing":
                 self.add((*path, *location), "this key is required")
             else:
@@ -55,14 +61,12 @@ def known_keys(model: type[BaseModel]) -> set[str]:
     return {key for name, field in model.model_fields.items() for key in (field.serialization_alias or name, name)}
 
 
-def _suggestion(model: type[BaseModel], location: tuple[str | int, ...]) -> str:
+def _known_keys_at(model: type[BaseModel], location: Path) -> set[str]:
+    """Those of the model that holds the key at `location`; none if that is not a model's."""
     parent: type[BaseModel] | None = model
     for part in location[:-1]:
         parent = _child_model(parent, part) if parent is not None else None
-    if parent is None:
-        return ""
-    keys = known_keys(parent) - {"type", "reward"}
-    return did_you_mean(str(location[-1]), keys) or f" Known keys: {', '.join(sorted(keys)) or 'none'}."
+    return known_keys(parent) if parent is not None else set()
 
 
 def _child_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | None:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nat.config.findings import Findings, Path
+from nat.config.ignored import ignored_keys
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -19,7 +20,7 @@ def validated(model: type[M], raw: Any, path: Path, texts: Mapping[Path, str], f
     that wants text gets the text.
     """
     try:
-        return model.model_validate(raw)
+        return _whole(model, raw, path, findings)
     except ValidationError as error:
         as_text = {
             tuple(e["loc"]): texts[(*path, *e["loc"])]
@@ -33,9 +34,16 @@ def validated(model: type[M], raw: Any, path: Path, texts: Mapping[Path, str], f
         return _remainder(model, _without(raw, wrong), path, findings) if () not in wrong else None
 
 
+def _whole(model: type[M], raw: Any, path: Path, findings: Findings) -> M:
+    value = model.model_validate(raw)
+    for location, known in ignored_keys(value, raw):
+        findings.add_unknown_key((*path, *location), known)
+    return value
+
+
 def _remainder(model: type[M], raw: Any, path: Path, findings: Findings) -> M | None:
     try:
-        return model.model_validate(raw)
+        return _whole(model, raw, path, findings)
     except ValidationError as error:
         if all(e["loc"] == () for e in error.errors(include_url=False)):
             findings.add_validation(path, error, model)  # what concerns the whole had not been looked at before
