@@ -13,6 +13,7 @@
     │   │   ├── UpdateRejected    an alarm went off during an update; the weights are as before
     │   │   └── UpdateCanceled    someone asked for the update to stop; the weights are as before
     │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
+    │   ├── CheckpointDamaged     files of a checkpoint are missing, or not what was written
     │   ├── ModelNotServed        a name that no weights answer to (any more)
     │   ├── BatchRefused          trajectories cannot be trained on, or not as the call asks
     │   ├── ModelNotPrepared      a model is to be trained before it was prepared
@@ -33,6 +34,8 @@ ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-z
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
+    from pathlib import Path
+
     from pydantic import ValidationError
 
 
@@ -103,6 +106,17 @@ class UpdateCanceled(TrainingFailed):
 
 class ModelNotSupported(BackendError):
     """A checkpoint cannot be loaded, or its attention cannot be computed by the embedded backend."""
+
+
+class CheckpointDamaged(BackendError):
+    """Files of a checkpoint are missing, or not what was written; `findings` says of each what is wrong."""
+
+    def __init__(self, folder: "Path", findings: list[str]) -> None:
+        self.findings = findings
+        super().__init__(
+            f"the checkpoint {folder} is damaged: {'; '.join(findings)}",
+            hint="bring these files back from a copy, or take another checkpoint",
+        )
 
 
 class ModelNotServed(BackendError):

@@ -13,12 +13,11 @@ from peft import LoraConfig, LoraModel, PeftModel, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.model import LoadedModel, LoraSettings, add_adapter, lora_config
 from nat.errors import BackendError
 
 logger = logging.getLogger(__name__)
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-"""peft's file of an adapter's tensors."""
 
 
 @dataclass(frozen=True, eq=False)

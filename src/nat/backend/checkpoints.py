@@ -1,40 +1,31 @@
 """Checkpoints of a training run: numbered folders, each whole, and `latest` that points to the newest.
 
-A folder holds the model as Hugging Face knows it (or the LoRA adapter as peft knows it), `optimizer.safetensors`
-and `state.json`. From it training goes on as if it had never stopped.
+A folder holds the model as Hugging Face knows it (or the LoRA adapter as peft knows it), `optimizer.safetensors`,
+`state.json` and a manifest of them all. From it training goes on as if it had never stopped.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from peft import set_peft_model_state_dict
-from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import load_file, save_file
 
-from nat.backend.adapters import ADAPTER_WEIGHTS
 from nat.backend.atomic import point, remove_folder, remove_unfinished, whole_folder
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, STATE, CheckpointState, read_state, verify
 from nat.backend.export import write_adapter, write_model
+from nat.backend.manifest import write_manifest
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
-from nat.errors import BackendError
+from nat.errors import BackendError, CheckpointDamaged
 from nat.wire.training import JobState
 
+logger = logging.getLogger(__name__)
+
 LATEST = "latest"
-_STATE = "state.json"
-_OPTIMIZER = "optimizer.safetensors"
-
-
-class CheckpointState(BaseModel):
-    """What a checkpoint knows besides tensors."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    step: int
-    """Optimizer steps that led here."""
-    lora: bool
-    jobs: list[JobState]
-    """Jobs that are part of these weights; one of them sent again is not trained again."""
+DAMAGED = ".damaged"
+"""Ending of the name of a damaged checkpoint that was set aside, because training went on from an older one."""
 
 
 @dataclass(frozen=True)
@@ -74,31 +65,67 @@ class Checkpoints:
         self._layout = layout
 
     def open(self) -> Checkpoint | None:
-        """Give the newest whole checkpoint, and clear away what a crash left half written."""
+        """Give the newest checkpoint that is what was written, and clear away what a crash left half written.
+
+        Newer ones are damaged: they are set aside, so that training goes on from the one that is given.
+
+        Raises:
+            BackendError: there are checkpoints, and all are damaged.
+
+        """
         if self.folder.is_dir():
             remove_unfinished(self.folder)
-        return self.newest()
+        damaged: list[tuple[int, CheckpointDamaged]] = []
+        for number in reversed(self._folders()):
+            path = self.folder / self._layout.name(number)
+            try:
+                found = Checkpoint(path, number, verify(path))
+            except CheckpointDamaged as error:
+                damaged.append((number, error))
+            else:
+                self._set_aside(damaged, found)
+                return found
+        if damaged:
+            seen = "\n".join(f"  {self._layout.name(number)}: {'; '.join(error.findings)}" for number, error in damaged)
+            raise BackendError(
+                f"{self.folder} holds no checkpoint that is what was written:\n{seen}",
+                hint="bring back the files of one of them, or move the folder away to begin anew",
+            )
+        return None
 
     def newest(self) -> Checkpoint | None:
-        """Give the newest whole checkpoint, None if there is none; torn ones are passed over."""
-        whole = (found for number in reversed(self.numbers()) if (found := self.find(number)) is not None)
+        """Give the newest checkpoint whose files are all there, None if there is none; contents are not compared."""
+        whole = (found for number in reversed(self._folders()) if (found := self.find(number)) is not None)
         return next(whole, None)
 
     def find(self, number: int) -> Checkpoint | None:
-        """Give the checkpoint of this number, None if something of it is missing or cannot be read."""
+        """Give the checkpoint of this number, None if something of it is missing or cut short."""
         path = self.folder / self._layout.name(number)
         try:
-            state = CheckpointState.model_validate_json((path / _STATE).read_text())
-        except (OSError, ValidationError):
+            return Checkpoint(path, number, read_state(path))
+        except CheckpointDamaged:
             return None
-        return Checkpoint(path, number, state) if (path / _OPTIMIZER).is_file() else None
 
     def numbers(self) -> list[int]:
-        """Numbers of the folders that hold a checkpoint, in rising order."""
+        """Numbers of the checkpoints, in rising order."""
+        return [number for number in self._folders() if (self.folder / self._layout.name(number) / STATE).is_file()]
+
+    def _folders(self) -> list[int]:
+        """The same, with those folders that hold nothing readable."""
         if not self.folder.is_dir():
             return []
-        found = {path: self._layout.number(path.name) for path in self.folder.iterdir()}
-        return sorted(n for path, n in found.items() if n is not None and (path / _STATE).is_file())
+        found = (self._layout.number(path.name) for path in self.folder.iterdir() if path.is_dir())
+        return sorted(number for number in found if number is not None)
+
+    def _set_aside(self, damaged: list[tuple[int, CheckpointDamaged]], instead: Checkpoint) -> None:
+        for number, error in damaged:
+            path = self.folder / self._layout.name(number)
+            aside = path.with_name(f"{path.name}{DAMAGED}")
+            remove_folder(aside)
+            path.replace(aside)
+            logger.warning("%s; it is now %s, and %s takes its place", error.message, aside.name, instead.path.name)
+        if damaged:
+            point(self.folder / LATEST, instead.path.name)
 
     def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete those that are too old; its number is the step's."""
@@ -111,9 +138,10 @@ class Checkpoints:
                 if self._layout.tokenizer:
                     loaded.tokenizer.hf.save_pretrained(folder)
             tensors = learner.optimizer.state()
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / _OPTIMIZER)
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
             state = CheckpointState(step=learner.step, lora=loaded.peft is not None, jobs=jobs)
-            (folder / _STATE).write_text(state.model_dump_json(indent=1))
+            (folder / STATE).write_text(state.model_dump_json(indent=1))
+            write_manifest(folder, "checkpoint")
         point(self.folder / LATEST, target.name)
         if self._keep_last is not None:
             self.delete(self.numbers()[: -self._keep_last])
@@ -141,5 +169,5 @@ def restore(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> No
 
 def resume(checkpoint: Checkpoint, learner: Learner) -> None:
     """Put optimizer state and step back, where the weights are the checkpoint's already."""
-    learner.optimizer.load(load_file(checkpoint.path / _OPTIMIZER))
+    learner.optimizer.load(load_file(checkpoint.path / OPTIMIZER))
     learner.step = checkpoint.state.step

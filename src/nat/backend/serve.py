@@ -20,6 +20,7 @@ from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
+from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
 from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
@@ -69,12 +70,12 @@ def _api_key(options: ServeOptions) -> str:
 
 
 def _resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | None:
-    found = checkpoints.open()
-    if found is not None and not options.resume:
+    if not options.resume and (numbers := checkpoints.numbers()):
         raise BackendError(
-            f"{checkpoints.folder} holds checkpoints of an earlier run, up to step {found.state.step}",
+            f"{checkpoints.folder} holds checkpoints of an earlier run, up to step {numbers[-1]}",
             hint="go on from there with --resume, or choose another --output_dir",
         )
+    found = checkpoints.open()
     if found is not None:
         logger.info("going on from %s", found.path)
     return found
@@ -101,11 +102,8 @@ def _jobs(options: ServeOptions, worker: Worker, checkpoints: Checkpoints, found
     learner = Learner(loaded, reference)
     if found is not None:
         restore(found, loaded, learner)
+    known = found.state.jobs if found is not None else ()
+    ledger = JobLedger(checkpoints.folder / LEDGER, step=learner.step, jobs=known)
     return TrainingJobs(
-        worker,
-        learner,
-        checkpoints,
-        output_dir=options.output_dir,
-        save_every=options.save_every,
-        known=found.state.jobs if found is not None else (),
+        worker, learner, checkpoints, ledger, output_dir=options.output_dir, save_every=options.save_every
     )

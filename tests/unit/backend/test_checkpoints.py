@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from fakes.damage import cut_short, flip_a_bit
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.atomic import whole_folder
@@ -75,19 +76,93 @@ def test_only_the_newest_are_kept(tmp_path, source):
     assert (tmp_path / "latest").readlink() == Path("step_000003")
 
 
-def test_torn_checkpoints_are_passed_over(tmp_path, source):
-    """A folder without its state or optimizer, and one that was being written, are not resumed from."""
+DAMAGES = {
+    "cut-short weights": lambda folder: cut_short(folder / "model.safetensors"),
+    "cut-short optimizer": lambda folder: cut_short(folder / "optimizer.safetensors"),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "no configuration": lambda folder: (folder / "config.json").unlink(),
+    "no optimizer": lambda folder: (folder / "optimizer.safetensors").unlink(),
+    "no state": lambda folder: (folder / "state.json").unlink(),
+    "half a state": lambda folder: cut_short(folder / "state.json"),
+    "nothing": lambda folder: [path.unlink() for path in folder.iterdir()],
+}
+FLIPS = {
+    "flipped weights": lambda folder: flip_a_bit(folder / "model.safetensors"),
+    "flipped optimizer": lambda folder: flip_a_bit(folder / "optimizer.safetensors"),
+    "flipped tokenizer": lambda folder: flip_a_bit(folder / "tokenizer.json"),
+    "half a manifest": lambda folder: cut_short(folder / "manifest.json"),
+}
+
+
+def saved(folder, source, steps=(1, 2), keep_last=9):
+    """Checkpoints of these steps, written by the real thing."""
     loaded, learner = opened(source)
-    checkpoints = Checkpoints(tmp_path, keep_last=9)
-    for step in (1, 2, 3):
+    checkpoints = Checkpoints(folder, keep_last=keep_last)
+    for step in steps:
         learner.step = step
         checkpoints.save(loaded, learner, [])
-    (tmp_path / "step_000003" / "state.json").write_text('{"step": 3')
-    (tmp_path / "step_000002" / "optimizer.safetensors").unlink()
-    (tmp_path / ".unfinished-x").mkdir()
+    return checkpoints
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), *FLIPS.values()], ids=[*DAMAGES, *FLIPS])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, source, caplog, damage):
+    """Whatever happened to the newest one, it is set aside with the reason, and `latest` is the one before."""
+    checkpoints = saved(tmp_path, source)
+    damage(tmp_path / "step_000002")
     found = checkpoints.open()
     assert found is not None
     assert found.state.step == 1
+    assert "step_000002 is damaged: " in caplog.text
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"latest", "step_000001", "step_000002.damaged"}
+    assert (tmp_path / "latest").readlink() == Path("step_000001")
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_an_old_checkpoint_loads_without_a_manifest(tmp_path, source, caplog, damage):
+    """What older releases wrote is resumed from, which the log says; what can be seen to be torn is still found."""
+    checkpoints = saved(tmp_path, source)
+    for folder in tmp_path.glob("step_*"):
+        (folder / "manifest.json").unlink()
+    found = checkpoints.open()
+    assert found is not None
+    assert found.state.step == 2
+    assert "step_000002 has no manifest" in caplog.text
+    damage(tmp_path / "step_000002")
+    found = checkpoints.open()
+    assert found is not None
+    assert found.state.step == 1
+
+
+def test_if_all_are_damaged_each_is_named(tmp_path, source):
+    """The error says of each what is wrong, and nothing is touched."""
+    checkpoints = saved(tmp_path, source)
+    flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
+    (tmp_path / "step_000001" / "optimizer.safetensors").unlink()
+    with pytest.raises(BackendError, match="holds no checkpoint that is what was written") as error:
+        checkpoints.open()
+    assert "step_000002: model.safetensors has another checksum" in str(error.value)
+    assert "step_000001: optimizer.safetensors is missing" in str(error.value)
+    assert checkpoints.numbers() == [1, 2]
+
+
+def test_a_damaged_one_never_drives_out_a_good_one(tmp_path, source):
+    """After going on from an older checkpoint, `keep_last` counts from there."""
+    saved(tmp_path, source, steps=(1, 9))
+    cut_short(tmp_path / "step_000009" / "model.safetensors")
+    checkpoints = Checkpoints(tmp_path, keep_last=1)
+    assert checkpoints.open() is not None
+    loaded, learner = opened(source)
+    learner.step = 2
+    checkpoints.save(loaded, learner, [])
+    assert checkpoints.numbers() == [2]
+
+
+def test_what_a_crash_left_half_written_is_cleared_away(tmp_path, source):
+    """A folder that was being written is no checkpoint."""
+    checkpoints = saved(tmp_path, source, steps=(1,))
+    (tmp_path / ".unfinished-x").mkdir()
+    assert checkpoints.open() is not None
     assert not (tmp_path / ".unfinished-x").exists()
 
 

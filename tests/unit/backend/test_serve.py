@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fakes.damage import flip_a_bit
 from fakes.processes import DEADLINE, Processes, first_line
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
@@ -86,6 +87,29 @@ def test_trains_exports_and_resumes(tmp_path, source, start):
         assert again == state
         assert http.get("/health").json()["policy_version"] == "me@1"
     assert end(process, None) == 0
+
+
+def test_resume_passes_over_a_damaged_checkpoint_and_trains_its_job_again(tmp_path, source, start):
+    """The log says what is wrong with it; the job before it is known, its own is trained a second time."""
+    config = TrainingConfig(learning_rate=1e-3, max_logprob_difference=100)
+    job = TrainingJob(id="job-1", groups=random_groups(load_model(source)), config=config)
+    options = ("--output_dir", str(tmp_path), "--served_model_name", "me")
+    process, http = start(*options)
+    with http:
+        for number in (1, 2):
+            text = job.model_copy(update={"id": f"job-{number}"}).model_dump_json()
+            assert http.post("/v1/training/jobs", content=text).status_code == 200
+            http.get(f"/v1/training/jobs/job-{number}", params={"wait": 60})
+    assert end(process, signal.SIGTERM) == 0
+    flip_a_bit(tmp_path / "checkpoints" / "step_000002" / "model.safetensors")
+    process, http = start(*options, "--resume")
+    with http:
+        assert http.get("/health").json()["policy_version"] == "me@1"
+        assert http.get("/v1/training/jobs/job-1").json()["status"] == "completed"
+        assert http.get("/v1/training/jobs/job-2").status_code == 404
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=DEADLINE)
+    assert "step_000002 is damaged: model.safetensors has another checksum" in log
 
 
 def test_without_output_dir_it_serves_only(start):

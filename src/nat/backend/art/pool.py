@@ -12,6 +12,7 @@ from nat.backend.adapters import Adapter, Adapters
 from nat.backend.art.names import ModelKey, Wanted, artifact, parse, version
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
+from nat.backend.checkpoint_folder import verify
 from nat.backend.checkpoints import Checkpoints
 from nat.backend.inference.engine import Engine, Limits
 from nat.errors import ModelNotServed
@@ -145,6 +146,7 @@ class ModelPool:
                 raise ModelNotServed(
                     f"{key} has no checkpoint of step {step} (any more)", hint="GET /v1/models lists all names"
                 )
+            verify(checkpoint.path)
             adapter = self._adapters.load(checkpoint.path)
             self._old[place] = _Old(adapter, self.new_engine(adapter, version(key.name, step)))
         self._old.move_to_end(place)

@@ -9,12 +9,11 @@ from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
 from nat.backend.art.wishes import longest_row, lora_of, without_effect
-from nat.backend.checkpoints import Checkpoint, Checkpoints, resume
+from nat.backend.checkpoints import resume
 from nat.backend.model import LoraSettings
 from nat.backend.training.job import JobTable
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError
 from nat.wire.art import InternalModelConfig
 
 logger = logging.getLogger(__name__)
@@ -35,14 +34,14 @@ class Workshop:
         """Make or restore a model and serve it, unless someone else just did.
 
         Raises:
-            BackendError: its newest checkpoint cannot be restored.
+            BackendError: its checkpoints are damaged, or do not fit.
 
         """
         if (prepared := self.pool.find(key)) is not None:
             return prepared
         self._tell_what_is_other(key, wishes)
         checkpoints = self.store.checkpoints(key)
-        found = _newest(checkpoints)
+        found = checkpoints.open()
         lora = lora_of(wishes, self.lora)
         adapter = self.adapters.create(lora, seed=self.seed) if found is None else self.adapters.load(found.path)
         try:
@@ -71,14 +70,3 @@ class Workshop:
             logger.warning("%s wants max_seq_length %d; this model has %d tokens", key, wanted, limit)
         if ignored := without_effect(wishes):
             logger.warning("%s: these have no effect on this server: %s", key, ", ".join(ignored))
-
-
-def _newest(checkpoints: Checkpoints) -> Checkpoint | None:
-    """The checkpoint to go on from; None only where nothing would be lost by beginning anew."""
-    found = checkpoints.open()
-    if found is None and checkpoints.numbers():
-        raise BackendError(
-            f"{checkpoints.folder} holds checkpoints, but none of them whole",
-            hint="bring back what is missing, or move the folder away to begin anew",
-        )
-    return found

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -13,6 +13,8 @@ from nat.wire.training import JobFailure, JobState, JobStatus
 
 logger = logging.getLogger(__name__)
 
+KEPT_JOBS = 100
+"""Ended jobs that a table remembers."""
 Work = Callable[[Report], JobState]
 """Trains and saves; gives the state of the completed job."""
 
@@ -80,34 +82,31 @@ class Job:
 
 
 class JobTable:
-    """The jobs of one backend, those of its checkpoints included; safe from any thread."""
+    """The jobs of one backend that have not ended, and the newest that have; safe from any thread."""
 
-    def __init__(self, known: Iterable[JobState] = ()) -> None:
+    def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        for state in known:
-            self.know(state)
 
-    def know(self, state: JobState) -> None:
-        """Take in a job that ended in an earlier process."""
-        job = self._jobs.setdefault(state.id, Job(state))
-        if not job.finished.done():
-            job.finished.set_result(None)
+    def know(self, state: JobState, digest: str | None = None) -> Job:
+        """Take in a job that ended earlier."""
+        job = Job(state, digest)
+        job.finished.set_result(None)
+        return self._keep(job)
 
     def add(self, job_id: str, digest: str | None = None) -> Job:
         """Take in a new job, which then waits for its turn."""
-        job = self._jobs[job_id] = Job(JobState(id=job_id, status=JobStatus.PENDING), digest)
-        return job
+        return self._keep(Job(JobState(id=job_id, status=JobStatus.PENDING), digest))
 
     def find(self, job_id: str) -> Job | None:
         return self._jobs.get(job_id)
 
     def get(self, job_id: str) -> JobState | None:
-        job = self._jobs.get(job_id)
+        job = self.find(job_id)
         return None if job is None else job.state
 
     async def wait(self, job_id: str, seconds: float) -> JobState | None:
         """Give the state once it is final, at the latest after `seconds`; None for an unknown job."""
-        job = self._jobs.get(job_id)
+        job = self.find(job_id)
         if job is None:
             return None
         await asyncio.wait([asyncio.wrap_future(job.finished)], timeout=seconds)
@@ -115,19 +114,24 @@ class JobTable:
 
     def cancel(self, job_id: str) -> JobState | None:
         """Ask a job to stop before its next micro-batch; one that has ended stays as it is."""
-        job = self._jobs.get(job_id)
+        job = self.find(job_id)
         if job is None:
             return None
         job.stop()
         return job.state
 
-    def completed(self) -> list[JobState]:
-        return [job.state for job in list(self._jobs.values()) if job.state.status is JobStatus.COMPLETED]
-
     def stop(self) -> None:
         """Cancel all that have not ended."""
         for job in list(self._jobs.values()):
             job.stop()
+
+    def _keep(self, job: Job) -> Job:
+        """Take the job in, and forget the oldest of those that have ended."""
+        self._jobs[job.state.id] = job
+        ended = [job_id for job_id, known in list(self._jobs.items()) if known.state.status.final]
+        for job_id in ended[:-KEPT_JOBS]:
+            del self._jobs[job_id]
+        return job
 
 
 def _failure(error: TrainingFailed) -> JobFailure:

@@ -1,10 +1,9 @@
-"""Training jobs: one at a time on the model thread, each trained once, and remembered in the checkpoint.
+"""Training jobs: one at a time on the model thread, each trained once, and remembered beside the checkpoints.
 
 A job is told to be completed only when its checkpoint is on disk, so what was acknowledged survives a kill.
 """
 
 import asyncio
-from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from nat.backend.export import export_model
 from nat.backend.inference.worker import Worker
 from nat.backend.training.job import Job, JobTable
 from nat.backend.training.learner import Learner, Report
+from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.wire.training import ExportedModel, JobState, TrainingJob
 
 
@@ -24,19 +24,27 @@ class TrainingJobs(JobTable):
         worker: Worker,
         learner: Learner,
         checkpoints: Checkpoints,
+        ledger: JobLedger,
         *,
         output_dir: Path,
         save_every: int = 1,
-        known: Iterable[JobState] = (),
     ) -> None:
-        super().__init__(known)
+        super().__init__()
         self.loaded = worker.loaded
         self._worker = worker
         self._learner = learner
         self._checkpoints = checkpoints
+        self._ledger = ledger
         self._output_dir = output_dir
         self._save_every = save_every
-        self._unsaved = 0
+        self._unsaved: list[JobState] = []
+
+    def find(self, job_id: str) -> Job | None:
+        """A job of this process, or one that is part of the weights."""
+        job = super().find(job_id)
+        if job is None and (trained := self._ledger.find(job_id)) is not None:
+            job = self.know(trained.state, trained.digest)
+        return job
 
     def submit(self, job: TrainingJob) -> JobState:
         """Queue a job; one whose id is known is not queued again.
@@ -58,8 +66,7 @@ class TrainingJobs(JobTable):
         self.stop()
         self._worker.close()
         if self._unsaved:
-            self._checkpoints.save(self.loaded, self._learner, self.completed())
-            self._unsaved = 0
+            self._save()
 
     async def export(self, name: str) -> ExportedModel:
         """Write the current weights to the output folder, between two jobs."""
@@ -83,11 +90,15 @@ class TrainingJobs(JobTable):
     def _train(self, asked: TrainingJob, job: Job, report: Report) -> JobState:
         metrics = self._learner.update(asked.groups, asked.config, report=report)
         done = job.completed(metrics, self._new_version())
-        self._unsaved += 1
-        if self._unsaved >= self._save_every:
-            self._checkpoints.save(self.loaded, self._learner, [*self.completed(), done])
-            self._unsaved = 0
+        self._ledger.add(TrainedJob(step=self._learner.step, digest=job.digest, state=done))
+        self._unsaved.append(done)
+        if len(self._unsaved) >= self._save_every:
+            self._save()
         return done
+
+    def _save(self) -> None:
+        self._checkpoints.save(self.loaded, self._learner, self._unsaved[-1:])
+        self._unsaved.clear()
 
     def _new_version(self) -> str:
         name = self._worker.policy_version.rpartition("@")[0]

@@ -7,12 +7,21 @@ import pytest
 import torch
 
 from fakes.art_batches import DEADLINE, PROMPT, answer, art_batch, ask, collect, silent_batch
+from fakes.damage import flip_a_bit
 from fakes.listeners import one, run
 from nat.backend.art.models import ArtModels
 from nat.backend.export import merged
 from nat.backend.inference.engine import Engine
 from nat.backend.model import LoraSettings, load_model
-from nat.errors import BackendError, ModelBusy, ModelNotPrepared, ModelNotServed, TrainingFailed, UpdateCanceled
+from nat.errors import (
+    BackendError,
+    CheckpointDamaged,
+    ModelBusy,
+    ModelNotPrepared,
+    ModelNotServed,
+    TrainingFailed,
+    UpdateCanceled,
+)
 from nat.wire.art import ArtModel
 from nat.wire.training import JobStatus
 
@@ -452,12 +461,28 @@ async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
     weights_file = models.folder(A) / "checkpoints" / "0000" / "adapter_model.safetensors"
     weights_file.write_bytes(b"torn")
     models = start()
-    with pytest.raises(BackendError, match="0000"):
-        await models.prepare(A)
     (weights_file.parent / "optimizer.safetensors").unlink()
-    with pytest.raises(BackendError, match="none of them whole"):
+    with pytest.raises(BackendError, match=r"0000: adapter_model.safetensors has 4 of .*; optimizer.safetensors is m"):
         await models.prepare(A)
     assert models.worker.pool.names() == ["base"]
     assert weights_file.read_bytes() == b"torn"
     await models.prepare(B)
     assert (await answer(ask(models.worker, "b"))).version == "b@0"
+
+
+async def test_a_damaged_checkpoint_gives_way_to_the_one_before(start, caplog):
+    """A flipped bit is found: training goes on from the older one, and no old weights come from a damaged folder."""
+    models = start()
+    await models.prepare(A)
+    for _ in range(2):
+        await collect(models.train(A, art_batch(models.base)))
+    models.close()
+    flip_a_bit(models.folder(A) / "checkpoints" / "0002" / "adapter_model.safetensors")
+    flip_a_bit(models.folder(A) / "checkpoints" / "0000" / "adapter_model.safetensors")
+    models = start()
+    await models.prepare(A)
+    assert (models.step(A), models.steps(A)) == (1, [0, 1])
+    assert "0002 is damaged: adapter_model.safetensors has another checksum" in caplog.text
+    assert (await answer(ask(models.worker, "a"))).version == "a@1"
+    with pytest.raises(CheckpointDamaged, match="0000"):
+        await answer(ask(models.worker, "a@0"))

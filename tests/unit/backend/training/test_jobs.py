@@ -12,7 +12,9 @@ from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
+from nat.backend.training.job import KEPT_JOBS
 from nat.backend.training.jobs import TrainingJobs
+from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 
 
@@ -62,7 +64,8 @@ def saved(tmp_path):
 @pytest.fixture
 def jobs(loaded, learner, saved, tmp_path):
     worker = Worker(Engine(loaded, policy_version="me@0"))
-    jobs = TrainingJobs(worker, learner, saved, output_dir=tmp_path, save_every=2)
+    ledger = JobLedger(tmp_path / LEDGER)
+    jobs = TrainingJobs(worker, learner, saved, ledger, output_dir=tmp_path, save_every=2)
     yield jobs
     jobs.close()
 
@@ -140,14 +143,40 @@ async def test_a_crash_is_a_failed_job(http, learner, job):
 
 
 async def test_checkpoints_come_every_so_many_jobs_and_at_the_end(http, jobs, learner, saved, job):
-    """With save_every 2, three jobs give one save of two and, on closing, one of all three."""
+    """With save_every 2, three jobs give one save after the second and, on closing, one after the third."""
     learner.go.set()
     for name in ("a", "b", "c"):
         await post(http, job.model_copy(update={"id": name}))
         await final(http, name)
-    assert saved.saves == [["a", "b"]]
+    assert saved.saves == [["b"]]
     await asyncio.to_thread(jobs.close)
-    assert saved.saves == [["a", "b"], ["a", "b", "c"]]
+    assert saved.saves == [["b"], ["c"]]
+
+
+async def test_the_table_is_bounded_and_an_old_job_is_still_trained_once(http, jobs, learner, job):
+    """Many jobs later the first one is no longer in memory, and sent again it is answered from the file."""
+    learner.go.set()
+    await post(http, job)
+    first = await final(http)
+    for number in range(KEPT_JOBS + 5):
+        await post(http, job.model_copy(update={"id": f"job-{number}"}))
+        await final(http, f"job-{number}")
+    assert len(jobs._jobs) <= KEPT_JOBS + 1
+    assert "job" not in jobs._jobs
+    updates = learner.updates
+    assert JobState.model_validate_json((await post(http, job)).content) == first
+    assert learner.updates == updates
+    other = job.model_copy(update={"config": TrainingConfig(learning_rate=1)})
+    assert (await post(http, other)).status_code == 409
+
+
+async def test_a_checkpoint_names_one_job_however_many_there_were(http, learner, saved, job):
+    """What is written with each checkpoint does not grow with the number of jobs."""
+    learner.go.set()
+    for number in range(20):
+        await post(http, job.model_copy(update={"id": f"job-{number}"}))
+        await final(http, f"job-{number}")
+    assert {len(ids) for ids in saved.saves} == {1}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""The file of trained jobs: what is part of the weights is known, nothing else is."""
+
+from nat.backend.training.ledger import JobLedger, TrainedJob
+from nat.wire.training import JobState, JobStatus
+
+
+def trained(name: str, step: int) -> TrainedJob:
+    state = JobState(id=name, status=JobStatus.COMPLETED, metrics={"loss": 0.5})
+    return TrainedJob(step=step, digest=f"digest of {name}", state=state)
+
+
+def filled(path) -> list[TrainedJob]:
+    ledger = JobLedger(path)
+    jobs = [trained(name, step) for step, name in enumerate("abc", start=1)]
+    for job in jobs:
+        ledger.add(job)
+    return jobs
+
+
+def test_jobs_outlive_the_process(tmp_path):
+    """Digest and state are found again, by another process too."""
+    a, b, c = filled(tmp_path / "jobs")
+    ledger = JobLedger(tmp_path / "jobs", step=3)
+    assert [ledger.find(name) for name in "abcd"] == [a, b, c, None]
+
+
+def test_jobs_after_the_checkpoint_are_cut_off(tmp_path):
+    """What is not part of the weights is trained again, and then stands in the file once."""
+    a, b, c = filled(tmp_path / "jobs")
+    ledger = JobLedger(tmp_path / "jobs", step=1)
+    assert [ledger.find(name) for name in "abc"] == [a, None, None]
+    ledger.add(c)
+    ledger.add(b)
+    assert [ledger.find(name) for name in "abc"] == [a, b, c]
+    assert (tmp_path / "jobs").read_text().count("\n") == 3
+
+
+def test_a_line_that_a_crash_cut_short_is_dropped(tmp_path):
+    """Its job was not acknowledged, and the next line begins where it began."""
+    a, b, c = filled(tmp_path / "jobs")
+    whole = (tmp_path / "jobs").read_bytes()
+    (tmp_path / "jobs").write_bytes(whole[:-10])
+    ledger = JobLedger(tmp_path / "jobs", step=3)
+    assert [ledger.find(name) for name in "abc"] == [a, b, None]
+    ledger.add(c)
+    assert (tmp_path / "jobs").read_bytes() == whole
+
+
+def test_jobs_of_an_older_release_are_taken_over(tmp_path):
+    """A checkpoint that names all jobs brings them in, each once."""
+    states = [JobState(id=name, status=JobStatus.COMPLETED) for name in "ab"]
+    for _ in range(2):
+        ledger = JobLedger(tmp_path / "jobs", step=2, jobs=states)
+    assert [ledger.find(state.id) for state in states] == [TrainedJob(step=2, state=state) for state in states]
+    assert (tmp_path / "jobs").read_text().count("\n") == 2
