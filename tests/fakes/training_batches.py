@@ -8,32 +8,50 @@ import torch
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.served import served_logprobs
-from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import SampledAt, TrainingGroup, TrainingRollout, TrainingRow
 
 
-def training_row(loaded: LoadedModel, token_ids: list[int], sampled: list[int]) -> TrainingRow:
-    """A row whose tokens at the indices `sampled` carry the model's own log probabilities."""
+def training_row(
+    loaded: LoadedModel, token_ids: list[int], sampled: list[int], temperatures: list[float] | None = None
+) -> TrainingRow:
+    """A row whose tokens at the indices `sampled` carry the model's log probabilities, at 1 or at `temperatures`."""
     targets = [token_ids[at] for at in sampled]
-    row = Row(0, 0, 0, token_ids[:-1], [at - 1 for at in sampled], targets, [], [0.0] * len(sampled))
+    positions = [at - 1 for at in sampled]
+    row = Row(0, 0, 0, token_ids[:-1], positions, targets, [], [0.0] * len(sampled), temperatures=temperatures)
     values = served_logprobs(loaded, [row])[0].tolist()
     logprobs: list[float | None] = [None] * len(token_ids)
     for at, value in zip(sampled, values, strict=True):
         logprobs[at] = value
-    return TrainingRow(token_ids=token_ids, logprobs=logprobs)
+    told = None if temperatures is None else [SampledAt(num_tokens=1, temperature=t) for t in temperatures]
+    return TrainingRow(token_ids=token_ids, logprobs=logprobs, temperatures=told)
 
 
-def random_row(loaded: LoadedModel, random: Random, length: int, prompt: Sequence[int] = ()) -> TrainingRow:
+def random_row(
+    loaded: LoadedModel, random: Random, length: int, prompt: Sequence[int] = (), temperatures: Sequence[float] = ()
+) -> TrainingRow:
     """Random tokens after the prompt; about half of them were "sampled", and the last one certainly."""
     token_ids = [*prompt, *(random.randrange(250) for _ in range(length))]
     first = len(prompt) or 3
     sampled = [at for at in range(first, len(token_ids) - 1) if random.random() < 0.5]
-    return training_row(loaded, token_ids, [*sampled, len(token_ids) - 1])
+    sampled.append(len(token_ids) - 1)
+    drawn = [random.choice(temperatures) for _ in sampled] if temperatures else None
+    return training_row(loaded, token_ids, sampled, drawn)
 
 
 def random_groups(
-    loaded: LoadedModel, *, groups: int = 3, rollouts: int = 4, seed: int = 0, rows: int = 1, prompt: int = 0
+    loaded: LoadedModel,
+    *,
+    groups: int = 3,
+    rollouts: int = 4,
+    seed: int = 0,
+    rows: int = 1,
+    prompt: int = 0,
+    temperatures: Sequence[float] = (),
 ) -> list[TrainingGroup]:
-    """Groups of rollouts with one or more rows of 6 to 20 tokens, after a prompt of the group, and random rewards."""
+    """Groups of rollouts with one or more rows of 6 to 20 tokens, after a prompt of the group, and random rewards.
+
+    Each token was sampled at one of the temperatures, or at 1.
+    """
     random = Random(seed)  # noqa: S311 - made-up batches
     prompts = [[random.randrange(250) for _ in range(prompt)] for _ in range(groups)]
     with torch.no_grad():
@@ -43,7 +61,10 @@ def random_groups(
                 rollouts=[
                     TrainingRollout(
                         reward=random.choice([0.0, 0.25, 1.0]) + 0.01 * index,
-                        rows=[random_row(loaded, random, random.randint(6, 20), prompts[number]) for _ in range(rows)],
+                        rows=[
+                            random_row(loaded, random, random.randint(6, 20), prompts[number], temperatures)
+                            for _ in range(rows)
+                        ],
                     )
                     for index in range(rollouts)
                 ],

@@ -124,9 +124,11 @@ def _load_tokenizer(path: Path) -> ChatTokenizer:
     return ChatTokenizer(AutoTokenizer.from_pretrained(path, local_files_only=True))
 
 
-def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor) -> Tensor:
-    """Log probability [K] of each token under its logits, in float32 whatever the model's dtype."""
+def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor, temperatures_K: Tensor | None = None) -> Tensor:
+    """Log probability [K] of each token under its logits and at its temperature, in float32 whatever the dtype."""
     logits_KV = logits_KV.float()
+    if temperatures_K is not None:
+        logits_KV = logits_KV / temperatures_K.float().unsqueeze(-1)
     chosen_K = logits_KV.gather(-1, token_ids_K.unsqueeze(-1)).squeeze(-1)
     return chosen_K - logits_KV.logsumexp(-1)
 

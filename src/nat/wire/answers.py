@@ -92,7 +92,7 @@ class AnsweredMessage(Answer):
 
 
 class ChatChoice(Answer):
-    """One answer; `token_ids` if the request asked for them."""
+    """One answer; `token_ids` if the request asked for them, `logprobs_temperature` if it is not 1."""
 
     index: int
     message: AnsweredMessage | None = None
@@ -100,6 +100,8 @@ class ChatChoice(Answer):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     token_ids: list[int] | None = None
+    logprobs_temperature: float | None = None
+    """The log probabilities are those of softmax(logits / this)."""
 
 
 class ChatAnswer(Answer):
@@ -128,7 +130,7 @@ class TextLogprobs(Answer):
 
 
 class TextChoice(Answer):
-    """One continuation; the ids if the request asked for them."""
+    """One continuation; the ids and the temperature as in a `ChatChoice`."""
 
     index: int
     text: str
@@ -136,6 +138,7 @@ class TextChoice(Answer):
     finish_reason: FinishReason | None
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
+    logprobs_temperature: float | None = None
 
 
 class TextAnswer(Answer):

@@ -9,19 +9,14 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
+from nat.wire.sampling import MAX_TEMPERATURE, NEUTRAL
+
 SESSION_HEADER = "nat-session"
 """Says which requests belong together: of answers that read the same, a chat goes on with that of its own session."""
 
 _BOOKKEEPING = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "frequency_penalty": (0, None),
-    "presence_penalty": (0, None),
-    "repetition_penalty": (1, None),
-    "logit_bias": ({}, None),
-    "top_k": (-1, 0, None),
-    "min_p": (0, None),
-    "min_tokens": (0, None),
-    "best_of": (1, None),
+    **{name: (*values, None) for name, values in NEUTRAL.items() if name != "top_p"},
     "echo": (False, None),
     "suffix": ("", None),
     "response_format": ({"type": "text"}, None),
@@ -33,7 +28,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "web_search_options": (None,),
     "functions": (None,),
     "function_call": (None,),
-    "use_beam_search": (False, None),
     "skip_special_tokens": (True, None),
     "add_generation_prompt": (True, None),
 }
@@ -127,8 +121,8 @@ class SamplingRequest(ApiModel):
     """What chat and text completions have in common."""
 
     model: str
-    temperature: float = Field(default=1.0, ge=0, le=100)
-    """0 takes the most likely token."""
+    temperature: float = Field(default=1.0, ge=0, le=MAX_TEMPERATURE)
+    """0 takes the most likely token. The log probabilities of an answer are those at its temperature."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     n: int = Field(default=1, ge=1, le=128)
     """Choices per prompt."""
@@ -146,6 +140,11 @@ class SamplingRequest(ApiModel):
     """Write tokens in logprobs as `token_id:<id>`, as vLLM does."""
     ignore_eos: bool = False
     """Go on after the end-of-sequence token; for measurements."""
+
+    @property
+    def logprobs_temperature(self) -> float | None:
+        """What the answer says of the distribution that its log probabilities are of; None for the model's own."""
+        return None if self.temperature in {0, 1} else self.temperature
 
     @model_validator(mode="before")
     @classmethod

@@ -7,7 +7,7 @@ same reward. Only sampled tokens carry a logprob, and with it loss. Text is neve
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from nat.wire.training import AnswerReturn, TrainingRow
+from nat.wire.training import AnswerReturn, SampledAt, TrainingRow
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class CallTokens:
     logprobs: Sequence[float]
     value: float | None = None
     """What the answer is compared by; None for the reward of its rollout."""
+    temperature: float = 1.0
+    """Of the distribution that the logprobs are of."""
 
 
 @dataclass
@@ -29,6 +31,7 @@ class _OpenRow:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float | None] = field(default_factory=list)
     returns: list[AnswerReturn] = field(default_factory=list)
+    temperatures: list[SampledAt] = field(default_factory=list)
 
     def continued_by(self, call: CallTokens) -> bool:
         size = len(self.token_ids)
@@ -43,9 +46,23 @@ class _OpenRow:
         self.logprobs += [*(None for _ in context), *call.logprobs]
         if call.value is not None and call.sampled:
             self.returns.append(AnswerReturn(num_tokens=len(call.sampled), value=call.value))
+        if call.sampled:
+            self._sampled_at(call.temperature, len(call.sampled))
 
     def finished(self) -> TrainingRow:
-        return TrainingRow(token_ids=self.token_ids, logprobs=self.logprobs, returns=self.returns or None)
+        bent = any(entry.temperature != 1 for entry in self.temperatures)
+        return TrainingRow(
+            token_ids=self.token_ids,
+            logprobs=self.logprobs,
+            returns=self.returns or None,
+            temperatures=self.temperatures if bent else None,
+        )
+
+    def _sampled_at(self, temperature: float, tokens: int) -> None:
+        """One entry for all answers in a row that have the same temperature."""
+        if self.temperatures and self.temperatures[-1].temperature == temperature:
+            tokens += self.temperatures.pop().num_tokens
+        self.temperatures.append(SampledAt(num_tokens=tokens, temperature=temperature))
 
 
 class OpenRows:

@@ -9,6 +9,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
+
 Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
 RatioLevel = Literal["token", "sequence", "average", "geometric_average"]
 PolicyLoss = Literal["clip", "cispo", "cispo_two_sided"]
@@ -29,15 +31,25 @@ class AnswerReturn(WireModel):
     value: float = Field(allow_inf_nan=False)
 
 
+class SampledAt(WireModel):
+    """Sampled tokens of a row that were drawn at one temperature."""
+
+    num_tokens: int = Field(ge=1)
+    """Sampled tokens, in the order of the row; those of all entries are all that the row has."""
+    temperature: float = Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
+
+
 class TrainingRow(WireModel):
     """One token sequence; the policy sampled exactly those tokens that carry a logprob."""
 
     token_ids: list[int] = Field(min_length=2)
     """All tokens of the sequence, prompt and completions, as the model saw them; length T."""
     logprobs: list[float | None]
-    """The sampler's log probability of each token, None where the token was not sampled; length T."""
+    """The sampler's log probability of each token at its temperature, None where it was not sampled; length T."""
     returns: list[AnswerReturn] | None = None
     """One for each answer, where answers are compared by more than the reward of their rollout; else None."""
+    temperatures: list[SampledAt] | None = None
+    """At which the sampled tokens were drawn; None if all of them were at 1."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -48,6 +60,8 @@ class TrainingRow(WireModel):
             raise ValueError("the first token carries a logprob, but nothing comes before it to predict it from")
         if self.returns is not None and (told := sum(r.num_tokens for r in self.returns)) != self.num_sampled:
             raise ValueError(f"the returns are of {told} sampled tokens; {self.num_sampled} carry a logprob")
+        if self.temperatures is not None and (told := sum(t.num_tokens for t in self.temperatures)) != self.num_sampled:
+            raise ValueError(f"the temperatures are of {told} sampled tokens; {self.num_sampled} carry a logprob")
         return self
 
     @property

@@ -1,9 +1,12 @@
 """Strict prefix merging of calls into rows."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from nat.wire.rows import CallTokens, merge
+from nat.wire.training import TrainingRow
 
 Tokens = st.lists(st.integers(0, 3), min_size=1, max_size=4)
 """Few ids, so that prefixes coincide often."""
@@ -59,3 +62,27 @@ def test_an_unbroken_conversation_is_one_row(turns):
         history = history + sampled
     (row,) = merge(calls)
     assert row.token_ids == history
+
+
+def test_each_answer_keeps_its_temperature():
+    """A row may merge calls of several temperatures; neighbours of one temperature share an entry."""
+    calls = [
+        CallTokens("m", [1], [2, 3], [-1.0, -1.0]),
+        CallTokens("m", [1, 2, 3, 4], [5], [-1.0], temperature=0.5),
+        CallTokens("m", [1, 2, 3, 4, 5], [6, 7], [-1.0, -1.0], temperature=0.5),
+    ]
+    (row,) = merge(calls)
+    assert [(t.num_tokens, t.temperature) for t in row.temperatures or ()] == [(2, 1.0), (3, 0.5)]
+    (plain,) = merge(calls[:1])
+    assert plain.temperatures is None
+
+
+def test_temperatures_of_other_tokens_are_refused():
+    """As many as carry a log probability, and within what can be computed."""
+    for told in ([(1, 0.5)], [(3, 0.5)], [(2, 0.0)], [(2, 1e-4)]):
+        with pytest.raises(ValidationError):
+            TrainingRow(
+                token_ids=[1, 2, 3],
+                logprobs=[None, -1.0, -1.0],
+                temperatures=[{"num_tokens": n, "temperature": t} for n, t in told],
+            )

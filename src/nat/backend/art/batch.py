@@ -8,6 +8,7 @@ room for, where the common prompt of a group takes its room once.
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ class _Trajectory:
     """Lengths of rows that were left out."""
     answers: int
     retokenized: int
+    untrainable: Counter[str]
 
     @property
     def trained_tokens(self) -> int:
@@ -96,7 +98,9 @@ def make_art_batch(
     if too_long:
         seen = len(too_long), max(too_long), fits
         logger.warning("%d rows of the batch are left out: the longest has %d tokens, at most %d fit", *seen)
+    untrainable = sum((t.untrainable for t in read), Counter[str]())
     kept = [trajectory for trajectory in read if trajectory.rows]
+    _check_sampling(untrainable, any_left=bool(kept))
     training_groups = _grouped(kept, shares([t.advantage for t in kept], [t.trained_tokens for t in kept]))
     length = dev.packed_sequence_length or _packed_length(kept, wanted or MAX_SEQ_LENGTH)
     return ArtBatch(
@@ -116,6 +120,7 @@ def make_art_batch(
             "data/step_num_answers": sum(t.answers for t in read),
             "data/step_num_retokenized_answers": sum(t.retokenized for t in read),
             "data/step_num_too_long_rows": len(too_long),
+            "data/step_num_untrainable_answers": untrainable.total(),
         },
     )
 
@@ -131,6 +136,19 @@ def _check_answers(groups: Sequence[ArtTrajectoryGroup]) -> None:
             f"{len(choices)} of them answers of a model",
             hint="put the `choice` of each chat completion into the trajectory, as the server gave it, not its message",
         )
+
+
+def _check_sampling(untrainable: Counter[str], *, any_left: bool) -> None:
+    """Tell of answers that were not drawn from the model's own distribution; raise if there are no others."""
+    if not untrainable:
+        return
+    seen = "; ".join(f"{count} with {how}" for how, count in untrainable.most_common())
+    if not any_left:
+        raise BatchRefused(
+            f"all answers of the batch that could teach something were sampled otherwise than from the model: {seen}",
+            hint="sample with a temperature above 0 and without top_p; every temperature is trained as it was sampled",
+        )
+    logger.warning("%d answers of the batch are left out of the loss: %s", untrainable.total(), seen)
 
 
 def _longest_row(wanted: int | None, dev: ArtDevTrainConfig, loaded: LoadedModel) -> int:
@@ -159,6 +177,7 @@ def _with_signal(
             too_long=[len(row.token_ids) for row in found.rows if len(row.token_ids) > max_length],
             answers=found.answers,
             retokenized=found.retokenized,
+            untrainable=found.untrainable,
         )
 
 

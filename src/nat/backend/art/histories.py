@@ -6,6 +6,7 @@ template, and counted. All other messages are context, whatever their role.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ class TrajectoryRows:
     """Answers with log probabilities, in all of its conversations."""
     retokenized: int
     """Those of them whose prompt had to be rendered again."""
+    untrainable: Counter[str]
+    """Answers that were sampled as nothing can be trained on, by how; they are context only."""
     truncated: bool
     """True if some answer stopped at its token limit."""
 
@@ -50,20 +53,22 @@ class HistoryReader:
 
         """
         names = [where, *(f"{where}.additional_histories.{n}" for n in range(len(trajectory.additional_histories)))]
+        untrainable: Counter[str] = Counter()
         found = [
             call
             for history, name in zip(trajectory.histories, names, strict=True)
-            for call in self._calls(history, f"{name}.messages_and_choices")
+            for call in self._calls(history, f"{name}.messages_and_choices", untrainable)
         ]
         return TrajectoryRows(
             rows=merge(call for call, _ in found),
             answers=len(found),
             retokenized=sum(not known for _, known in found),
             truncated=any(_is_truncated(item) for h in trajectory.histories for item in h.messages_and_choices),
+            untrainable=untrainable,
         )
 
-    def _calls(self, history: ArtHistory, where: str) -> Iterator[tuple[CallTokens, bool]]:
-        """Each answer's tokens, and whether its prompt is the one that was served."""
+    def _calls(self, history: ArtHistory, where: str, untrainable: Counter[str]) -> Iterator[tuple[CallTokens, bool]]:
+        """Each answer's tokens, and whether its prompt is the one that was served; counts what cannot be trained on."""
         messages: list[dict[str, Any]] = []
         tools = [template_tool(tool) for tool in history.tools or ()] or None
         for index, item in enumerate(history.messages_and_choices):
@@ -72,9 +77,14 @@ class HistoryReader:
                 at = f"{where}.{index}"
                 sampled = [self._token(token, f"{at}.logprobs.content.{i}") for i, token in enumerate(content)]
                 logprobs = [token.logprob for token in content]
-                prompts = self.served.prompts_of(sampled, logprobs)
-                prompt = prompts[0] if len(prompts) == 1 else _nearest(prompts, self._render(messages, tools, at))
-                yield CallTokens(model="", prompt=prompt, sampled=sampled, logprobs=logprobs), bool(prompts)
+                sampling = self.served.sampling_of(sampled, logprobs)
+                if sampling.trainable:
+                    prompts = self.served.prompts_of(sampled, logprobs)
+                    prompt = prompts[0] if len(prompts) == 1 else _nearest(prompts, self._render(messages, tools, at))
+                    call = CallTokens("", prompt, sampled, logprobs, temperature=sampling.temperature)
+                    yield call, bool(prompts)
+                else:
+                    untrainable[", ".join(sampling.bent_by)] += 1
             message = item.message if isinstance(item, ArtChoice) else item
             if not isinstance(message.get("role"), str):
                 raise BatchRefused(f"{where}.{index} is neither an answer nor a message with a role: {_keys(message)}")

@@ -1,17 +1,28 @@
-"""Remember the prompt of each answer, so that what comes back for training is exact.
+"""Remember the prompt of each answer and how it was sampled, so that what comes back for training is exact.
 
-A client sends text and the sampled tokens, but not the prompt as the model saw it. Tokenising it again may split
-earlier answers in another way; the prompt that was served does not.
+A client sends text and the sampled tokens, but neither the prompt as the model saw it nor the temperature. Tokenising a
+prompt again may split earlier answers in another way; the prompt that was served does not.
 """
 
 import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
+
+from nat.wire.sampling import MODELS_OWN, Sampling
 
 MAX_PROMPTS = 64
 """Of one and the same answer; the oldest go first."""
+
+
+@dataclass
+class _Served:
+    """What is known of one answer."""
+
+    sampling: Sampling
+    prompts: list["array[int]"] = field(default_factory=list)
 
 
 class ServedAnswers:
@@ -22,7 +33,7 @@ class ServedAnswers:
 
     def __init__(self, max_tokens: int = 20_000_000) -> None:
         self._max_tokens = max_tokens
-        self._prompts: OrderedDict[bytes, list[array[int]]] = OrderedDict()
+        self._answers: OrderedDict[bytes, _Served] = OrderedDict()
         self._num_tokens = 0
         self._lock = threading.Lock()
 
@@ -31,20 +42,28 @@ class ServedAnswers:
         """Prompt tokens that are held; four bytes each."""
         return self._num_tokens
 
-    def remember(self, prompt_ids: Sequence[int], token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Keep the prompt of an answer."""
+    def remember(
+        self,
+        prompt_ids: Sequence[int],
+        token_ids: Sequence[int],
+        logprobs: Sequence[float],
+        sampling: Sampling = MODELS_OWN,
+    ) -> None:
+        """Keep the prompt of an answer, and what it was drawn from."""
         key, prompt = _key(token_ids, logprobs), array("i", prompt_ids)
         with self._lock:
-            prompts = self._prompts.setdefault(key, [])
-            self._prompts.move_to_end(key)
+            served = self._answers.setdefault(key, _Served(sampling))
+            served.sampling = sampling
+            self._answers.move_to_end(key)
+            prompts = served.prompts
             if prompt not in prompts:
                 prompts.append(prompt)
                 self._num_tokens += len(prompt)
             if len(prompts) > MAX_PROMPTS:
                 self._num_tokens -= len(prompts.pop(0))
             while self._num_tokens > self._max_tokens:
-                _, forgotten = self._prompts.popitem(last=False)
-                self._num_tokens -= sum(map(len, forgotten))
+                _, forgotten = self._answers.popitem(last=False)
+                self._num_tokens -= sum(map(len, forgotten.prompts))
 
     def prompts_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> list[Sequence[int]]:
         """Give the prompts that got this very answer: none if it is not known, as a rule one.
@@ -53,10 +72,19 @@ class ServedAnswers:
         """
         key = _key(token_ids, logprobs)
         with self._lock:
-            if key not in self._prompts:
+            if key not in self._answers:
                 return []
-            self._prompts.move_to_end(key)
-            return list(self._prompts[key])
+            self._answers.move_to_end(key)
+            return list(self._answers[key].prompts)
+
+    def sampling_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Sampling:
+        """What this very answer was drawn from; one that is not known is taken for the model's own distribution.
+
+        Log probabilities of exactly zero, which do not tell answers apart, are the same at every temperature.
+        """
+        with self._lock:
+            served = self._answers.get(_key(token_ids, logprobs))
+            return MODELS_OWN if served is None else served.sampling
 
 
 def _key(token_ids: Sequence[int], logprobs: Sequence[float]) -> bytes:

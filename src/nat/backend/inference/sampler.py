@@ -1,8 +1,8 @@
 """From logits to tokens: temperature, nucleus, inverse transform sampling; all sequences of a step at once.
 
-Reported log probabilities are those of the model itself (float32 log-softmax of the raw logits), whatever the
-temperature and top_p: they are what the learner computes again from the same tokens. At temperature 1 and
-top_p 1 they are also those of the distribution that was sampled.
+Reported log probabilities are those at the request's temperature T, the float32 log-softmax of logits / T: they are
+what was drawn from, and what the learner computes again from the same tokens. top_p changes what is drawn, not what is
+reported; at temperature 0, which takes the most likely token, those at temperature 1 are reported.
 
 Shapes: B sequences, V vocabulary, N reported alternatives.
 """
@@ -28,10 +28,18 @@ class Sampled:
 
 def sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
     """Draw each sequence's next token with its own parameters and its own random number."""
-    logprobs_BV = logits_BV.float().log_softmax(-1)
+    logprobs_BV = _tempered(logits_BV.float(), sequences).log_softmax(-1)
     token_ids_B = _draw(logprobs_BV, sequences)
     logprobs_B = logprobs_BV.gather(-1, token_ids_B.unsqueeze(-1)).squeeze(-1)
     return Sampled(token_ids_B.tolist(), logprobs_B.tolist(), _alternatives(logprobs_BV, sequences))
+
+
+def _tempered(logits_BV: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Divide by each sequence's temperature; one that is 0 changes nothing."""
+    divisors = [s.params.temperature or 1.0 for s in sequences]
+    if all(t == 1.0 for t in divisors):
+        return logits_BV
+    return logits_BV / torch.tensor(divisors, device=logits_BV.device).unsqueeze(-1)
 
 
 def _draw(logprobs_BV: Tensor, sequences: list[Sequence]) -> Tensor:
@@ -39,12 +47,7 @@ def _draw(logprobs_BV: Tensor, sequences: list[Sequence]) -> Tensor:
     if not any(temperatures):
         return logprobs_BV.argmax(-1)
     device = logprobs_BV.device
-    tempered_BV = logprobs_BV
-    if any(t != 1.0 for t in temperatures):
-        # A greedy row is drawn like the others and replaced below.
-        divisors_B = torch.tensor([t or 1.0 for t in temperatures], device=device)
-        tempered_BV = (logprobs_BV / divisors_B.unsqueeze(-1)).log_softmax(-1)
-    probs_BV = tempered_BV.double().exp()
+    probs_BV = logprobs_BV.double().exp()  # a greedy row is drawn like the others and replaced below
     nucleus = [row for row, s in enumerate(sequences) if s.params.top_p < 1.0]
     if nucleus:
         rows = torch.tensor(nucleus, device=device)

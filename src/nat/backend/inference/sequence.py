@@ -35,7 +35,7 @@ class Sequence:
     """Kept up to date token by token where stop strings or a stream need it."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Log probability of each sampled token under the model's own distribution (temperature 1, top_p 1)."""
+    """Log probability of each sampled token at the temperature of its parameters; at temperature 0 that at 1."""
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     num_cached: int = 0

@@ -173,6 +173,8 @@ class _ChatWriter:
     ) -> None:
         if self._asked.logprobs:
             choice.logprobs = self._logprobs.chat(token_ids, logprobs, top)
+            if self._asked.logprobs_temperature is not None:
+                choice.logprobs_temperature = self._asked.logprobs_temperature
         if self._asked.return_token_ids:
             choice.token_ids = token_ids
 

@@ -106,6 +106,8 @@ class _TextWriter:
     ) -> None:
         if self._asked.logprobs is not None:
             choice.logprobs = self._logprobs.text(token_ids, logprobs, top, offset=offset)
+            if self._asked.logprobs_temperature is not None:
+                choice.logprobs_temperature = self._asked.logprobs_temperature
         if self._asked.return_token_ids:
             choice.token_ids = token_ids
 

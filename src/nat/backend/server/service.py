@@ -14,6 +14,7 @@ from nat.backend.model import LoadedModel
 from nat.backend.server.errors import ApiError
 from nat.wire.answers import PromptTokens, Usage
 from nat.wire.chat import ChatRequest, SamplingRequest
+from nat.wire.sampling import Sampling, read_sampling
 
 MAX_CHOICES = 256
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
@@ -22,7 +23,9 @@ _NO_TOKENS = "the prompt has no tokens; at least one is needed"
 class AnswerMemory(Protocol):
     """Keeps what was sampled after which prompt, so that training can be exact; called from the event loop."""
 
-    def remember(self, prompt_ids: list[int], token_ids: list[int], logprobs: list[float]) -> None: ...
+    def remember(
+        self, prompt_ids: list[int], token_ids: list[int], logprobs: list[float], sampling: Sampling
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ class Service:
         """Keep finished answers for training, if anything is kept."""
         if self.answers is not None:
             for s in sequences:
-                self.answers.remember(s.prompt_ids, s.token_ids, s.logprobs)
+                sampling = read_sampling({"temperature": s.params.temperature, "top_p": s.params.top_p})
+                self.answers.remember(s.prompt_ids, s.token_ids, s.logprobs, sampling)
 
     def text(self, sequence: Sequence) -> str:
         """The text of a finished sequence."""

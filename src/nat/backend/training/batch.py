@@ -38,6 +38,13 @@ class Row:
     """K advantages: of each sampled token, that of the answer or the rollout which it is part of."""
     weight: float = 1.0
     """Factor of its tokens in the loss."""
+    temperatures: list[float] | None = None
+    """K temperatures that the sampled tokens were drawn at; None if all are 1."""
+
+    @property
+    def sampled_at(self) -> list[float]:
+        """The temperature of each of the K sampled tokens."""
+        return self.temperatures or [1.0] * len(self.targets)
 
     @property
     def num_tokens(self) -> int:
@@ -168,4 +175,5 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: 
         sampler_logprobs=[logprob for _, logprob in sampled],
         advantages=advantages,
         weight=weight,
+        temperatures=row.temperatures and [t.temperature for t in row.temperatures for _ in range(t.num_tokens)],
     )

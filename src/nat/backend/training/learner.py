@@ -6,8 +6,8 @@ With one optimizer step the policy at the update's start is the policy of the st
 the gradient also gives the log probabilities of the start. With several, they are computed once for all rows before
 the first of them. They are compared with the sampler's even where the ratio of the loss is not taken to them.
 
-The temperature is 1: the learner scores the distribution that the model defines, which is also what the sampler
-reports; log probabilities of other weights or other tokens set off the alarm in checks.py.
+Each token is scored at the temperature that it was drawn at, by policy and reference alike, which is also what the
+sampler reports; log probabilities of other weights or other tokens set off the alarm in checks.py.
 """
 
 import logging
@@ -29,7 +29,6 @@ from nat.backend.training.checks import (
     check_served_weights,
     check_weights_moved,
 )
-from nat.backend.training.logprobs import token_scores
 from nat.backend.training.loss import rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics
 from nat.backend.training.micro_batch import MicroBatch, make_micro_batch
@@ -184,7 +183,7 @@ class Learner:
 
     def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:
         """Add the gradient of one micro-batch; gives its share of the loss."""
-        scores = token_scores(self._policy.model, batch.packed, batch.keep_K, batch.targets_K)
+        scores = batch.scores(self._policy.model)
         if not all(row.index in update.anchors.start for row in batch.rows):
             update.anchors.start |= by_row(batch.rows, scores.logprobs_K.detach())
         loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.config)
@@ -202,7 +201,7 @@ class Learner:
         found: ByRow = {}
         for rows in micro_batches:
             batch = make_micro_batch(rows, {}, self._policy.device)
-            found |= by_row(rows, token_scores(model, batch.packed, batch.keep_K, batch.targets_K).logprobs_K)
+            found |= by_row(rows, batch.scores(model).logprobs_K)
             advance()
         return found
 

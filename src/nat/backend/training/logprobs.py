@@ -7,6 +7,7 @@ Shapes: K chosen tokens, C a chunk of them, V vocabulary, H hidden size.
 """
 
 import copy
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -30,12 +31,21 @@ class TokenScores(NamedTuple):
 
 
 def token_scores(
-    model: PreTrainedModel, packed: PackedBatch, keep_K: Tensor, targets_K: Tensor, *, max_logits: int = MAX_LOGITS
+    model: PreTrainedModel,
+    packed: PackedBatch,
+    keep_K: Tensor,
+    targets_K: Tensor,
+    temperatures_K: Tensor | None = None,
+    *,
+    max_logits: int = MAX_LOGITS,
 ) -> TokenScores:
-    """Score `targets_K`, each at the packed output `keep_K`; differentiable where gradients are on."""
+    """Score `targets_K`, each at the packed output `keep_K`; differentiable where gradients are on.
+
+    Each is scored under softmax(logits / T) with its own temperature T; None stands for 1 everywhere.
+    """
     chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
     if len(keep_K) <= chunk:
-        return _score(packed_logits(model, packed, keep_K), targets_K)
+        return _score(packed_logits(model, packed, keep_K), targets_K, temperatures_K)
     hidden_KH = _decoder(model)(
         input_ids=packed.token_ids_T.unsqueeze(0),
         position_ids=packed.position_ids_T.unsqueeze(0),
@@ -44,18 +54,24 @@ def token_scores(
     ).last_hidden_state[0, keep_K]
     head = _head(model)
 
-    def score_chunk(hidden_CH: Tensor, targets_C: Tensor) -> TokenScores:
-        return _score(head(inputs_embeds=hidden_CH.unsqueeze(0), use_cache=False).logits[0], targets_C)
+    def score_chunk(hidden_CH: Tensor, targets_C: Tensor, temperatures_C: Tensor | None) -> TokenScores:
+        logits_CV = head(inputs_embeds=hidden_CH.unsqueeze(0), use_cache=False).logits[0]
+        return _score(logits_CV, targets_C, temperatures_C)
 
+    temperatures = repeat(None) if temperatures_K is None else torch.split(temperatures_K, chunk)
     parts = [
-        checkpoint(score_chunk, hidden_CH, targets_C, use_reentrant=False)
-        for hidden_CH, targets_C in zip(torch.split(hidden_KH, chunk), torch.split(targets_K, chunk), strict=True)
+        checkpoint(score_chunk, hidden_CH, targets_C, temperatures_C, use_reentrant=False)
+        for hidden_CH, targets_C, temperatures_C in zip(
+            torch.split(hidden_KH, chunk), torch.split(targets_K, chunk), temperatures, strict=False
+        )
     ]
     return TokenScores(torch.cat([part.logprobs_K for part in parts]), torch.cat([part.entropy_K for part in parts]))
 
 
-def _score(logits_KV: Tensor, targets_K: Tensor) -> TokenScores:
+def _score(logits_KV: Tensor, targets_K: Tensor, temperatures_K: Tensor | None) -> TokenScores:
     wide = torch.promote_types(logits_KV.dtype, torch.float32)
+    if temperatures_K is not None:
+        logits_KV = logits_KV.to(wide) / temperatures_K.to(wide).unsqueeze(1)
     logprobs_KV = torch.log_softmax(logits_KV, dim=-1, dtype=wide)
     with torch.no_grad():
         entropy_K = -(logprobs_KV.exp() * logprobs_KV).nansum(dim=-1)

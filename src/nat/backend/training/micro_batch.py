@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from nat.backend.training.batch import Row
+from nat.backend.training.logprobs import TokenScores, token_scores
 from nat.backend.tree import PackedTree
 
 
@@ -29,6 +31,12 @@ class MicroBatch:
     advantages_K: Tensor
     weights_K: Tensor
     """Share of each token in the loss of the whole optimizer step, times the weight of its rollout."""
+    temperatures_K: Tensor | None = None
+    """At which each token was drawn; None if all were at 1."""
+
+    def scores(self, model: PreTrainedModel) -> TokenScores:
+        """Score the sampled tokens under a model, each at its temperature."""
+        return token_scores(model, self.packed, self.keep_K, self.targets_K, self.temperatures_K)
 
 
 def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: torch.device) -> MicroBatch:
@@ -51,4 +59,12 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
         ),
         advantages_K=torch.tensor([a for row in rows for a in row.advantages], dtype=torch.float64, device=device),
         weights_K=spread([weights.get(row.rollout, 0.0) * row.weight for row in rows]),
+        temperatures_K=temperature_tensor([t for row in rows for t in row.sampled_at], device),
     )
+
+
+def temperature_tensor(temperatures: Sequence[float], device: torch.device) -> Tensor | None:
+    """None if all are 1, so that nothing is divided."""
+    if all(temperature == 1 for temperature in temperatures):
+        return None
+    return torch.tensor(temperatures, dtype=torch.float64, device=device)

@@ -13,6 +13,7 @@ from nat.backend.inference.batch import Chunk, StepBatch
 from nat.backend.inference.cache import SlotCache
 from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
+from nat.backend.training.micro_batch import temperature_tensor
 
 
 @torch.no_grad()
@@ -40,22 +41,20 @@ def served_logprobs(loaded: LoadedModel, rows: Sequence[Row]) -> dict[int, Tenso
 
 def _step(loaded: LoadedModel, batch: StepBatch, slots: Sequence[Row]) -> list[tuple[int, Tensor]]:
     """Run one step and score the sampled tokens that its chunks predict, by row."""
-    keep, targets, sizes, at = [], [], [], 0
+    keep, targets, temperatures, sizes, at = [], [], [], [], 0
     for chunk in batch.order:
         row = slots[chunk.slot]
-        mine = [
-            (position, target)
-            for position, target in zip(row.positions, row.targets, strict=True)
-            if chunk.start <= position < chunk.end
-        ]
-        keep += [at + position - chunk.start for position, _ in mine]
-        targets += [target for _, target in mine]
+        mine = [number for number, position in enumerate(row.positions) if chunk.start <= position < chunk.end]
+        keep += [at + row.positions[number] - chunk.start for number in mine]
+        targets += [row.targets[number] for number in mine]
+        temperatures += [row.sampled_at[number] for number in mine]
         sizes.append(len(mine))
         at += len(chunk.token_ids)
     # A step runs even if nothing in it is scored, because later steps read what it leaves in the cache.
     logits_KV = packed_logits(loaded.model, batch, torch.tensor(keep or [0], device=loaded.device))
     if not keep:
         return []
-    logprobs_K = token_logprobs(logits_KV, torch.tensor(targets, device=loaded.device))
+    targets_K, at_K = torch.tensor(targets, device=loaded.device), temperature_tensor(temperatures, loaded.device)
+    logprobs_K = token_logprobs(logits_KV, targets_K, at_K)
     parts = torch.split(logprobs_K, sizes)
     return [(slots[chunk.slot].index, part_K) for chunk, part_K in zip(batch.order, parts, strict=True)]

@@ -14,6 +14,7 @@ from nat.backend.training.packing import deal
 from nat.backend.training.served import served_logprobs
 from nat.errors import BatchRefused
 from nat.wire.art import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
+from nat.wire.sampling import read_sampling
 
 
 def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
@@ -59,6 +60,7 @@ def test_golden_batch(loaded):
         "data/step_num_answers": 2,
         "data/step_num_retokenized_answers": 2,
         "data/step_num_too_long_rows": 0,
+        "data/step_num_untrainable_answers": 0,
     }
 
 
@@ -210,3 +212,27 @@ def answered(loaded, served, text):
     logprobs = training_row(loaded, whole, list(range(len(prompt), len(whole)))).logprobs[len(prompt) :]
     served.remember(prompt, token_ids, logprobs)
     return choice(token_ids, logprobs, content=text)
+
+
+def greedily(served, loaded, *questions):
+    """One answer to each question, remembered as taken at temperature 0."""
+    for question in questions:
+        served.remember(loaded.tokenizer.render_chat([user(question)]), [7], [-1.0], read_sampling({"temperature": 0}))
+    return served
+
+
+def test_a_batch_of_greedy_answers_is_refused_with_the_reason(loaded):
+    """They teach nothing of the distribution that is trained, and a silent step would look like training."""
+    greedy = group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([7])))
+    with pytest.raises(BatchRefused, match="2 with temperature=0") as error:
+        made(loaded, greedy, served=greedily(ServedAnswers(), loaded, "a"))
+    assert "temperature above 0" in str(error.value.hint)
+
+
+def test_greedy_answers_among_others_are_counted_and_told(loaded, caplog):
+    """The others are trained on."""
+    mixed = group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([8])))
+    batch = made(loaded, mixed, served=greedily(ServedAnswers(), loaded, "a"))
+    assert [r.reward for r in batch.groups[0].rollouts] == [0.0]
+    assert batch.facts["data/step_num_untrainable_answers"] == 1
+    assert "1 answers of the batch are left out of the loss: 1 with temperature=0" in caplog.text

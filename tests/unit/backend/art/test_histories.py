@@ -13,6 +13,7 @@ from nat.backend.art.served import ServedAnswers
 from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import BatchRefused
 from nat.wire.art import ArtTrajectory
+from nat.wire.sampling import read_sampling
 
 TOKENIZER = ChatTokenizer(tiny_tokenizer())
 SYSTEM = {"role": "system", "content": "play"}
@@ -187,3 +188,27 @@ def test_a_message_without_a_role_is_refused():
     """A template would write it with no role at all, which the model has never seen."""
     with pytest.raises(BatchRefused, match=r"t\.messages_and_choices\.0 .*'content'"):
         read(trajectory(1, {"content": "who?"}, choice([1])))
+
+
+def test_a_served_answer_is_trained_at_its_temperature():
+    """The client does not send it back; the server remembers it, each answer's own."""
+    served, prompt = ServedAnswers(), TOKENIZER.render_chat([user("a")])
+    first, second = TOKENIZER.encode("b"), TOKENIZER.encode("d")
+    served.remember(prompt, first, [-1.0] * len(first), read_sampling({"temperature": 0.5}))
+    served.remember([*prompt, *first, 9], second, [-1.0] * len(second))
+    found = read(trajectory(1, user("a"), choice(first), user("c"), choice(second)), served)
+    (row,) = found.rows
+    assert [(t.num_tokens, t.temperature) for t in row.temperatures or ()] == [(1, 0.5), (1, 1.0)]
+
+
+def test_a_greedy_answer_is_context_only():
+    """What was not drawn from the model's own distribution carries no loss, and is counted by how it was drawn."""
+    served, prompt = ServedAnswers(), TOKENIZER.render_chat([user("a")])
+    greedy, drawn = TOKENIZER.encode("b"), TOKENIZER.encode("d")
+    served.remember(prompt, greedy, [-1.0] * len(greedy), read_sampling({"temperature": 0, "top_p": 0.9}))
+    served.remember([*prompt, *greedy, 9], drawn, [-1.0] * len(drawn))
+    found = read(trajectory(1, user("a"), choice(greedy), user("c"), choice(drawn)), served)
+    (row,) = found.rows
+    assert row.token_ids == [*prompt, *greedy, 9, *drawn]
+    assert sampled(row) == drawn
+    assert found.untrainable == {"temperature=0, top_p=0.9": 1}

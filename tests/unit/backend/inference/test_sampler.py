@@ -51,12 +51,17 @@ def test_a_sequence_is_sampled_alike_alone_and_in_a_crowd():
     assert together == [sample(LOGITS[None], [s]).token_ids[0] for s in own]
 
 
-@pytest.mark.parametrize("params", [{}, {"temperature": 0.2}, {"temperature": 0.0}, {"top_p": 0.5}])
-def test_reported_log_probabilities_are_the_models_own(params):
-    """Temperature and top_p decide what is drawn, never what is reported."""
-    sampled = sample(LOGITS.expand(8, -1), sequences(8, **params))
-    expected = LOGITS.log_softmax(-1)[sampled.token_ids]
-    torch.testing.assert_close(torch.tensor(sampled.logprobs), expected)
+@pytest.mark.parametrize(
+    ("params", "reported"),
+    [({}, 1), ({"temperature": 0.2}, 0.2), ({"temperature": 3.0}, 3), ({"temperature": 0.0}, 1), ({"top_p": 0.5}, 1)],
+)
+def test_reported_log_probabilities_are_those_at_the_temperature(params, reported):
+    """Of the token and of its alternatives: log-softmax(logits / T), at 0 that at 1; top_p changes nothing in them."""
+    mixed = [*sequences(8, **params, top_logprobs=4), *sequences(1, temperature=0.7)]
+    sampled = sample(LOGITS.expand(9, -1), mixed)
+    expected = (LOGITS / reported).log_softmax(-1)
+    torch.testing.assert_close(torch.tensor(sampled.logprobs[:8]), expected[sampled.token_ids[:8]])
+    assert [value for _, value in sampled.top_logprobs[0]] == pytest.approx(expected[:4].tolist())
 
 
 def test_alternatives_are_the_most_likely_tokens_best_first():

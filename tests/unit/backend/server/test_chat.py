@@ -29,7 +29,7 @@ class Memory:
     def __init__(self):
         self.kept = []
 
-    def remember(self, prompt_ids, token_ids, logprobs):
+    def remember(self, prompt_ids, token_ids, logprobs, sampling):
         self.kept.append((list(prompt_ids), list(token_ids), list(logprobs)))
 
 
@@ -94,6 +94,30 @@ async def test_temperature_and_top_p_have_an_effect(client):
         for how in ({"temperature": 0}, {"temperature": 0}, {"top_p": 1e-6})
     ]
     assert greedy == again == nucleus
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_are_those_at_the_temperature_and_say_so(client, stream):
+    """Greedy ones and those at temperature 1 are the model's own, so the answer has no word of it."""
+    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True, "top_logprobs": 20, "seed": 5, "stream": stream}
+
+    async def first(**how):
+        answer = await client.post("/v1/chat/completions", json=HELLO | asked | how)
+        if stream:
+            choice = next(c for chunk in chunks_of(answer.text) for c in chunk["choices"] if c["logprobs"])
+        else:
+            choice = answer.json()["choices"][0]
+        entries = choice["logprobs"]["content"][0]["top_logprobs"]
+        return choice.get("logprobs_temperature"), {e["token"]: e["logprob"] for e in entries}
+
+    (plain_at, plain), (cold_at, cold), (greedy_at, greedy) = [
+        await first(**how) for how in ({}, {"temperature": 0.5}, {"temperature": 0})
+    ]
+    assert (plain_at, cold_at, greedy_at) == (None, 0.5, None)
+    assert greedy == pytest.approx(plain, abs=1e-5)
+    one, *others = cold
+    for other in others:  # ratios of probabilities are those of the model, to the power of 1/T
+        assert cold[one] - cold[other] == pytest.approx((plain[one] - plain[other]) / 0.5, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])

@@ -67,3 +67,11 @@ async def test_prompts_that_cannot_be_continued_are_refused(client, prompt, mess
     answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": prompt, "max_tokens": 5})
     assert answer.status_code == 400
     assert message in answer.json()["error"]["message"]
+
+
+async def test_log_probabilities_say_their_temperature(client):
+    """As those of chats do."""
+    (cold,) = (await ask(client, prompt="x", logprobs=0, temperature=0.5))["choices"]
+    (plain,) = (await ask(client, prompt="x", logprobs=0))["choices"]
+    assert cold["logprobs_temperature"] == 0.5
+    assert "logprobs_temperature" not in plain

@@ -1,0 +1,102 @@
+"""Which distribution a request's answer is drawn from, and whether that can be trained on. Pure.
+
+One rule for the fields of a request and for those of an LLM block in the YAML. A temperature T is trainable: the answer
+comes from softmax(logits / T), which the learner can compute again. Any other field that changes the distribution is
+not, since the log probabilities that come back are not those of what was drawn.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MIN_TEMPERATURE = 0.01
+"""Below this a sampler is as good as greedy (vLLM raises lower temperatures to it), and gradients grow with 1/T."""
+MAX_TEMPERATURE = 100.0
+
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "top_p": (1,),
+    "top_k": (-1, 0),
+    "min_p": (0,),
+    "typical_p": (1,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "min_tokens": (0,),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "bad_words": ([],),
+    "allowed_token_ids": (None,),
+}
+"""Of each field that changes the distribution, the values that do not; the first is what replaces the others. `null`
+is one of them always."""
+
+FORCED: Mapping[str, tuple[Any, ...]] = {
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("auto", "none"),
+    "structured_outputs": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "grammar": (),
+}
+"""Likewise of the fields that force a form on the answer. They are never replaced: the agent reads that form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What an answer is drawn from."""
+
+    temperature: float = 1.0
+    """Of the softmax; what a server takes if the request names none."""
+    bent_by: tuple[str, ...] = ()
+    """Why it cannot be trained on, as `field=value`; empty if it can."""
+
+    @property
+    def trainable(self) -> bool:
+        return not self.bent_by
+
+
+MODELS_OWN = Sampling()
+"""The distribution that the model defines."""
+
+
+def read_sampling(fields: Mapping[str, Any]) -> Sampling:
+    """What a request with these fields is answered from."""
+    temperature = _temperature(fields.get("temperature"))
+    bent = [name for known in (NEUTRAL, FORCED) for name in known if not _is_neutral(fields.get(name), known[name])]
+    if temperature is None:
+        bent.insert(0, "temperature")
+    return Sampling(temperature or 1.0, tuple(f"{name}={_shown(fields[name])}" for name in bent))
+
+
+def replaced(fields: Mapping[str, Any], temperature: float) -> dict[str, Any]:
+    """The fields to set so that the answer is drawn from the model's own distribution at this temperature."""
+    bent = {name: known[0] for name, known in NEUTRAL.items() if not _is_neutral(fields.get(name), known)}
+    return {"temperature": temperature, **bent}
+
+
+def _temperature(value: Any) -> float | None:
+    """The temperature if it can be trained at; servers read numbers in texts, too."""
+    if value is None:
+        return 1.0
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if MIN_TEMPERATURE <= number <= MAX_TEMPERATURE else None
+
+
+def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
+    if isinstance(value, str) and not any(isinstance(known, str) for known in neutral):
+        try:
+            value = float(value)
+        except ValueError:
+            return False
+    return value is None or value in neutral
+
+
+def _shown(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004  # a line has room for several

@@ -1,0 +1,153 @@
+"""Tokens that were sampled at temperatures of their own, against a plain PyTorch implementation."""
+
+import pytest
+import torch
+
+from fakes.training_batches import random_groups
+from nat.backend.training.batch import make_batch
+from nat.backend.training.learner import Learner
+from nat.backend.training.logprobs import token_scores
+from nat.backend.training.micro_batch import make_micro_batch
+from nat.backend.training.served import served_logprobs
+from nat.errors import UpdateRejected
+from nat.wire.training import TrainingConfig, TrainingGroup
+
+MIXED = (0.3, 0.7, 1.0, 1.6)
+LOSS = {"beta": 0.2, "old_logprobs": "sampler", "normalize_advantages": False, "max_logprob_difference": 100}
+
+
+def plain_logprobs(model, row):
+    """log-softmax(logits / T) of the sampled tokens [K], row by row without packing; and the entropy there."""
+    temperatures = [t.temperature for t in row.temperatures or () for _ in range(t.num_tokens)]
+    places = [at for at, logprob in enumerate(row.logprobs) if logprob is not None]
+    model.set_attn_implementation("eager")
+    logits = model(input_ids=torch.tensor([row.token_ids]), use_cache=False).logits[0]
+    model.set_attn_implementation("nat_packed")
+    rows = []
+    for at, temperature in zip(places, temperatures or [1.0] * len(places), strict=True):
+        rows.append(torch.log_softmax(logits[at - 1] / temperature, -1))
+    table = torch.stack(rows)
+    chosen = table.gather(1, torch.tensor([[row.token_ids[at]] for at in places])).squeeze(1)
+    return chosen, -(table.exp() * table).sum(-1)
+
+
+def plain_loss(model, reference, groups):
+    """PPO's clipped objective against the sampler, and r·k3 against the reference: the mean over all tokens."""
+    total, tokens = 0.0, 0
+    for group in groups:
+        mean = sum(rollout.reward for rollout in group.rollouts) / len(group.rollouts)
+        for rollout in group.rollouts:
+            advantage = rollout.reward - mean
+            for row in rollout.rows:
+                logprobs, _ = plain_logprobs(model, row)
+                with torch.no_grad():
+                    anchor, _ = plain_logprobs(reference, row)
+                sampler = torch.tensor([p for p in row.logprobs if p is not None], dtype=torch.float64)
+                ratio = (logprobs - sampler).exp()
+                objective = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+                difference = logprobs - anchor
+                kl = (logprobs - logprobs.detach()).exp() * (torch.exp(-difference) - 1 + difference)
+                total = total - (objective - 0.2 * kl).sum()
+                tokens += len(logprobs)
+    return total / tokens
+
+
+def caught(learner, loaded, groups, **options):
+    """Gradient and loss of one update, in the moment before AdamW uses them."""
+    found = {}
+
+    class Stop(Exception):
+        pass
+
+    def catch(_):
+        found.update({name: p.grad.clone() for name, p in loaded.trainable_parameters().items()})
+        raise Stop
+
+    learner.optimizer.clip = catch
+    with pytest.raises(Stop):
+        learner.update(groups, TrainingConfig(**options))
+    return found
+
+
+def moved(loaded, by=0.02):
+    """The same model after some updates, so that it is no longer its reference."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in loaded.trainable_parameters().values():
+            parameter.add_(by * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize("temperatures", [(), (0.5,), MIXED])
+@pytest.mark.parametrize("micro_batch_tokens", [1, 60, 100_000])
+def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, temperatures, micro_batch_tokens):
+    """Policy, sampler and reference each at the token's own temperature, however rows are packed and share prompts.
+
+    To rounding: the norms of this model compute in fp32 even here.
+    """
+    groups = random_groups(loaded64, rows=2, prompt=8, temperatures=temperatures)
+    learner: Learner = make_learner(loaded64)
+    with learner._reference.model() as reference:  # loaded before the policy moves
+        moved(loaded64)
+        got = caught(learner, loaded64, groups, micro_batch_tokens=micro_batch_tokens, **LOSS)
+        loaded64.model.zero_grad()
+        plain_loss(loaded64.model, reference, groups).backward()
+    for name, parameter in loaded64.trainable_parameters().items():
+        torch.testing.assert_close(got[name], parameter.grad, atol=1e-6, rtol=1e-5)
+    assert max(float(g.abs().max()) for g in got.values()) > 1e-2
+
+
+def test_scores_and_entropy_are_those_at_the_temperature(loaded64):
+    """Of rows that share a prompt and so the output at its end, where their first tokens had other temperatures."""
+    groups = random_groups(loaded64, groups=2, prompt=9, temperatures=MIXED)
+    batch = make_batch(groups, TrainingConfig())
+    micro = make_micro_batch(batch.rows, {}, loaded64.device)
+    assert micro.keep_K.unique().numel() < micro.keep_K.numel()
+    with torch.no_grad():
+        scores = micro.scores(loaded64.model)
+        plain = [plain_logprobs(loaded64.model, row) for g in groups for r in g.rollouts for row in r.rows]
+    torch.testing.assert_close(scores.logprobs_K, torch.cat([p for p, _ in plain]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scores.entropy_K, torch.cat([e for _, e in plain]), atol=1e-5, rtol=0)
+    parts = micro.packed, micro.keep_K, micro.targets_K, micro.temperatures_K
+    chunked = token_scores(loaded64.model, *parts, max_logits=600)
+    torch.testing.assert_close(scores, chunked, atol=1e-12, rtol=0)
+
+
+def test_the_path_that_serves_scores_at_the_same_temperatures(loaded):
+    """Prefill, continuation and decoding agree with the learner at every temperature."""
+    rows = make_batch(random_groups(loaded, temperatures=MIXED), TrainingConfig()).rows
+    micro = make_micro_batch(rows, {}, loaded.device)
+    with torch.no_grad():
+        scores = micro.scores(loaded.model).logprobs_K
+    served = served_logprobs(loaded, rows)
+    torch.testing.assert_close(scores, torch.cat([served[row.index] for row in rows]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("steps", [{}, {"num_iterations": 2, "steps_per_batch": 2, "kl_penalty_coef": 0.1}])
+def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learner, loaded, steps):
+    """Before the update and after it: the checks of sampler and learner hold at their usual levels."""
+    metrics = make_learner(loaded).update(random_groups(loaded, temperatures=MIXED), TrainingConfig(**steps))
+    assert metrics["logprob_diff_mean"] < 1e-4
+    assert metrics["served_diff_mean"] < 1e-4
+    assert metrics["effective_sample_size"] > 0.9
+
+
+def untold(groups):
+    """The same groups, whose rows say nothing of a temperature."""
+    dumped = [group.model_dump() for group in groups]
+    for row in (row for group in dumped for rollout in group["rollouts"] for row in rollout["rows"]):
+        row["temperatures"] = None
+    return [TrainingGroup.model_validate(group) for group in dumped]
+
+
+def test_untold_temperatures_are_an_alarm(make_learner, loaded):
+    """Rows that were sampled at 0.5 and do not say so end the job: the numbers are of another distribution."""
+    with pytest.raises(UpdateRejected) as error:
+        make_learner(loaded).update(untold(random_groups(loaded, temperatures=(0.5,))), TrainingConfig())
+    assert error.value.kind == "logprob_mismatch"
+
+
+def test_a_temperature_of_one_changes_no_bit(make_learner, loaded):
+    """Said or not, the gradients are the same to the last bit."""
+    told = random_groups(loaded, temperatures=(1.0,))
+    one, other = (caught(make_learner(loaded), loaded, groups) for groups in (untold(told), told))
+    assert all(torch.equal(one[name], other[name]) for name in one)

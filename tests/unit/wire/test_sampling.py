@@ -1,0 +1,69 @@
+"""Which requests are sampled from a distribution that can be trained on."""
+
+import pytest
+
+from nat.wire.sampling import read_sampling, replaced
+
+BENT = [
+    ({"temperature": 0}, "temperature=0"),
+    ({"temperature": 0.001}, "temperature=0.001"),
+    ({"temperature": "hot"}, "temperature=hot"),
+    ({"temperature": float("nan")}, "temperature=nan"),
+    ({"temperature": "0"}, "temperature=0"),
+    ({"top_p": 0.9}, "top_p=0.9"),
+    ({"top_p": "0.9"}, "top_p=0.9"),
+    ({"top_k": 20}, "top_k=20"),
+    ({"min_p": 0.05}, "min_p=0.05"),
+    ({"frequency_penalty": -0.5}, "frequency_penalty=-0.5"),
+    ({"presence_penalty": 0.5}, "presence_penalty=0.5"),
+    ({"repetition_penalty": 1.1}, "repetition_penalty=1.1"),
+    ({"logit_bias": {"50256": -100}}, "logit_bias={'50256': -100}"),
+    ({"min_tokens": 4}, "min_tokens=4"),
+    ({"best_of": 4}, "best_of=4"),
+    ({"use_beam_search": True}, "use_beam_search=True"),
+    ({"response_format": {"type": "json_object"}}, "response_format={'type': 'json_object'}"),
+    ({"tool_choice": "required"}, "tool_choice=required"),
+    ({"guided_regex": "a+"}, "guided_regex=a+"),
+]
+
+
+@pytest.mark.parametrize(("fields", "named"), BENT)
+def test_what_changes_the_distribution_is_named(fields, named):
+    """With its value, as the agent wrote it."""
+    found = read_sampling({"model": "m", "messages": [], **fields})
+    assert found.bent_by == (named,)
+    assert not found.trainable
+
+
+@pytest.mark.parametrize(
+    ("fields", "temperature"),
+    [
+        ({}, 1),
+        ({"temperature": None, "top_p": None, "logit_bias": None}, 1),
+        ({"temperature": 0.4}, 0.4),
+        ({"temperature": "0.7"}, 0.7),
+        ({"temperature": 2}, 2),
+        ({"top_p": 1.0, "top_k": -1, "min_p": 0.0, "frequency_penalty": 0, "logit_bias": {}, "best_of": 1}, 1),
+        ({"top_k": 0, "repetition_penalty": "1.0"}, 1),
+        ({"stop": ["x"], "seed": 4, "max_tokens": 3, "n": 2, "tool_choice": "auto", "ignore_eos": True}, 1),
+        ({"response_format": {"type": "text"}}, 1),
+    ],
+)
+def test_a_temperature_is_trainable_and_neutral_fields_are(fields, temperature):
+    """So are fields that change where an answer ends, or how many there are."""
+    found = read_sampling(fields)
+    assert (found.temperature, found.bent_by) == (temperature, ())
+
+
+@pytest.mark.parametrize(("fields", "named"), BENT)
+def test_what_is_replaced_is_trainable(fields, named):
+    """Each field that is set gets its neutral value; the form of an answer is the agent's own affair."""
+    found = read_sampling(fields | replaced(fields, 0.8))
+    forced = named.split("=")[0] in {"response_format", "tool_choice", "guided_regex"}
+    assert found.temperature == 0.8
+    assert found.bent_by == ((named,) if forced else ())
+
+
+def test_nothing_is_added_that_was_not_set():
+    """A server may not know the field."""
+    assert replaced({"top_p": 0.9, "top_k": -1}, 1.0) == {"temperature": 1.0, "top_p": 1}
