@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from nat.backend.training.advantages import BatchAdvantages, Returns, batch_advantages
 from nat.errors import UpdateRejected
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import SampledAt, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 
 @dataclass(frozen=True)
@@ -175,5 +175,9 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: 
         sampler_logprobs=[logprob for _, logprob in sampled],
         advantages=advantages,
         weight=weight,
-        temperatures=row.temperatures and [t.temperature for t in row.temperatures for _ in range(t.num_tokens)],
+        temperatures=None if row.temperatures is None else _temperatures(row.temperatures),
     )
+
+
+def _temperatures(told: Sequence[SampledAt]) -> list[float]:
+    return [entry.temperature for entry in told for _ in range(entry.num_tokens)]
