@@ -163,6 +163,11 @@ class JournalError(NatError):
     """A run's folder or journal is missing, taken, or of another version."""
 
 
+ANY_FAILURE = (Exception, SystemExit, KeyboardInterrupt)
+"""What is caught where code of the user's runs (one rollout, one score, one component): `sys.exit()` in it is that
+one's failure, and no end of the process. Ctrl-C raises nothing there: it cancels the task."""
+
+
 class Finding(NamedTuple):
     """One of the things that are wrong with a record."""
 

@@ -94,8 +94,9 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out, options):
     assert not backends_of(output_dir)
 
 
-def test_ctrl_c_ends_everything_and_keeps_what_there_is(tmp_path, held_out):
-    """An interrupted run exits with 130, ends its backend, closes its journal and says where to look."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_everything_and_keeps_what_there_is(tmp_path, held_out, number):
+    """The run ends its backend, closes its journal and says where to look and how to use the newest checkpoint."""
     output_dir = tmp_path / "runs"
     run = subprocess.Popen(  # noqa: S603 - our own command
         command(output_dir, held_out, "-o", "finetuning.num_epochs", "1000"),
@@ -113,13 +114,16 @@ def test_ctrl_c_ends_everything_and_keeps_what_there_is(tmp_path, held_out):
             break
     try:
         assert backends_of(output_dir)
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         rest, _ = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert run.returncode == 130, shown + rest
+    assert run.returncode == 128 + number, shown + rest
+    assert "Traceback" not in rest
     run_dir = (output_dir / "latest").resolve()
-    assert str(run_dir) in rest or str(output_dir) in rest
+    newest = run_dir / "checkpoints" / "latest"
+    assert f"What the run did until now is in {run_dir}" in rest
+    assert f"-o llms.player.model {newest.resolve()}" in rest
     assert not backends_of(output_dir)
     with Journal.open(run_dir, read_only=True) as journal:
         assert journal.info().state is RunState.CANCELED

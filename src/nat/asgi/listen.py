@@ -41,7 +41,7 @@ def port_of(listener: socket.socket) -> int:
 
 
 class Server(uvicorn.Server):
-    """Runs until SIGTERM or Ctrl-C; calls `on_ready` once it accepts connections."""
+    """Runs until SIGTERM, SIGHUP or Ctrl-C; calls `on_ready` once it accepts connections."""
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], None], **settings: Any) -> None:
         settings = {"timeout_graceful_shutdown": _GRACE_SECONDS, "timeout_keep_alive": _KEEP_ALIVE_SECONDS} | settings
@@ -54,10 +54,19 @@ class Server(uvicorn.Server):
 
 
 def forget_signals() -> None:
-    """The server takes signals over while it runs and raises them again when it has ended, which then is old news."""
+    """The server takes signals over while it runs and raises them again when it has ended, which then is old news.
+
+    A hang-up of the terminal stops it, too.
+    """
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _already_stopped)
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, _stop)  # the server does not know it, and would end without closing anything
+
+
+def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _already_stopped(number: int, frame: FrameType | None) -> None:

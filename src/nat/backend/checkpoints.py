@@ -19,11 +19,11 @@ from nat.backend.manifest import write_manifest
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
+from nat.wire.serving import NEWEST_CHECKPOINT
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
-LATEST = "latest"
 DAMAGED = ".damaged"
 """Ending of the name of a damaged checkpoint that was set aside, because training went on from an older one."""
 
@@ -125,7 +125,7 @@ class Checkpoints:
             path.replace(aside)
             logger.warning("%s; it is now %s, and %s takes its place", error.message, aside.name, instead.path.name)
         if damaged:
-            point(self.folder / LATEST, instead.path.name)
+            point(self.folder / NEWEST_CHECKPOINT, instead.path.name)
 
     def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete those that are too old; its number is the step's."""
@@ -142,7 +142,7 @@ class Checkpoints:
             state = CheckpointState(step=learner.step, lora=loaded.peft is not None, jobs=jobs)
             (folder / STATE).write_text(state.model_dump_json(indent=1))
             write_manifest(folder, "checkpoint")
-        point(self.folder / LATEST, target.name)
+        point(self.folder / NEWEST_CHECKPOINT, target.name)
         if self._keep_last is not None:
             self.delete(self.numbers()[: -self._keep_last])
         return target

@@ -64,6 +64,11 @@ def check_forward(model: PreTrainedModel) -> None:
         raise ModelNotSupported(f"{name} cannot run packed rows: {error}", hint=_HINT) from error
     difference = _relative_difference(packed, torch.cat(plain))
     tolerance = _TOLERANCE[model.dtype]
+    if not all(bool(torch.isfinite(logits).all()) for logits in plain):
+        raise ModelNotSupported(
+            f"{name} computes logits that are no finite numbers in {str(model.dtype).removeprefix('torch.')}",
+            hint="set dtype to float32; if it is that already, the weights are damaged",
+        )
     if not difference <= tolerance:
         raise ModelNotSupported(
             f"{name} gives other logits for packed rows than for the same rows alone: they differ by "

@@ -33,7 +33,8 @@ def write_model(loaded: LoadedModel, folder: Path) -> None:
 def write_adapter(loaded: LoadedModel, folder: Path) -> None:
     """Write what was trained beside the base model, in peft's format and without its key."""
     assert loaded.peft is not None, "only an adapter can be written without its model"
-    loaded.peft.save_pretrained(str(folder), selected_adapters=[loaded.adapter])
+    # Embeddings are never trained; left to itself, peft would ask the Hub whether they were.
+    loaded.peft.save_pretrained(str(folder), selected_adapters=[loaded.adapter], save_embedding_layers=False)
     own = folder / loaded.adapter  # where peft puts an adapter that is not called "default"
     if own.is_dir():
         for path in own.iterdir():

@@ -12,17 +12,20 @@ import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 
 from nat.backend.attention import PACKED_ATTENTION
 from nat.backend.compatibility import check_config, check_forward
 from nat.backend.tokenizer import ChatTokenizer
-from nat.errors import ModelNotSupported
+from nat.backend.weights import base_of, load_weights
+from nat.errors import ModelNotSupported, describe_error
+from nat.wire.model_folder import is_adapter
 
 SOLE_ADAPTER = "default"
 """peft's key of an adapter that is alone in its model."""
 DTypeName = Literal["auto", "float32", "bfloat16"]
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+_SAVE_TOKENIZER = "save the tokenizer beside the model with tokenizer.save_pretrained(directory)"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -91,14 +94,9 @@ def load_model(
     """
     path = Path(path)
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    if not (path / "config.json").is_file():
-        raise ModelNotSupported(
-            f"{path} is not a Hugging Face checkpoint: it has no config.json",
-            hint="give the directory that holds config.json, the safetensors and the tokenizer",
-        )
-    where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
+    where = _device(device)
     wanted = (torch.bfloat16 if where.type == "cuda" else torch.float32) if dtype == "auto" else _DTYPES[dtype]
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=wanted, attn_implementation="eager", local_files_only=True)
+    model = load_weights(path, wanted)
     model.train(mode=False).to(where)
     tokenizer = _load_tokenizer(path)
     limit = _context_limit(model, max_seq_length)
@@ -114,14 +112,43 @@ def load_model(
     )
 
 
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+        raise ModelNotSupported(
+            f"device {name}: there is no CUDA device here that this torch {torch.__version__} ({built}) can use",
+            hint="set device to cpu or auto; or check the driver (nvidia-smi) and install a CUDA build of torch",
+        )
+    return torch.device(name)
+
+
 def _load_tokenizer(path: Path) -> ChatTokenizer:
     """Only from the checkpoint itself; transformers would make up an empty one where there is none."""
-    if not any((path / name).is_file() for name in _TOKENIZER_FILES):
+    if is_adapter(path) and not _has_tokenizer(path):
+        return _load_tokenizer(base_of(path))
+    if not _has_tokenizer(path):
         raise ModelNotSupported(
             f"{path} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)}",
-            hint="save the tokenizer beside the model with tokenizer.save_pretrained(directory)",
+            hint=_SAVE_TOKENIZER,
         )
-    return ChatTokenizer(AutoTokenizer.from_pretrained(path, local_files_only=True))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelNotSupported(
+            f"the tokenizer in {path} cannot be read: {describe_error(error)}", hint="copy the checkpoint's files anew"
+        ) from error
+    if not tokenizer.get_vocab().keys() - {token.content for token in tokenizer.added_tokens_decoder.values()}:
+        raise ModelNotSupported(
+            f"{path} has a tokenizer without a vocabulary: tokenizer.json, or what its kind has instead, is missing",
+            hint=_SAVE_TOKENIZER,
+        )
+    return ChatTokenizer(tokenizer)
+
+
+def _has_tokenizer(path: Path) -> bool:
+    return any((path / name).is_file() for name in _TOKENIZER_FILES)
 
 
 def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor, temperatures_K: Tensor | None = None) -> Tensor:

@@ -23,12 +23,9 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
-from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
+from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, ServeOptions
 
 logger = logging.getLogger(__name__)
-
-CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoints inside the output folder."""
 
 
 def serve(options: ServeOptions) -> None:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from nat.data_models.common import TypedBaseModel
-from nat.errors import NatError, WorkflowError
+from nat.errors import ANY_FAILURE, NatError, WorkflowError, describe_error
 
 _opening: ContextVar[tuple[str, ...]] = ContextVar("nat_opening", default=())
 """The components that are being built around this call, outermost first."""
@@ -46,7 +46,7 @@ class Opener:
             return await self._stack.enter_async_context(manager)
         except NatError:
             raise
-        except Exception as error:
+        except ANY_FAILURE as error:
             raise WorkflowError(
-                f"{path} (_type: {config.static_type()}) could not be built: {type(error).__name__}: {error}"
+                f"{path} (_type: {config.static_type()}) could not be built: {describe_error(error)}"
             ) from error

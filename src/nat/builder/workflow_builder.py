@@ -23,7 +23,7 @@ from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
-from nat.errors import WorkflowError
+from nat.errors import ANY_FAILURE, WorkflowError, describe_error
 from nat.registry.catalog import Catalog, current_catalog
 
 _llm_name: ContextVar[str | None] = ContextVar("nat_llm_name", default=None)
@@ -83,10 +83,10 @@ class WorkflowBuilder(TrainingParts):
         current_builder.set(self._outer)
         try:
             await self._stack.aclose()
-        except Exception as failure:
+        except ANY_FAILURE as failure:
             if error is None:
                 raise
-            error.add_note(f"and closing the components failed after that: {type(failure).__name__}: {failure}")
+            error.add_note(f"and closing the components failed after that: {describe_error(failure)}")
 
     @property
     def run_dir(self) -> Path | None:

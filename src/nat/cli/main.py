@@ -1,6 +1,7 @@
 """The `nat` command: options that all commands share, and errors turned into text and exit codes."""
 
 import logging
+import signal
 import sys
 from importlib.metadata import version
 
@@ -11,7 +12,10 @@ from nat.cli.lazy_group import LazyGroup
 DISTRIBUTION = "nat-finetuning-harness"
 LOG_FORMAT = "%(asctime)s - %(levelname)-8s - %(name)s:%(lineno)d - %(message)s"
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
+EXIT_SIGNAL = 128
+"""Plus the number of the signal that ended the command, as shells have it."""
+_LAST_SECONDS = 5.0
+"""How long threads that nobody waits for may hold up the exit of an interrupted command."""
 
 _COMMANDS = {
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
@@ -42,8 +46,13 @@ def cli(log_level: str) -> None:
 
 
 def run_cli() -> None:
-    """Run the command line; a `NatError` becomes its text and exit code 1, Ctrl-C exit code 130."""
-    sys.exit(exit_code(sys.argv[1:]))
+    """Run the command line; a `NatError` becomes its text and exit code 1, a signal exit code 128 and its number."""
+    code = exit_code(sys.argv[1:])
+    if code > EXIT_SIGNAL:
+        from nat.cli.ending import exit_within  # noqa: PLC0415 - keeps what `--help` imports to click alone
+
+        exit_within(_LAST_SECONDS, code)
+    sys.exit(code)
 
 
 def exit_code(arguments: list[str]) -> int:
@@ -60,7 +69,17 @@ def exit_code(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.secho("Interrupted.", fg="yellow", err=True)
-        return EXIT_INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _interrupted(error)
     return result if isinstance(result, int) else 0
+
+
+def _interrupted(error: BaseException) -> int:
+    """Say which signal it was, and give its exit code."""
+    from nat.cli.ending import Interrupted  # noqa: PLC0415 - keeps what `--help` imports to click alone
+
+    cause = error.__cause__  # click makes an Abort of every KeyboardInterrupt
+    number = cause.number if isinstance(cause, Interrupted) else signal.SIGINT
+    by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+    click.secho(f"Interrupted{by}.", fg="yellow", err=True)
+    return EXIT_SIGNAL + number

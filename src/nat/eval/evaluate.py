@@ -9,7 +9,7 @@ from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.errors import EvaluationError, describe_error
+from nat.errors import ANY_FAILURE, EvaluationError, describe_error
 from nat.eval.dataset import repeated
 from nat.eval.dataset_source import chosen_dataset, load_items
 from nat.eval.evaluation_files import write_reports
@@ -148,7 +148,7 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem]) ->
         return EvalOutput(average_score=None, eval_output_items=[])
     try:
         output = await evaluate(EvalInput(eval_input_items=items))
-    except Exception as error:  # an evaluator is user code: its failure leaves its items without a score
+    except ANY_FAILURE as error:  # an evaluator is user code: its failure leaves its items without a score
         logger.exception("evaluator '%s' failed", name)
         failed = [unscored(item.id, describe_error(error)) for item in items]
         return EvalOutput(average_score=None, eval_output_items=failed)

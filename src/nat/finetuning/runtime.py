@@ -1,6 +1,7 @@
 """One finetuning run from the command line's wishes to its summary."""
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from nat.finetuning.datasets import count_examples, planned_rollouts
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import Progress
+from nat.finetuning.remains import remains
 from nat.finetuning.scope import RunScope, opened_scope, utc_now
 from nat.finetuning.summary import broken_prefixes, compared, relative_to_run, summarise
 from nat.finetuning.validation import validate
@@ -82,9 +84,9 @@ async def run_finetuning(
             result = await _run(config, given, scope)
         except BaseException as error:
             scope.end(_state_after(error), _reason(error))
-            remains = f"What the run did until now is in {scope.journal.run_dir}"
-            logger.warning("%s", remains)
-            scope.progress.message(remains)
+            for line in remains(scope.journal.run_dir, trained_llm(config)):
+                logger.warning("%s", line)
+                scope.progress.message(line)
             await scope.draw()
             raise
         scope.end(RunState.COMPLETED)
@@ -232,8 +234,8 @@ async def _result(
 
 
 def _state_after(error: BaseException) -> RunState:
-    return RunState.FAILED if isinstance(error, Exception) else RunState.CANCELED
+    return RunState.CANCELED if isinstance(error, CancelledError | KeyboardInterrupt) else RunState.FAILED
 
 
 def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return str(error) or ("canceled" if isinstance(error, CancelledError) else type(error).__name__)

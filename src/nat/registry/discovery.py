@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, PackageNotFoundError
 
-from nat.errors import NatError
+from nat.errors import NatError, describe_error
 from nat.registry.plugin_failures import PluginFailure, failures
 
 logger = logging.getLogger(__name__)
@@ -27,9 +27,9 @@ def discover_components(entry_points: Callable[[], Iterable[EntryPoint]] | None 
         _seen.add((point.name, point.value))
         try:
             point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # A plug-in is other people's code: one that cannot be imported must not take the others down.
-            failures.append(PluginFailure(point.name, point.value, f"{type(error).__name__}: {error}"))
+            failures.append(PluginFailure(point.name, point.value, describe_error(error)))
             logger.warning("the plug-in '%s' (%s) failed to import: %r", point.name, point.value, error)
             logger.debug("its traceback", exc_info=True)
 

@@ -12,6 +12,7 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.rollout_failure import RolloutFailure
+from nat.errors import ANY_FAILURE
 from nat.rollout.record import Rollout
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ async def _attempt(
         if task.cancelling() > cancellations:
             raise
         raised = error  # the workflow cancelled itself; nobody asked this task to end
-    except Exception as error:  # noqa: BLE001 - the boundary of one rollout: its failure is a record
+    except ANY_FAILURE as error:  # the boundary of one rollout: its failure is a record
         raised = error
     if timer.expired():
         message = f"no answer within {deadline:g} s ({deadline_option})"

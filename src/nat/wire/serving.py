@@ -9,6 +9,10 @@ from nat.wire.hosts import is_loopback
 
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option it shows in no process list."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints inside the output folder."""
+NEWEST_CHECKPOINT = "latest"
+"""In there, a link to the newest checkpoint."""
 ART_API_KEY = "default"
 """The key that OpenPipe ART's servers have if nobody chose one."""
 ART_OUTPUT_DIR = Path(".art")

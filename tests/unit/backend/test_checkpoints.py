@@ -20,9 +20,10 @@ from nat.backend.export import export_model
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError
+from nat.errors import BackendError, ModelNotSupported
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
+ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
 CONFIG = TrainingConfig(learning_rate=1e-3, max_logprob_difference=100)
 LORA = LoraSettings(rank=4)
 
@@ -63,6 +64,30 @@ def test_resume_goes_on_as_if_never_stopped(tmp_path, source, lora, dtype):
     assert second.step == learner.step == 2
     expected = weights(loaded)
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
+def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
+    """Its folder stands for the weights of that moment, an adapter's merged; and so it does on top of such a folder."""
+    for round_ in ("first", "second"):
+        loaded, learner = opened(source, lora)
+        learner.update(random_groups(loaded), CONFIG)
+        path = Checkpoints(tmp_path / round_, keep_last=2).save(loaded, learner, [])
+        again = load_model(path, device="cpu")
+        assert again.peft is None
+        with torch.no_grad():
+            torch.testing.assert_close(packed_logits(again.model, ROWS), packed_logits(loaded.model, ROWS))
+        source = path
+
+
+def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
+    """It says on which folder the adapter sits, and where that can be changed."""
+    base = shutil.copytree(source, tmp_path / "base")
+    loaded, learner = opened(base, LORA)
+    path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, [])
+    shutil.rmtree(base)
+    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is no model's folder here"):
+        load_model(path, device="cpu")
 
 
 def test_only_the_newest_are_kept(tmp_path, source):

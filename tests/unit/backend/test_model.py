@@ -1,8 +1,10 @@
 import json
+import os
 import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, Qwen2Config
 
 from fakes.tiny_model import tiny_tokenizer
@@ -54,6 +56,51 @@ def test_the_adapter_starts_from_its_seed(tiny_dir):
 def test_bfloat16_passes_its_own_tolerance(tiny_dir):
     """The self-check knows how much each dtype rounds."""
     assert load_model(tiny_dir("qwen2"), dtype="bfloat16").dtype == torch.bfloat16
+
+
+def damaged_tensor(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+DAMAGES = {
+    "cut short": (lambda f: os.truncate(f / "model.safetensors", 1000), "cannot be loaded: SafetensorError"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "no file named model.safetensors"),
+    "a tensor missing": (
+        lambda f: damaged_tensor(f, lambda tensors: tensors.pop("model.norm.weight")),
+        "lack 1 tensors: model.norm.weight",
+    ),
+    "not a number": (
+        lambda f: damaged_tensor(f, lambda tensors: tensors["model.norm.weight"].fill_(torch.nan)),
+        "1 tensors of the weights in .* hold NaN or infinity, the first is model.norm.weight",
+    ),
+    "other shapes": (
+        lambda f: damaged_tensor(f, lambda t: t.update({"model.norm.weight": torch.ones(3)})),
+        "cannot be loaded: RuntimeError",
+    ),
+    "no vocabulary": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer without a vocabulary"),
+    "half a tokenizer": (lambda f: os.truncate(f / "tokenizer.json", 100), "the tokenizer in .* cannot be read"),
+    "half a configuration": (lambda f: os.truncate(f / "config.json", 20), "cannot be loaded: OSError"),
+}
+
+
+@pytest.mark.parametrize(("damage", "text"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_checkpoint_is_refused(tiny_dir, tmp_path, damage, text):
+    """What is missing or no number is named; nothing is made up at random, and no other model is recommended."""
+    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
+    damage(folder)
+    with pytest.raises(ModelNotSupported, match=text) as error:
+        load_model(folder, device="cpu")
+    assert "plain causal attention" not in str(error.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_where_there_is_none_is_an_error(tiny_dir):
+    """It says what this torch was built for, and what to set."""
+    with pytest.raises(ModelNotSupported, match="device cuda: there is no CUDA device"):
+        load_model(tiny_dir("qwen2"), device="cuda")
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

@@ -70,7 +70,7 @@ def test_trains_exports_and_resumes(tmp_path, source, start):
         exported = ExportedModel.model_validate_json(http.post("/v1/training/export", json={"name": "out"}).content)
         assert (Path(exported.path) / "model.safetensors").is_file()
         assert http.post("/v1/training/export", json={"name": "../out"}).status_code == 422
-    assert end(process, signal.SIGTERM) == 0
+    assert end(process, signal.SIGHUP) == 0
 
     refused = subprocess.run(  # noqa: S603 - our own module
         [sys.executable, "-m", "nat.backend", "--model", str(source), "--port", "0", "--output_dir", str(tmp_path)],

@@ -1,6 +1,7 @@
 """Items are scored side by side, and one failing item harms no other."""
 
 import asyncio
+import sys
 
 import pytest
 
@@ -31,6 +32,18 @@ def inputs(*answers) -> EvalInput:
             for n, a in enumerate(answers)
         ]
     )
+
+
+async def test_sys_exit_is_an_item_without_score():
+    """An evaluator that ends the process ends the scoring of one item."""
+
+    class Quits(Lengths):
+        async def evaluate_item(self, item):
+            return sys.exit("no judge") if item.output_obj is None else await super().evaluate_item(item)
+
+    result = await Quits().evaluate(inputs("abc", None))
+    assert [item.score for item in result.eval_output_items] == [3, None]
+    assert result.eval_output_items[1].error == "SystemExit: no judge"
 
 
 async def test_an_exception_is_an_item_without_score():

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from nat.builder.context import Context
+from nat.builder.threads import run_in_thread
 from nat.capture.policy import CapturePolicy, current_capture
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, TraceMetadata
@@ -50,6 +51,21 @@ async def test_output_is_kept_as_it_is():
     assert rollout.output is answer
     assert rollout.error is None
     assert not rollout.failed
+
+
+@pytest.mark.parametrize("raised", [SystemExit(0), KeyboardInterrupt()])
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_what_would_end_the_process_is_one_rollouts_failure(raised, in_thread):
+    """`sys.exit(0)` in an agent ends neither the run nor the event loop, wherever the agent runs."""
+
+    def quits():
+        raise raised
+
+    async def workflow(value):
+        await run_in_thread(quits) if in_thread else quits()
+
+    rollout = await played(workflow)
+    assert (rollout.error.kind, rollout.error.type) == ("raised", type(raised).__name__)
 
 
 async def test_an_exception_becomes_a_record():

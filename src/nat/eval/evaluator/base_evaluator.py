@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.errors import describe_error
+from nat.errors import ANY_FAILURE, describe_error
 from nat.eval.scoring import average, unscored
 
 
@@ -35,5 +35,5 @@ class BaseEvaluator(ABC):
         async with self.semaphore:
             try:
                 return await self.evaluate_item(item)
-            except Exception as error:  # noqa: BLE001 - the boundary of one item: its failure is a record
+            except ANY_FAILURE as error:  # the boundary of one item: its failure is a record
                 return unscored(item.id, describe_error(error))

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.errors import EvaluationError, describe_error
+from nat.errors import ANY_FAILURE, EvaluationError, describe_error
 from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
@@ -123,7 +123,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
             except EvaluationError as error:
                 yield Outcome(unscored(item, generation, str(error)))
                 continue
-            except Exception as error:  # noqa: BLE001 - the boundary of one rollout: its reward is user code
+            except ANY_FAILURE as error:  # the boundary of one rollout: its reward is user code
                 yield Outcome(unscored(item, generation, f"compute_reward: {describe_error(error)}"))
                 continue
             credit = self.run_config.reward_function

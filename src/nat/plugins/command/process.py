@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nat.builder.children import known_child
+
 _GRACE_SECONDS = 2.0
 
 
@@ -22,10 +24,11 @@ async def run_program(
         process = await asyncio.create_subprocess_exec(
             *arguments, env=env, cwd=cwd, stdin=reads, stdout=writes, stderr=complains, start_new_session=True
         )
-    try:
-        return await process.wait()
-    finally:
-        await _end_group(process)
+    with known_child(process.pid):
+        try:
+            return await process.wait()
+        finally:
+            await _end_group(process)
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from nat.registry.decorators import register_trainer_adapter
 from nat.wire.training import JobState, TrainingConfig, TrainingJob
 
 BACKEND_NAME = "local"
+_CANCEL_SECONDS = 3.0
 
 
 class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapter"):
@@ -97,7 +99,7 @@ class LocalTrainerAdapter(TrainerAdapter):
                 hint="raise `timeout` of the trainer adapter, or train on fewer rollouts per epoch",
             ) from None
         except asyncio.CancelledError:
-            await asyncio.shield(self._cancel(ref))
+            await self._cancel(ref)
             raise
 
     async def export_model(self, name: str) -> Path:
@@ -116,8 +118,10 @@ class LocalTrainerAdapter(TrainerAdapter):
             raise
 
     async def _cancel(self, ref: TrainingJobRef) -> None:
-        if self._backend.alive:
-            await self._client.cancel(_job_id(ref))
+        """Ask the backend to stop the job; one that does not answer is stopped soon, anyway."""
+        with suppress(BackendError, TimeoutError):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await self._client.cancel(_job_id(ref))
 
 
 @register_trainer_adapter(config_type=LocalTrainerAdapterConfig)

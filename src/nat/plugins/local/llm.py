@@ -14,6 +14,7 @@ from nat.errors import ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
+from nat.wire.model_folder import is_model
 
 
 class LoRAOptions(BaseModel):
@@ -31,7 +32,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """A Hugging Face checkpoint directory that the embedded backend serves and trains on this machine."""
 
     model: Path
-    """Directory with config.json, weights in safetensors, tokenizer and chat template."""
+    """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run."""
     model_name: str | None = None
     """Name under which it is served; the directory's name if left out."""
     temperature: float = Field(default=1.0, ge=0)
@@ -108,7 +109,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
 @register_llm_provider(config_type=LocalModelConfig)
 async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """Start the backend; what the clients see is an OpenAI-compatible server."""
-    if not (config.model / "config.json").is_file():
+    if not is_model(config.model):
         finding = f"llms.{builder.llm_name}.model: {config.model} is not a checkpoint directory (it has no config.json)"
         raise ConfigError(
             [finding], hint="give the directory of a Hugging Face model; paths start at the current folder"

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from nat.builder.children import known_child
 from nat.errors import BackendUnreachable
 
 logger = logging.getLogger(__name__)
@@ -92,19 +93,20 @@ async def running_backend(
             env=_environment(os.environ, api_key),
             start_new_session=True,
         )
-    try:
-        port = await _ready_port(process, log_path, startup_timeout)
-        backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
-        logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
-        async with _drained(process.stdout):
-            try:
-                yield backend
-            finally:
-                await backend.stop()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    with known_child(process.pid):
+        try:
+            port = await _ready_port(process, log_path, startup_timeout)
+            backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
+            logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
+            async with _drained(process.stdout):
+                try:
+                    yield backend
+                finally:
+                    await backend.stop()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
 
 def tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:

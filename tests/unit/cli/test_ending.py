@@ -1,0 +1,150 @@
+"""Signals, as a process gets them: the command cleans up, ends at once if asked twice, and has the usual exit code."""
+
+import signal
+
+import pytest
+
+from fakes.processes import DEADLINE, Processes, first_line
+
+COMMAND = """
+import asyncio, os, signal, subprocess, sys, threading, time, click
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background lets its children ignore it
+from nat.builder.children import known_child
+from nat.cli import event_loop
+from nat.cli.main import cli, run_cli
+
+def say(text):
+    print(text, flush=True)
+
+async def body():
+{body}
+
+@click.command("body")
+def command():
+    event_loop.run(body())
+
+cli._targets["body"] = ("__main__:command", "")
+sys.argv[1:] = ["body"]
+run_cli()
+"""
+
+
+def started(processes: Processes, body: str, **options):
+    """A command with this coroutine, which has said that it is ready."""
+    indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    process = processes.start("-c", COMMAND.replace("{body}", indented), **options)
+    first_line(process)
+    return process
+
+
+def ended(process) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=DEADLINE)
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+CLEANS_UP = """
+try:
+    say("ready")
+    await asyncio.sleep(1000)
+finally:
+    await asyncio.sleep(0.01)
+    say("cleaned up")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "text"),
+    [
+        (signal.SIGINT, 130, "Interrupted."),
+        (signal.SIGTERM, 143, "Interrupted by SIGTERM."),
+        (signal.SIGHUP, 129, "Interrupted by SIGHUP."),
+    ],
+)
+def test_each_signal_lets_the_command_clean_up(number, code, text):
+    """SIGTERM and SIGHUP do what Ctrl-C does; the exit code is 128 and the signal's number."""
+    with Processes() as processes:
+        process = started(processes, CLEANS_UP)
+        process.send_signal(number)
+        found, out, err = ended(process)
+    assert found == code
+    assert out == "cleaned up\n"
+    assert err.strip() == text
+
+
+def test_an_ignored_signal_stays_ignored():
+    """Under `nohup` a hang-up ends nothing."""
+    body = "signal.raise_signal(signal.SIGHUP)\nsay('ready')\nawait asyncio.sleep(0.1)\nsay('went on')"
+    with Processes() as processes:
+        process = started(processes, body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        code, out, _ = ended(process)
+    assert (code, out) == (0, "went on\n")
+
+
+HANGS = """
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+with known_child(child.pid):
+    try:
+        say("ready")
+        await asyncio.sleep(1000)
+    finally:
+        say("cleans up")
+        await asyncio.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_the_cleanup(number):
+    """The process ends at once, without a traceback, and takes the processes that it has started along."""
+    with Processes() as processes:
+        process = started(processes, HANGS)
+        process.send_signal(signal.SIGTERM)
+        first_line(process)
+        process.send_signal(number)
+        code, _, err = ended(process)  # which reads until the child, too, has closed its end of the pipe
+    assert code == 128 + number
+    assert "Ended at once" in err
+
+
+@pytest.mark.parametrize("blocking", ["time.sleep(1000)", "sys.stdin.read()"])
+def test_code_that_holds_up_the_event_loop_is_broken_into(blocking):
+    """One signal is enough, even while nothing can be cancelled: the call that blocks is interrupted."""
+    with Processes() as processes:
+        process = started(processes, f"say('ready')\n{blocking}\nawait asyncio.sleep(1000)", stdin=-1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=DEADLINE) == 143
+
+
+def test_a_thread_that_never_ends_does_not_hold_up_the_exit():
+    """What a worker thread still does when its caller is gone is nobody's answer any more."""
+    body = "say('ready')\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nawait asyncio.sleep(1000)"
+    with Processes() as processes:
+        process = started(processes, body)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 143
+
+
+def test_sys_exit_in_a_task_ends_that_task():
+    """Others go on, and who awaits the task gets the SystemExit."""
+    body = """
+say("ready")
+async def quits():
+    sys.exit(0)
+task = asyncio.create_task(quits())
+await asyncio.sleep(0.05)
+try:
+    await task
+except SystemExit:
+    say("caught")
+"""
+    with Processes() as processes:
+        code, out, _ = ended(started(processes, body))
+    assert (code, out) == (0, "caught\n")
+
+
+def test_sys_exit_in_the_command_itself_is_an_error():
+    """Exit code 0 would say that all went well."""
+    with Processes() as processes:
+        code, _, err = ended(started(processes, "say('ready')\nsys.exit(0)"))
+    assert code == 1
+    assert "called sys.exit(0)" in err
