@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from nat.wire.sampling import read_count
+
 Message = dict[str, Any]
 
 
@@ -29,7 +31,7 @@ class CallRequest:
 
     @property
     def choices_per_conversation(self) -> int:
-        return self.fields.get("n") or 1
+        return read_count(self.fields.get("n")) or 1
 
     @property
     def prompt_ids(self) -> list[list[int]] | None:

@@ -13,11 +13,14 @@ from nat.capture.answer import UnreadableAnswer, error_text, read_completion
 from nat.capture.http import CapturingAsyncClient
 from nat.capture.library import httpx
 from nat.capture.tap import Tap
+from nat.gateway.dialects.content import count_at
 from nat.gateway.refusal import Refusal
 from nat.gateway.sse import EventReader
 from nat.gateway.transport import PlainTransport
 
-_LENGTHS = ("max_tokens", "max_completion_tokens")
+_LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
+"""Under which names servers take the longest answer."""
+_COUNTS = ("n", "best_of")
 OPENAI = "https://api.openai.com/v1"
 
 _OUR_KEY_REFUSED = frozenset({401, 403})
@@ -67,11 +70,15 @@ class Upstream:
         """The request with this model's name, and no longer an answer than the configuration allows.
 
         Agents ask for as many tokens as the model has that they know, which is more than the context of this one.
+
+        Raises:
+            Untranslatable: a length is no whole number, so that nobody can say whether it is allowed.
+
         """
-        longest = self._max_tokens
-        lengths = {key: body[key] for key in _LENGTHS if isinstance(body.get(key), int)}
-        bounds = {} if longest is None else {key: longest for key, asked in lengths.items() if asked > longest}
-        return {**body, "model": self.model_name, **bounds}
+        counts = {key: count_at(body[key], key) for key in (*_LENGTHS, *_COUNTS) if body.get(key) is not None}
+        if self._max_tokens is not None:
+            counts |= {key: min(count, self._max_tokens) for key, count in counts.items() if key in _LENGTHS}
+        return {**body, "model": self.model_name, **counts}
 
     async def complete(self, route: str, body: Body) -> Body:
         """The whole answer; Refusal if there is none."""

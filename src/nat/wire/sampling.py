@@ -13,6 +13,9 @@ MIN_TEMPERATURE = 0.01
 """Below this a sampler is as good as greedy (vLLM raises lower temperatures to it), and gradients grow with 1/T."""
 MAX_TEMPERATURE = 100.0
 
+_MOST_DIGITS = 18
+"""A count with more of them is no count."""
+
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "top_p": (1,),
     "top_k": (-1, 0),
@@ -75,6 +78,15 @@ def replaced(fields: Mapping[str, Any], temperature: float) -> dict[str, Any]:
     """The fields to set so that the answer is drawn from the model's own distribution at this temperature."""
     bent = {name: known[0] for name, known in NEUTRAL.items() if not _is_neutral(fields.get(name), known)}
     return {"temperature": temperature, **bent}
+
+
+def read_count(value: Any) -> int | None:
+    """A whole number from 1 on, as a lenient server would read `100`, `100.0` and `"100"`; None for anything else."""
+    if isinstance(value, str):
+        value = int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 10**_MOST_DIGITS:
+        return None
+    return int(value) if value == int(value) else None
 
 
 def _temperature(value: Any) -> float | None:

@@ -42,6 +42,12 @@ def test_a_chat_keeps_its_messages_as_they_are():
     assert (request.model, request.tools, request.choices_per_conversation) == ("m", [{"type": "function"}], 3)
 
 
+@pytest.mark.parametrize(("asked", "choices"), [(2.0, 2), ("3", 3), (None, 1), ("many", 1), (True, 1), ([2], 1)])
+def test_the_number_of_choices_may_come_in_any_type(asked, choices):
+    """What is no number is the server's to refuse, and must not break the recording."""
+    assert read("/v1/chat/completions", messages=[], n=asked).choices_per_conversation == choices
+
+
 @pytest.mark.parametrize(
     ("prompt", "conversations", "ids"),
     [

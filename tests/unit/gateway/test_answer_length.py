@@ -1,5 +1,6 @@
 """How long an answer an agent may ask for."""
 
+import httpx
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
@@ -20,6 +21,56 @@ async def test_an_agent_gets_no_more_than_the_llm_says(asked, told):
             await client.chat.completions.create(model="m", max_completion_tokens=asked, messages=HELLO)
     first, second = gate.server.bodies
     assert (first["max_tokens"], second["max_completion_tokens"]) == (told, told)
+
+
+ROUTES = {
+    "/v1/chat/completions": {"messages": HELLO},
+    "/v1/completions": {"prompt": "hello"},
+    "/v1/responses": {"input": "hello"},
+    "/v1/messages": {"messages": HELLO},
+}
+LENGTHS = [
+    ("/v1/chat/completions", "max_tokens"),
+    ("/v1/chat/completions", "max_completion_tokens"),
+    ("/v1/chat/completions", "n_predict"),
+    ("/v1/completions", "max_tokens"),
+    ("/v1/responses", "max_output_tokens"),
+    ("/v1/messages", "max_tokens"),
+]
+
+
+async def post(rollout, route, **fields):
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {rollout.key}"}) as client:
+        return await client.post(f"{rollout.url}{route}", json={"model": "m", **ROUTES[route], **fields})
+
+
+@pytest.mark.parametrize(("route", "field"), LENGTHS)
+@pytest.mark.parametrize("asked", [10_000, 10_000.0, "10000", 1e12])
+async def test_the_bound_holds_for_a_number_of_any_type(route, field, asked):
+    """A lenient server reads all of them as numbers, so the gateway does."""
+    async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
+        assert (await post(rollout, route, **{field: asked})).status_code == 200
+    (body,) = gate.server.bodies
+    assert {body[key] for key in body if "max" in key or "predict" in key} == {100}
+
+
+@pytest.mark.parametrize(("route", "field"), [*LENGTHS, ("/v1/chat/completions", "n"), ("/v1/completions", "best_of")])
+@pytest.mark.parametrize("asked", [True, "many", "1e9", 0, -1, 2.5, [5], {"a": 1}, 1e300, "9" * 5000])
+async def test_what_is_no_number_is_refused(route, field, asked):
+    """With the field's own name, what came and what is wanted; the model server never sees it."""
+    async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
+        answer = await post(rollout, route, **{field: asked})
+    assert answer.status_code == 400
+    assert f"{field}: wanted a whole number from 1 on" in answer.json()["error"]["message"]
+    assert gate.server.bodies == []
+
+
+@pytest.mark.parametrize(("route", "field"), LENGTHS)
+async def test_no_length_is_as_good_as_none(route, field):
+    """A null is what is not there, so the LLM's own takes its place."""
+    async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
+        assert (await post(rollout, route, **{field: None})).status_code == 200
+    assert gate.server.bodies[0]["max_tokens"] == 100
 
 
 async def test_without_a_bound_the_agent_gets_what_it_asks_for():

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nat.gateway.dialects import Body, Untranslatable
+from nat.wire.sampling import read_count
 
 
 def listed(value: Any, place: str) -> list[Body]:
@@ -25,6 +26,14 @@ def text_at(value: Any, place: str) -> str:
     if not isinstance(value, str):
         raise Untranslatable(f"{place}: wanted a text, got {_shown(value)}")
     return value
+
+
+def count_at(value: Any, place: str) -> int:
+    """A whole number from 1 on, as the field must hold."""
+    count = read_count(value)
+    if count is None:
+        raise Untranslatable(f"{place}: wanted a whole number from 1 on, got {_shown(value)}")
+    return count
 
 
 def texts_at(value: Any, place: str) -> list[str]:

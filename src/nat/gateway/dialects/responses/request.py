@@ -3,7 +3,7 @@
 from typing import Any
 
 from nat.gateway.dialects import Body, Memory, Untranslatable
-from nat.gateway.dialects.content import chosen, object_at, schema_format, text_at, texts_at
+from nat.gateway.dialects.content import chosen, count_at, object_at, schema_format, text_at, texts_at
 from nat.gateway.dialects.responses.stored import earlier_turns, input_items
 from nat.gateway.dialects.responses.tools import tool_fields, tools_of
 from nat.gateway.dialects.responses.transcript import Transcript
@@ -28,7 +28,7 @@ def to_chat(body: Body, memory: Memory) -> Body:
     chat: Body = {"model": body.get("model"), "messages": messages}
     chat |= {key: body[key] for key in _SAME if body.get(key) is not None}
     if body.get("max_output_tokens") is not None:
-        chat["max_tokens"] = body["max_output_tokens"]
+        chat["max_tokens"] = count_at(body["max_output_tokens"], "max_output_tokens")
     if body.get("stream"):
         chat["stream_options"] = {"include_usage": True}
     return chat | tool_fields(body, tools_of(body, memory)) | _format(body.get("text") or {})
