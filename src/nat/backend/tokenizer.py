@@ -1,18 +1,25 @@
 """Text to token ids and back: the chat template, one token's text and bytes, and whole completions."""
 
+import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from inspect import signature
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from nat.backend.byte_cache import ByteCache
 from nat.errors import ModelNotSupported, describe_error
 
 REPLACEMENT = "\ufffd"
 """What a decoder puts where bytes are not (yet) a whole character."""
+
+
+MAX_CACHE_BYTES = 64 * 2**20
+"""Texts and their ids that are kept, because a prompt is asked for as often as it has generations."""
 
 
 class ChatNotRendered(ValueError):
@@ -34,11 +41,16 @@ class TokenText:
 class ChatTokenizer:
     """The checkpoint's tokenizer behind the few operations that serving needs; safe to call from any thread."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_cache_bytes: int = MAX_CACHE_BYTES) -> None:
         self.hf = tokenizer
         self._token_text = cache(self._read_token)
-        self._encode_text = lru_cache(maxsize=1024)(self._encode)
+        self._encoded: ByteCache[tuple[str, bool], array[int]] = ByteCache(max_cache_bytes)
         self._vocabulary = cache(tokenizer.get_vocab)
+
+    @property
+    def cached_bytes(self) -> int:
+        """What is held of texts and their ids."""
+        return self._encoded.num_bytes
 
     @property
     def eos_token_id(self) -> int | None:
@@ -60,6 +72,11 @@ class ChatTokenizer:
         renderers = (type(self.hf).apply_chat_template, render_jinja_template)
         arguments = {name for renderer in renderers for name in signature(renderer).parameters}
         return frozenset({"messages", *arguments, *self.hf.special_tokens_map})
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Most characters of a text that one token can stand for, with a separator that no token spells."""
+        return 1 + max(map(len, self.hf.get_vocab()))
 
     def render_chat(
         self,
@@ -105,11 +122,11 @@ class ChatTokenizer:
 
     def encode_rendered(self, text: str) -> list[int]:
         """Token ids of what a template wrote, with the special tokens that stand in it and no others."""
-        return list(self._encode_text(text, special=False))
+        return self._encode(text, special=False)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a plain prompt, with the special tokens that the model expects around a text."""
-        return list(self._encode_text(text, special=True))
+        return self._encode(text, special=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without special tokens and without cosmetic changes to spaces."""
@@ -129,15 +146,21 @@ class ChatTokenizer:
         if len(content) == 1:
             entries.append(f"<0x{content[0]:02X}>")
         candidates = [vocabulary[entry] for entry in entries if entry in vocabulary]
-        encoded = self._encode_text(text, special=False)
+        encoded = self._encode(text, special=False)
         if len(encoded) == 1:
             candidates.append(encoded[0])
         exact = (token for token in candidates if self.token_text(token).data == content)
         return next(exact, vocabulary.get(text))
 
-    def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
+    def _encode(self, text: str, *, special: bool) -> list[int]:
+        known = self._encoded.get((text, special))
+        if known is not None:
+            return known.tolist()
         # The server answers a text that is too long with an error of its own; `verbose` would only log it.
-        return tuple(self.hf.encode(text, add_special_tokens=special, verbose=False))
+        ids: list[int] = self.hf.encode(text, add_special_tokens=special, verbose=False)
+        packed = array("i", ids)
+        self._encoded.put((text, special), packed, sys.getsizeof(text) + sys.getsizeof(packed))
+        return ids
 
     def _read_token(self, token_id: int) -> TokenText:
         text = self.hf.decode([token_id], clean_up_tokenization_spaces=False)

@@ -5,7 +5,7 @@ option without effect would make an experiment lie. Bookkeeping fields of the SD
 """
 
 import json
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
@@ -33,8 +33,16 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
+_MOST_KEYS = 100
+"""Of one record; there are fewer fields, and each that is none would be told."""
+_LONGEST_STOP = 1000
 _TEMPLATE_VARIABLES_LENGTH = 10_000
 """Characters of all of a request's template variables as JSON: switches and short lists, not documents."""
+
+
+T = TypeVar("T")
+_Several = Annotated[list[T], Field(fail_fast=True)]
+"""A list of any length: the first mistake in it is told, not a million of them."""
 
 
 def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -56,7 +64,11 @@ class ApiModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: object) -> object:
-        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+        if not isinstance(data, dict):
+            return data
+        if len(data) > _MOST_KEYS:
+            raise ValueError(f"{len(data)} fields; at most {_MOST_KEYS}")
+        return {k: v for k, v in data.items() if v is not None}
 
 
 class StreamOptions(ApiModel):
@@ -94,9 +106,9 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | _Several[TextPart] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: _Several[ToolCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -128,7 +140,11 @@ class SamplingRequest(ApiModel):
     """Choices per prompt."""
     max_tokens: int | None = Field(default=None, ge=1)
     """New tokens per choice, by default as many as the context has room for."""
-    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_as_list), Field(max_length=16)] = []
+    stop: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=_LONGEST_STOP)]],
+        BeforeValidator(_as_list),
+        Field(max_length=16),
+    ] = []
     """Text before which a choice ends; it may lie across several tokens."""
     seed: int | None = None
     """Same request, same seed, same weights: same answer, whatever else the server does."""
@@ -166,12 +182,12 @@ class SamplingRequest(ApiModel):
 class ChatRequest(SamplingRequest):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: _Several[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     """OpenAI's newer name for max_tokens; wins over it."""
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
-    tools: list[ToolDefinition] = []
+    tools: _Several[ToolDefinition] = []
     tool_choice: Literal["none", "auto"] = "auto"
     """`required` and named tools would need guided decoding, which this server does not do."""
     parallel_tool_calls: bool = True
@@ -199,7 +215,7 @@ class ChatRequest(SamplingRequest):
 class CompletionRequest(SamplingRequest):
     """POST /v1/completions."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | _Several[int] | _Several[str] | _Several[_Several[int]]
     """Text or token ids, one prompt or several."""
     logprobs: int | None = Field(default=None, ge=0, le=20)
     """None for no log probabilities, else how many alternatives to each token."""

@@ -102,3 +102,12 @@ def test_whatever_goes_wrong_in_a_template_is_told_as_its_refusal():
         tokenizer.hf.chat_template = source
         with pytest.raises(ChatNotRendered, match=error):
             tokenizer.render_chat(USER)
+
+
+def test_texts_are_kept_by_their_bytes_and_not_by_their_number():
+    """A thousand long texts took a gigabyte; now the oldest are forgotten."""
+    tokenizer = ChatTokenizer(tiny_tokenizer(), max_cache_bytes=100_000)
+    for n in range(20):
+        assert tokenizer.encode(f"{n} " + "a " * 5000) == tokenizer.encode(f"{n} " + "a " * 5000)
+        assert tokenizer.cached_bytes <= 100_000
+    assert tokenizer.cached_bytes > 20_000

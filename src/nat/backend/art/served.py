@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from nat.backend.byte_cache import ENTRY_BYTES
 from nat.wire.sampling import MODELS_OWN, Sampling
 
+MAX_BYTES = 128 * 2**20
 MAX_PROMPTS = 64
 """Of one and the same answer; the oldest go first."""
 
@@ -26,21 +28,21 @@ class _Served:
 
 
 class ServedAnswers:
-    """Prompts by the answer that they got, at most `max_tokens` of them; the least recently used go first.
+    """Prompts by the answer that they got, at most `max_bytes` of them; the least recently used go first.
 
     Safe to call from any thread.
     """
 
-    def __init__(self, max_tokens: int = 20_000_000) -> None:
-        self._max_tokens = max_tokens
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._answers: OrderedDict[bytes, _Served] = OrderedDict()
-        self._num_tokens = 0
+        self._num_bytes = 0
         self._lock = threading.Lock()
 
     @property
-    def num_tokens(self) -> int:
-        """Prompt tokens that are held; four bytes each."""
-        return self._num_tokens
+    def num_bytes(self) -> int:
+        """What is held: four bytes for each token of a prompt, and what a prompt takes beside them."""
+        return self._num_bytes
 
     def remember(
         self,
@@ -58,12 +60,12 @@ class ServedAnswers:
             prompts = served.prompts
             if prompt not in prompts:
                 prompts.append(prompt)
-                self._num_tokens += len(prompt)
+                self._num_bytes += _size(prompt)
             if len(prompts) > MAX_PROMPTS:
-                self._num_tokens -= len(prompts.pop(0))
-            while self._num_tokens > self._max_tokens:
+                self._num_bytes -= _size(prompts.pop(0))
+            while self._num_bytes > self._max_bytes:
                 _, forgotten = self._answers.popitem(last=False)
-                self._num_tokens -= sum(map(len, forgotten.prompts))
+                self._num_bytes -= sum(map(_size, forgotten.prompts))
 
     def prompts_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> list[Sequence[int]]:
         """Give the prompts that got this very answer: none if it is not known, as a rule one.
@@ -85,6 +87,10 @@ class ServedAnswers:
         with self._lock:
             served = self._answers.get(_key(token_ids, logprobs))
             return MODELS_OWN if served is None else served.sampling
+
+
+def _size(prompt: "array[int]") -> int:
+    return ENTRY_BYTES + prompt.itemsize * len(prompt)
 
 
 def _key(token_ids: Sequence[int], logprobs: Sequence[float]) -> bytes:

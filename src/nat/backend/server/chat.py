@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.messages import template_message
+from nat.backend.server.bodies import read_bytes
 from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.errors import ApiError, from_validation
 from nat.backend.server.generation import ClientLeft, complete, start_stream
@@ -34,8 +35,9 @@ class ChatRoute:
         self._continuations = Continuations(service.loaded.tokenizer)
 
     async def handle(self, http: HttpRequest) -> Response:
+        body = await read_bytes(http, max_bytes=self._service.limits.body_bytes)
         try:
-            asked = ChatRequest.model_validate_json(await http.body())
+            asked = ChatRequest.model_validate_json(body)
         except ValidationError as error:
             raise from_validation(error) from error
         return await self.answer(asked, http)
@@ -43,8 +45,9 @@ class ChatRoute:
     async def answer(self, asked: ChatRequest, http: HttpRequest) -> Response:
         """Serve a request that was already parsed."""
         asked = self._service.as_trained_on(asked)
+        self._service.check_model(asked.model)
         session = http.headers.get(SESSION_HEADER, "")
-        prompt = self._render(asked, session)
+        prompt = await self._prompt(asked, session)
         sequences = self._service.sequences(
             asked, [prompt.ids], new_tokens=asked.new_tokens, top_logprobs=asked.top_logprobs
         )
@@ -63,19 +66,46 @@ class ChatRoute:
             request = await complete(self._service.worker, sequences, http, model=asked.model)
         except ClientLeft:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        return Response(writer.whole(request), media_type="application/json")
+        return await self._service.written(request, writer.whole)
 
-    def _render(self, asked: ChatRequest, session: str) -> Prompt:
-        tools = [tool.model_dump(exclude_unset=True) for tool in asked.tools] if asked.calls_tools else None
+    async def _prompt(self, asked: ChatRequest, session: str) -> Prompt:
+        """Rendered and tokenised, away from the event loop.
+
+        Raises:
+            ApiError: the template refuses the messages or takes too long for them, or they are too long for the model.
+
+        """
+        limits, threads = self._service.limits, self._service.threads
+        limits.check_messages(len(asked.messages))
+
+        def rendered() -> tuple[Chat, str]:
+            chat = _chat(asked)
+            return chat, self._continuations.render(chat)
+
+        def continued(made: tuple[Chat, str]) -> Prompt:
+            chat, text = made
+            limits.check_text(text, param="messages")
+            return self._continuations.prompt(chat, text, session=session)
+
         try:
-            messages = [template_message(message.model_dump(exclude_unset=True)) for message in asked.messages]
-            return self._continuations.prompt(Chat(messages, tools, asked.chat_template_kwargs), session=session)
+            return await threads.run(rendered, continued)
         except ChatNotRendered as error:
             raise ApiError(
                 f"the model's chat template refused the {error.param}: {error}", param=error.param
             ) from error
         except ModelNotSupported as error:
             raise ApiError(str(error), param="messages") from error
+        except TimeoutError as error:
+            message = (
+                f"the model's chat template takes longer than {threads.seconds:g} s for these messages; send fewer"
+            )
+            raise ApiError(message, param="messages") from error
+
+
+def _chat(asked: ChatRequest) -> Chat:
+    tools = [tool.model_dump(exclude_unset=True) for tool in asked.tools] if asked.calls_tools else None
+    messages = [template_message(message.model_dump(exclude_unset=True)) for message in asked.messages]
+    return Chat(messages, tools, asked.chat_template_kwargs)
 
 
 class _ChatWriter:

@@ -9,6 +9,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request
+from nat.backend.server.bodies import read_bytes
 from nat.backend.server.chat import CLIENT_CLOSED_REQUEST
 from nat.backend.server.errors import ApiError, from_validation
 from nat.backend.server.generation import ClientLeft, complete, start_stream
@@ -26,11 +27,20 @@ class CompletionRoute:
         self._service = service
 
     async def handle(self, http: HttpRequest) -> Response:
+        limits = self._service.limits
+        body = await read_bytes(http, max_bytes=limits.body_bytes)
         try:
-            asked = CompletionRequest.model_validate_json(await http.body())
+            asked = CompletionRequest.model_validate_json(body)
         except ValidationError as error:
             raise from_validation(error) from error
-        prompts = [self._encode(prompt) for prompt in asked.prompts]
+        self._service.check_model(asked.model)
+        self._service.check_choices(asked.n * len(asked.prompts))
+        for prompt in asked.prompts:
+            if isinstance(prompt, str):
+                limits.check_text(prompt, param="prompt")
+        prompts = await self._service.threads.run(
+            lambda: asked.prompts, lambda asked_for: [self._encode(prompt) for prompt in asked_for]
+        )
         sequences = self._service.sequences(
             asked, prompts, new_tokens=asked.new_tokens, top_logprobs=asked.logprobs or 0
         )
@@ -42,7 +52,7 @@ class CompletionRoute:
             request = await complete(self._service.worker, sequences, http, model=asked.model)
         except ClientLeft:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        return Response(writer.whole(request), media_type="application/json")
+        return await self._service.written(request, writer.whole)
 
     def _encode(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):

@@ -9,6 +9,8 @@ it and the layout of a call's JSON) it means something else, so nothing is conti
 
 import json
 import re
+import sys
+import threading
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -18,11 +20,13 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
+from nat.backend.byte_cache import ENTRY_BYTES
 from nat.backend.messages import template_message
 from nat.backend.server.tools import HermesParser
 from nat.backend.tokenizer import ChatTokenizer
 from nat.wire.answers import BrokenPrefix
 
+MAX_BYTES = 256 * 2**20
 MAX_TURNS = 256
 """Turns that read the same, prompt and answer, and differ in their tokens or sessions; the oldest go first."""
 
@@ -83,31 +87,30 @@ class _Turn:
     session: str
 
     @property
-    def num_tokens(self) -> int:
-        return len(self.ids) + len(self.sampled)
+    def num_bytes(self) -> int:
+        return ENTRY_BYTES + sum(map(sys.getsizeof, (self.text, self.ids, self.sampled, self.session)))
 
 
 class Continuations:
-    """Remembers turns of `max_tokens` in all; the least recently used go first. For one thread."""
+    """Remembers turns of `max_bytes` in all; the least recently used go first. Safe to call from any thread."""
 
-    def __init__(self, tokenizer: ChatTokenizer, *, max_tokens: int = 20_000_000) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, *, max_bytes: int = MAX_BYTES) -> None:
         self._tokenizer = tokenizer
         self._structure = re.compile("|".join(map(re.escape, sorted(tokenizer.special_tokens, reverse=True))))
-        self._max_tokens = max_tokens
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
         self._turns: OrderedDict[tuple[Context, Essence], list[_Turn]] = OrderedDict()
         self._contexts: Counter[Context] = Counter()
         self._said: Counter[Essence] = Counter()
-        self._num_tokens = 0
+        self._num_bytes = 0
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens that are held, of prompts and answers: four bytes each, and the text of the prompts."""
-        return self._num_tokens
+    def num_bytes(self) -> int:
+        """What is held, of prompts and answers: four bytes for each token, and the text of the prompts."""
+        return self._num_bytes
 
-    def prompt(self, chat: Chat, *, session: str = "") -> Prompt:
-        """Render a chat so that it goes on with the tokens of the latest answer for which this is possible.
-
-        Of answers that read the same after prompts that read the same, that of the `session` is taken, else the newest.
+    def render(self, chat: Chat) -> str:
+        """What the model's template writes for a chat.
 
         Raises:
             ChatNotRendered: the template refuses the messages.
@@ -115,7 +118,13 @@ class Continuations:
 
         """
         arguments = dict(chat.template_arguments)
-        text = self._tokenizer.render_text(chat.messages, tools=chat.tools, template_arguments=arguments)
+        return self._tokenizer.render_text(chat.messages, tools=chat.tools, template_arguments=arguments)
+
+    def prompt(self, chat: Chat, text: str, *, session: str = "") -> Prompt:
+        """Tokens of a rendered chat that go on with those of the latest answer for which this is possible.
+
+        Of answers that read the same after prompts that read the same, that of the `session` is taken, else the newest.
+        """
         broken = None
         for at in reversed(chat.answers):
             found = self._continued(chat, at, text, session)
@@ -132,20 +141,22 @@ class Continuations:
         """Keep what was sampled after a prompt; with `tools` calls are read from the answer's text."""
         turn = _Turn(prompt.text, prompt.packed, array("i", token_ids), session)
         key = (prompt.context, essence(_message(answer, tools=tools)))
-        turns = self._take(key)
-        self._put(key, [*(known for known in turns if not _replaces(turn, known)), turn][-MAX_TURNS:])
-        while self._num_tokens > self._max_tokens:
-            self._take(next(iter(self._turns)))
+        with self._lock:
+            turns = self._take(key)
+            self._put(key, [*(known for known in turns if not _replaces(turn, known)), turn][-MAX_TURNS:])
+            while self._num_bytes > self._max_bytes:
+                self._take(next(iter(self._turns)))
 
     def _continued(self, chat: Chat, at: int, text: str, session: str) -> list[int] | BrokenPrefix | None:
         """The ids of the text, exact up to the answer at this place; why they are not; None if it never was ours."""
         context, said = chat.contexts[at], chat.essences[at]
-        turns = self._turns.get((context, said))
-        if turns is None and context in self._contexts:
-            return BrokenPrefix.ANSWER_EDITED
-        if turns is None:
-            return BrokenPrefix.CONTEXT_CHANGED if said in self._said else None
-        self._turns.move_to_end((context, said))
+        with self._lock:
+            turns = self._turns.get((context, said))
+            if turns is None and context in self._contexts:
+                return BrokenPrefix.ANSWER_EDITED
+            if turns is None:
+                return BrokenPrefix.CONTEXT_CHANGED if said in self._said else None
+            self._turns.move_to_end((context, said))
         fitting = [turn for turn in turns if text.startswith(turn.text)]
         if not fitting:
             return BrokenPrefix.TEMPLATE_REWRITES
@@ -168,12 +179,12 @@ class Continuations:
         self._turns[key] = turns
         self._contexts[key[0]] += 1
         self._said[key[1]] += 1
-        self._num_tokens += sum(turn.num_tokens for turn in turns)
+        self._num_bytes += sum(turn.num_bytes for turn in turns)
 
     def _take(self, key: tuple[Context, Essence]) -> list[_Turn]:
         turns = self._turns.pop(key, [])
         if turns:
-            self._num_tokens -= sum(turn.num_tokens for turn in turns)
+            self._num_bytes -= sum(turn.num_bytes for turn in turns)
             for counter, part in ((self._contexts, key[0]), (self._said, key[1])):
                 counter[part] -= 1
                 if not counter[part]:

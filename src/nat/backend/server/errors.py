@@ -1,5 +1,6 @@
 """Errors in the shapes that OpenAI's clients and ART's clients understand."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from pydantic import ValidationError
@@ -18,6 +19,9 @@ from nat.errors import (
 )
 from nat.wire.answers import ErrorAnswer, ErrorDetail
 
+TOO_LONG = "context_length_exceeded"
+"""OpenAI's code for what does not fit the model."""
+_SHOWN_FINDINGS = 10
 _TYPES = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
     HTTPStatus.FORBIDDEN: "permission_error",
@@ -57,9 +61,15 @@ class ApiError(Exception):
 
 
 def from_validation(error: ValidationError, *, status: int = 400) -> ApiError:
-    """All findings in one message; `param` is the place of the first."""
+    """The first findings in one message; `param` is the place of the first."""
     findings = findings_of(error)
-    return ApiError("; ".join(map(str, findings)), status=status, param=findings[0].place or None)
+    return ApiError(first_of(list(map(str, findings))), status=status, param=findings[0].place or None)
+
+
+def first_of(findings: Sequence[str]) -> str:
+    """As many findings as a person reads, and how many more there are."""
+    more = len(findings) - _SHOWN_FINDINGS
+    return "; ".join([*findings[:_SHOWN_FINDINGS], *([f"and {more} more"] if more > 0 else [])])
 
 
 async def on_api_error(_: Request, error: Exception) -> Response:

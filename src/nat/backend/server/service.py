@@ -1,27 +1,37 @@
 """What every inference route needs: the worker, and how a checked request becomes sequences."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
+from starlette.responses import Response
+
 from nat.backend.inference.randomness import derive_seed
-from nat.backend.inference.sequence import SamplingParams, Sequence
+from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.text import TextStream
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel
-from nat.backend.server.errors import ApiError
+from nat.backend.server.errors import TOO_LONG, ApiError
+from nat.backend.server.length import LengthLimits
+from nat.backend.server.threads import PromptThreads
 from nat.wire.answers import PromptTokens, Usage
 from nat.wire.chat import ChatRequest, SamplingRequest
 from nat.wire.sampling import Sampling, read_sampling
 
 MAX_CHOICES = 256
+MAX_ALTERNATIVES = 1_000_000
+"""Of all tokens of an answer together: a hundred bytes each, first as objects and then as JSON."""
+LARGE_ANSWER = 2000
+"""Tokens and alternatives that are written within milliseconds; more are written away from the event loop."""
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
 
 
 class AnswerMemory(Protocol):
-    """Keeps what was sampled after which prompt, so that training can be exact; called from the event loop."""
+    """Keeps what was sampled after which prompt, so that training can be exact; called from any thread."""
 
     def remember(
         self, prompt_ids: list[int], token_ids: list[int], logprobs: list[float], sampling: Sampling
@@ -36,6 +46,12 @@ class Service:
     clock: Callable[[], float] = time.time
     answers: AnswerMemory | None = None
     """Where chat answers are remembered; with it each carries its token ids and log probabilities, asked or not."""
+
+    threads: PromptThreads = field(default_factory=PromptThreads)
+
+    @cached_property
+    def limits(self) -> LengthLimits:
+        return LengthLimits.of(self.loaded)
 
     @property
     def loaded(self) -> LoadedModel:
@@ -55,20 +71,28 @@ class Service:
                 code="model_not_found",
             )
 
+    def check_choices(self, count: int) -> None:
+        if count > MAX_CHOICES:
+            raise ApiError(f"{count} choices in one request; at most {MAX_CHOICES}", param="n")
+
     def sequences(
         self, asked: SamplingRequest, prompts: list[list[int]], *, new_tokens: int | None, top_logprobs: int
     ) -> list[Sequence]:
         """`n` sequences for each prompt, each with a seed of its own."""
-        self.check_model(asked.model)
         if not prompts:
             raise ApiError(_NO_TOKENS, param="prompt")
-        if asked.n * len(prompts) > MAX_CHOICES:
-            raise ApiError(f"{asked.n * len(prompts)} choices in one request; at most {MAX_CHOICES}", param="n")
+        self.check_choices(asked.n * len(prompts))
         seed = secrets.randbits(64) if asked.seed is None else asked.seed
         stop = tuple(asked.stop)
         sequences: list[Sequence] = []
-        for prompt in prompts:
-            room = self._room(prompt, new_tokens)
+        rooms = [self._room(prompt, new_tokens) for prompt in prompts]
+        if (alternatives := asked.n * sum(rooms) * top_logprobs) > MAX_ALTERNATIVES:
+            raise ApiError(
+                f"the answer could have {alternatives} alternatives to its tokens; at most {MAX_ALTERNATIVES}. "
+                "Lower n, max_tokens or the number of alternatives",
+                param="max_tokens",
+            )
+        for prompt, room in zip(prompts, rooms, strict=True):
             for _ in range(asked.n):
                 params = SamplingParams(
                     max_tokens=room,
@@ -96,6 +120,12 @@ class Service:
                 sampling = read_sampling({"temperature": s.params.temperature, "top_p": s.params.top_p})
                 self.answers.remember(s.prompt_ids, s.token_ids, s.logprobs, sampling)
 
+    async def written(self, request: Request, write: Callable[[Request], str]) -> Response:
+        """The answer to a finished request; a large one is written in a thread, because others wait meanwhile."""
+        size = sum(len(s.token_ids) * (1 + s.params.top_logprobs) for s in request.sequences)
+        content = write(request) if size < LARGE_ANSWER else await asyncio.to_thread(write, request)
+        return Response(content, media_type="application/json")
+
     def text(self, sequence: Sequence) -> str:
         """The text of a finished sequence."""
         if sequence.text is not None:
@@ -114,7 +144,7 @@ class Service:
                 f"this model's context has {limit} tokens; the prompt has {len(prompt)}{asked}. "
                 "Shorten the prompt or lower max_tokens",
                 param="max_tokens" if room > 0 else "messages",
-                code="context_length_exceeded",
+                code=TOO_LONG,
             )
         return wanted or room
 

@@ -7,12 +7,11 @@ from starlette.responses import Response
 
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read
-from nat.backend.server.errors import ApiError
+from nat.backend.server.errors import ApiError, first_of
 from nat.backend.training.jobs import TrainingJobs
 from nat.wire.training import ExportRequest, JobState, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
-_SHOWN_FINDINGS = 10
 _JOB = TypeAdapter(TrainingJob)
 _EXPORT = TypeAdapter(ExportRequest)
 
@@ -39,11 +38,7 @@ class _Routes:
         job = await read(http, _JOB)
         findings = batch_findings(job, jobs.loaded)
         if findings:
-            more = len(findings) - _SHOWN_FINDINGS
-            tail = f"; and {more} more" if more > 0 else ""
-            raise ApiError(
-                "; ".join(findings[:_SHOWN_FINDINGS]) + tail, status=422, param=findings[0].partition(":")[0]
-            )
+            raise ApiError(first_of(findings), status=422, param=findings[0].partition(":")[0])
         try:
             return json_answer(jobs.submit(job))
         except ValueError as error:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.backend.art.served import MAX_PROMPTS, ServedAnswers
+from nat.backend.byte_cache import ENTRY_BYTES
 
 ids = st.lists(st.integers(0, 300_000), min_size=1, max_size=5)
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=5)
@@ -35,18 +36,18 @@ def test_a_sure_answer_may_have_several_prompts():
 
 def test_memory_is_bounded():
     """The least recently used answers go; the same answer to the same prompt is held once."""
-    served = ServedAnswers(max_tokens=6)
+    served = ServedAnswers(max_bytes=3 * (ENTRY_BYTES + 8))
     for _ in range(3):
         served.remember([1, 1], [1], [-1.0])
     served.remember([2, 2], [2], [-1.0])
     served.remember([3, 3], [3], [-1.0])
-    assert served.num_tokens == 6
+    assert served.num_bytes == 3 * (ENTRY_BYTES + 8)
     assert served.prompts_of([1], [-1.0])
     served.remember([4, 4], [4], [-1.0])
     assert not served.prompts_of([2], [-1.0])
     assert served.prompts_of([1], [-1.0])
-    served.remember([5] * 7, [5], [-1.0])
-    assert served.num_tokens == 0
+    served.remember([5] * 1000, [5], [-1.0])
+    assert served.num_bytes == 0
 
 
 def test_a_common_answer_does_not_fill_the_memory():
@@ -55,4 +56,4 @@ def test_a_common_answer_does_not_fill_the_memory():
     for prompt in range(MAX_PROMPTS + 5):
         served.remember([prompt], [7], [0.0])
     assert lists(served.prompts_of([7], [0.0])) == [[prompt] for prompt in range(5, MAX_PROMPTS + 5)]
-    assert served.num_tokens == MAX_PROMPTS
+    assert served.num_bytes == MAX_PROMPTS * (ENTRY_BYTES + 4)

@@ -75,3 +75,18 @@ async def test_log_probabilities_say_their_temperature(client):
     (plain,) = (await ask(client, prompt="x", logprobs=0))["choices"]
     assert cold["logprobs_temperature"] == 0.5
     assert "logprobs_temperature" not in plain
+
+
+async def test_the_alternatives_of_an_answer_are_bounded(client):
+    """Choices times tokens times alternatives fill the memory long before the context is full."""
+    asked = {"model": "tiny", "prompt": "hi", "n": 128, "logprobs": 20}
+    answer = await client.post("/v1/completions", json=asked)
+    assert answer.status_code == 400
+    assert "1305600 alternatives" in answer.json()["error"]["message"]
+
+
+async def test_a_large_answer_is_whole(client):
+    """It is written in a thread, and nothing of it is missing."""
+    asked = {"model": "tiny", "prompt": "hi", "n": 8, "logprobs": 20, "max_tokens": 20, "ignore_eos": True}
+    choices = (await client.post("/v1/completions", json=asked)).json()["choices"]
+    assert [len(choice["logprobs"]["tokens"]) for choice in choices] == [20] * 8

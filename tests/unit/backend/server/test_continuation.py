@@ -42,7 +42,8 @@ class Server:
 
     def ask(self, messages, says=None, *, tools=None, cut=False, sampled=None, session=""):
         """The prompt of the messages and, if something is said, the tokens of prompt and answer."""
-        prompt = self.continuations.prompt(Chat(messages, tools), session=session)
+        chat = Chat(messages, tools)
+        prompt = self.continuations.prompt(chat, self.continuations.render(chat), session=session)
         if says is None:
             return prompt
         sampled = sampled or split_otherwise(self.tokenizer, says, self.random) + [self.end] * (not cut)
@@ -313,13 +314,13 @@ def test_generations_that_read_the_same_are_told_apart_by_their_session():
 
 def test_memory_is_bounded_and_forgets_the_oldest_first():
     """What was used last stays; what is forgotten is named as never served."""
-    server = Server("qwen2.5", max_tokens=200)
+    server = Server("qwen2.5", max_bytes=3500)
     chats = [[user(f"question {n}")] for n in range(8)]
     wholes = []
     for chat in chats:
         server.ask([*chats[0], assistant("the end"), user("more")])
         wholes.append(server.ask(chat, "the end")[1])
-        assert server.continuations.num_tokens <= 200
+        assert server.continuations.num_bytes <= 3500
     kept = [server.ask([*chat, assistant("the end"), user("more")]).broken for chat in chats]
     assert kept[0] is kept[-1] is None
     assert None not in kept[1:-2]

@@ -1,0 +1,100 @@
+"""Prepare prompts in threads, few at a time and each within a deadline: the event loop answers others meanwhile.
+
+A chat template is a program of the model's, and a slow one would hold up every request. So it runs in a thread that is
+ended at the deadline; what comes after it, tokenising, is bounded by the length of the text and runs to its end.
+"""
+
+import asyncio
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+SECONDS = 10.0
+"""How long a prompt may be in the making, once its turn has come."""
+AT_ONCE = 4
+"""Prompts in the making; the interpreter runs one of them at a time, but a tokenizer lets go of it."""
+
+
+class PromptThreads:
+    """Threads of one event loop."""
+
+    def __init__(self, *, seconds: float = SECONDS, at_once: int = AT_ONCE) -> None:
+        self.seconds = seconds
+        self._free = asyncio.Semaphore(at_once)
+
+    async def run(self, first: Callable[[], A], then: Callable[[A], B]) -> B:
+        """What `then` makes of what `first` gives; only `first` can be interrupted.
+
+        Raises:
+            TimeoutError: it took too long; if `first` was still running, it is ended.
+
+        """
+        await self._free.acquire()
+        thread = _Thread(first, then, on_end=self._free.release)
+        thread.start()
+        try:
+            async with asyncio.timeout(self.seconds):
+                return await thread.outcome
+        finally:
+            thread.interrupt()
+
+
+class _Interrupted(BaseException):
+    """Raised inside of a thread from outside; nothing in a template catches it."""
+
+
+class _Thread(Generic[A, B]):
+    def __init__(self, first: Callable[[], A], then: Callable[[A], B], *, on_end: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[B] = self._loop.create_future()
+        self._first, self._then, self._on_end = first, then, on_end
+        self._decided = threading.Lock()
+        """Taken once: by the thread when `first` has ended, or by who interrupts it before."""
+        self._thread = threading.Thread(target=self._run, daemon=True, name="prompt")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def interrupt(self) -> None:
+        """End `first`, if it still runs."""
+        if self._thread.ident is not None and self._decided.acquire(blocking=False):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident), ctypes.py_object(_Interrupted)
+            )
+
+    def _run(self) -> None:
+        try:
+            settle = self._settled()
+        except _Interrupted:
+            settle = self.outcome.cancel
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._end, settle)
+
+    def _settled(self) -> Callable[[], Any]:
+        try:
+            try:
+                made = self._first()
+            except Exception:
+                self._leave_first()
+                raise
+            self._leave_first()
+            return partial(self.outcome.set_result, self._then(made))
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to who waits
+            return partial(self.outcome.set_exception, error)
+
+    def _leave_first(self) -> None:
+        if not self._decided.acquire(blocking=False):
+            while True:  # the interruption is on its way, and may not hit what comes after
+                time.sleep(0)
+
+    def _end(self, settle: Callable[[], Any]) -> None:
+        self._on_end()
+        if not self.outcome.done():
+            settle()

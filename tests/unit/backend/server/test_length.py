@@ -1,0 +1,122 @@
+"""What is refused before it is tokenised."""
+
+import asyncio
+import dataclasses
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+
+from fakes.scripted_worker import ScriptedWorker
+from fakes.tiny_model import tiny_tokenizer
+from nat.backend.server.chat import ChatRoute
+from nat.backend.server.errors import ApiError, on_api_error
+from nat.backend.server.length import LengthLimits
+from nat.backend.server.service import Service
+from nat.backend.server.threads import PromptThreads
+from nat.backend.tokenizer import ChatTokenizer
+
+SLOW = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+class Untouched(ChatTokenizer):
+    """A tokenizer that nothing may ask for ids."""
+
+    def encode_rendered(self, text):
+        raise AssertionError(f"{len(text)} characters were tokenised")
+
+    encode = encode_rendered
+
+
+@pytest.fixture
+async def client(connect, loaded):
+    guarded = dataclasses.replace(loaded, tokenizer=Untouched(tiny_tokenizer()))
+    async with connect(ScriptedWorker(guarded, "hi")) as client:
+        yield client
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status"),
+    [
+        ("chat/completions", {"messages": [user("lorem ipsum " * 5000)]}, 400),
+        ("chat/completions", {"messages": [user("")] * 600}, 400),
+        ("chat/completions", {"messages": [user("lorem ipsum " * 500_000)]}, 413),
+        ("completions", {"prompt": "lorem ipsum " * 5000}, 400),
+        ("completions", {"prompt": ["hi", "lorem ipsum " * 5000]}, 400),
+        ("completions", {"prompt": "lorem ipsum " * 500_000}, 413),
+    ],
+)
+async def test_what_cannot_fit_the_context_is_refused_before_it_is_tokenised(client, path, fields, status):
+    """A context of 512 tokens holds no text of more than 512 times the longest token, and no more messages."""
+    answer = await client.post(f"/v1/{path}", json={"model": "scripted", **fields})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, "context_length_exceeded")
+
+
+async def test_too_many_prompts_are_refused_before_they_are_tokenised(client):
+    """The number of choices is known without them."""
+    answer = await client.post("/v1/completions", json={"model": "scripted", "prompt": ["hi"] * 1000})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "n"
+
+
+async def test_a_body_that_hides_its_size_is_cut_off_as_well(client):
+    """Chunks are counted as they come."""
+
+    async def pieces():
+        for _ in range(100):
+            yield b" " * 2**16
+
+    answer = await client.post("/v1/chat/completions", content=pieces())
+    assert answer.status_code == 413
+
+
+async def test_the_longest_text_that_fits_is_let_through(loaded):
+    """One that consists of nothing but the longest token of the vocabulary."""
+    limits = LengthLimits.of(loaded)
+    longest = max(loaded.tokenizer.hf.get_vocab(), key=len)
+    text = longest * limits.tokens
+    assert len(loaded.tokenizer.encode(text)) == limits.tokens
+    limits.check_text(text, param="messages")
+    with pytest.raises(ApiError, match="512 tokens"):
+        limits.check_text("a" * (limits.characters + 1), param="messages")
+
+
+async def test_a_slow_template_holds_up_nobody_and_is_ended(loaded):
+    """Whoever asked is told why, and others are answered meanwhile."""
+    tokenizer = ChatTokenizer(tiny_tokenizer())
+    tokenizer.hf.chat_template = SLOW
+    worker = ScriptedWorker(dataclasses.replace(loaded, tokenizer=tokenizer), "hi")
+    app = Starlette(exception_handlers={ApiError: on_api_error})
+    app.add_route("/chat", ChatRoute(Service(worker, threads=PromptThreads(seconds=0.3))).handle, methods=["POST"])
+    app.add_route("/health", lambda _: PlainTextResponse("ok"))
+    answered = []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://backend") as client:
+        asked = asyncio.create_task(client.post("/chat", json={"model": "scripted", "messages": [user("hi")]}))
+        while not asked.done():
+            answered.append((await client.get("/health")).text)
+            await asyncio.sleep(0.01)
+        answer = await asked
+    assert answer.status_code == 400
+    assert "chat template takes longer than 0.3 s" in answer.json()["error"]["message"]
+    assert len(answered) > 1
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("chat/completions", {"messages": [None] * 1000}),
+        ("completions", {"prompt": [None] * 1000}),
+        ("completions", {"prompt": "hi", **{f"key_{n}": 1 for n in range(1000)}}),
+        ("completions", {"prompt": "hi", "stop": ["x" * 2000]}),
+    ],
+)
+async def test_a_thousand_mistakes_are_told_in_a_few_words(client, path, fields):
+    """Neither time nor the answer grows with them."""
+    answer = await client.post(f"/v1/{path}", json={"model": "scripted", **fields})
+    assert answer.status_code == 400
+    assert len(answer.json()["error"]["message"]) < 2000

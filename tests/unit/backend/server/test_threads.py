@@ -1,0 +1,73 @@
+"""Threads in which prompts are made."""
+
+import asyncio
+import threading
+
+import pytest
+
+from nat.backend.server.threads import PromptThreads
+
+
+def endless():
+    while True:
+        pass
+
+
+def prompt_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "prompt"]
+
+
+async def gone(threads):
+    await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+
+
+async def test_the_second_step_gets_what_the_first_one_gave():
+    """Both run outside of the event loop's thread."""
+    here = threading.get_ident()
+    made = await PromptThreads().run(threading.get_ident, lambda first: (first, threading.get_ident()))
+    assert made[0] == made[1] != here
+
+
+async def test_an_error_of_either_step_reaches_who_waits():
+    """As if there were no thread."""
+    threads = PromptThreads()
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(lambda: 1 // 0, str)
+    with pytest.raises(ValueError, match="none"):
+        await threads.run(lambda: "none", int)
+
+
+async def test_what_takes_too_long_is_ended_and_makes_room():
+    """More of them than may run at once; the event loop goes on meanwhile, and no thread is left behind."""
+    threads = PromptThreads(seconds=0.1, at_once=2)
+    asked = [asyncio.create_task(threads.run(endless, str)) for _ in range(5)]
+    assert await PromptThreads().run(lambda: "others", str.upper) == "OTHERS"
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [TimeoutError] * 5
+    await gone(prompt_threads())
+    assert await threads.run(lambda: "again", str.upper) == "AGAIN"
+
+
+async def test_who_leaves_ends_the_first_step():
+    """A cancelled request costs nothing more."""
+    begun = threading.Event()
+    asked = asyncio.create_task(PromptThreads().run(lambda: begun.set() or endless(), str))
+    await asyncio.to_thread(begun.wait)
+    asked.cancel()
+    await gone(prompt_threads())
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+
+
+async def test_the_second_step_is_never_interrupted():
+    """It holds locks; whoever asked is answered at the deadline all the same."""
+    threads, go_on, ended = PromptThreads(seconds=0.1), threading.Event(), threading.Event()
+
+    def locked(_):
+        go_on.wait()
+        ended.set()
+
+    with pytest.raises(TimeoutError):
+        await threads.run(lambda: None, locked)
+    go_on.set()
+    assert await asyncio.to_thread(ended.wait, 30)
