@@ -14,6 +14,7 @@
     │   │   └── UpdateCanceled    someone asked for the update to stop; the weights are as before
     │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
     │   ├── CheckpointDamaged     files of a checkpoint are missing, or not what was written
+    │   ├── ExportRefused         a model cannot be written where something else stands
     │   ├── ModelNotServed        a name that no weights answer to (any more)
     │   ├── BatchRefused          trajectories cannot be trained on, or not as the call asks
     │   ├── ModelNotPrepared      a model is to be trained before it was prepared
@@ -117,6 +118,10 @@ class CheckpointDamaged(BackendError):
             f"the checkpoint {folder} is damaged: {'; '.join(findings)}",
             hint="bring these files back from a copy, or take another checkpoint",
         )
+
+
+class ExportRefused(BackendError):
+    """A model cannot be written where something else stands, which stays as it is."""
 
 
 class ModelNotServed(BackendError):

@@ -1,20 +1,29 @@
 """Write the model as Hugging Face directories, from which transformers and peft load it without us."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from transformers import PreTrainedModel
 
 from nat.backend.atomic import whole_folder
+from nat.backend.manifest import read_manifest, write_manifest
 from nat.backend.model import LoadedModel
+from nat.errors import ExportRefused
 
 ADAPTER = "adapter"
 """Folder of the LoRA adapter inside an exported model."""
 
 
 def export_model(loaded: LoadedModel, target: Path) -> Path | None:
-    """Write model and tokenizer to `target`; with LoRA merged, and the adapter beside it, whose path is given back."""
-    with whole_folder(target) as folder:
+    """Write model and tokenizer to `target`; with LoRA merged, and the adapter beside it, whose path is given back.
+
+    Raises:
+        ExportRefused: something that is not an export stands there.
+
+    """
+    with export_folder(target) as folder:
         if loaded.peft is None:
             write_model(loaded, folder)
         else:
@@ -22,6 +31,34 @@ def export_model(loaded: LoadedModel, target: Path) -> Path | None:
             loaded.tokenizer.hf.save_pretrained(folder)
             write_adapter(loaded, folder / ADAPTER)
     return None if loaded.peft is None else target / ADAPTER
+
+
+@contextmanager
+def export_folder(target: Path) -> Iterator[Path]:
+    """Lend an empty folder that becomes the export `target`, in place of an older export only.
+
+    Raises:
+        ExportRefused: something that is not an export stands there.
+
+    """
+    try:
+        with whole_folder(target, may_replace=is_export) as folder:
+            yield folder
+            write_manifest(folder, "export")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ExportRefused(
+            f"a model cannot be written to {target}: {error}",
+            hint="choose another name, or move away what stands there; only an earlier export is replaced",
+        ) from error
+
+
+def is_export(path: Path) -> bool:
+    """True for a folder that says of itself that it is an export; a link to one is not."""
+    try:
+        manifest = None if path.is_symlink() else read_manifest(path)
+    except ValueError:
+        return False
+    return manifest is not None and manifest.kind == "export"
 
 
 def write_model(loaded: LoadedModel, folder: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import torch
 
 from nat.backend.art.serve import serve_art
+from nat.backend.atomic import remove_unfinished
 from nat.backend.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
@@ -23,7 +24,7 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
-from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, ServeOptions
+from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, ServeOptions
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def _serve_one_model(options: ServeOptions) -> None:
     if options.output_dir is not None:
         checkpoints = Checkpoints(options.output_dir / CHECKPOINTS, keep_last=options.keep_last)
         found = _resumed(checkpoints, options)
+        remove_unfinished(options.output_dir / EXPORTS)
     loaded = _load(options, found)
     version = f"{options.name}@{found.state.step if found else 0}"
     limits = Limits(options.max_num_seqs, prefix_cache_bytes=options.prefix_cache_mb * 2**20)

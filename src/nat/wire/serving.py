@@ -9,8 +9,8 @@ from nat.wire.hosts import is_loopback
 
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option it shows in no process list."""
-CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoints inside the output folder."""
+CHECKPOINTS, EXPORTS = "checkpoints", "exports"
+"""Folders inside the output folder."""
 NEWEST_CHECKPOINT = "latest"
 """In there, a link to the newest checkpoint."""
 ART_API_KEY = "default"

@@ -232,7 +232,7 @@ class ExportRequest(WireModel):
     """Ask for the current weights as a Hugging Face directory."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
-    """A folder inside the backend's output folder; no path separators."""
+    """A folder inside `exports/` of the backend's output folder; no path separators."""
 
 
 class ExportedModel(WireModel):

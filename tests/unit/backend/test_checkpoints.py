@@ -13,14 +13,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from fakes.damage import cut_short, flip_a_bit
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
-from nat.backend.atomic import whole_folder
+from nat.backend.atomic import REMOVED, REPLACED, remove_unfinished, whole_folder
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.checkpoints import Checkpoints, Layout, restore
 from nat.backend.export import export_model
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError, ModelNotSupported
+from nat.errors import BackendError, ExportRefused, ModelNotSupported
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
@@ -283,9 +283,52 @@ def test_export_loads_in_transformers(tmp_path, source, lora):
 def test_export_replaces_an_older_one(tmp_path, source):
     """A name that is exported again holds the new weights only."""
     loaded, _ = opened(source)
-    (tmp_path / "trained").mkdir()
+    export_model(loaded, tmp_path / "trained")
     (tmp_path / "trained" / "stale").touch()
     export_model(loaded, tmp_path / "trained")
     assert not (tmp_path / "trained" / "stale").exists()
-    shutil.rmtree(tmp_path / "trained")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["trained"]
+
+
+def test_export_replaces_nothing_else(tmp_path, source):
+    """A checkpoint, a folder, a file and links are refused, and stay as they were; so is a file for a folder."""
+    loaded, _ = opened(source)
+    saved(tmp_path, source, steps=(1,))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "backend.log").write_text("log")
+    (tmp_path / "link").symlink_to("mine")
+    (tmp_path / "dangling").symlink_to("none")
+    for name in ("step_000001", "latest", "mine", "backend.log", "link", "dangling", "backend.log/below"):
+        with pytest.raises(ExportRefused, match="a model cannot be written to"):
+            export_model(loaded, tmp_path / name)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"step_000001", "latest", "mine", "backend.log", "link", "dangling"}
+    assert (tmp_path / "step_000001" / "optimizer.safetensors").is_file()
+    assert (tmp_path / "backend.log").read_text() == "log"
+
+
+def test_what_comes_while_an_export_is_written_stays(tmp_path):
+    """What may be replaced is asked again right before the old folder gives way."""
+    target = tmp_path / "trained"
+
+    def write() -> None:
+        with whole_folder(target, may_replace=lambda _: False) as folder:
+            (folder / "weights").touch()
+            target.mkdir()
+            (target / "mine").touch()
+
+    with pytest.raises(FileExistsError):
+        write()
+    assert [path.name for path in tmp_path.iterdir()] == ["trained"]
+    assert (target / "mine").exists()
+
+
+def test_a_kill_between_old_and_new_leaves_the_old(tmp_path):
+    """What was being replaced gets its name back; drafts and half-deleted folders go."""
+    for name in (".unfinished-x", f"{REPLACED}kept", f"{REPLACED}done", f"{REMOVED}gone"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").touch()
+    (tmp_path / "done").mkdir()
+    remove_unfinished(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"kept", "done"}
+    assert (tmp_path / "kept" / "weights").exists()

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from nat.errors import (
     BackendError,
     BatchRefused,
+    ExportRefused,
     ModelBusy,
     ModelNotPrepared,
     ModelNotServed,
@@ -33,6 +34,7 @@ _TYPES = {
 
 _STATUSES: dict[type[BackendError], HTTPStatus] = {
     BatchRefused: HTTPStatus.BAD_REQUEST,
+    ExportRefused: HTTPStatus.CONFLICT,
     ModelBusy: HTTPStatus.CONFLICT,
     ModelNotPrepared: HTTPStatus.BAD_REQUEST,
     ModelNotServed: HTTPStatus.NOT_FOUND,

@@ -13,6 +13,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.training.job import Job, JobTable
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob
+from nat.wire.serving import EXPORTS
 from nat.wire.training import ExportedModel, JobState, TrainingJob
 
 
@@ -69,8 +70,13 @@ class TrainingJobs(JobTable):
             self._save()
 
     async def export(self, name: str) -> ExportedModel:
-        """Write the current weights to the output folder, between two jobs."""
-        target = self._output_dir.resolve() / name
+        """Write the current weights to the folder of exports, between two jobs.
+
+        Raises:
+            ExportRefused: something that is not an export has this name there.
+
+        """
+        target = self._output_dir.resolve() / EXPORTS / name
 
         def write() -> ExportedModel:
             adapter = export_model(self.loaded, target)

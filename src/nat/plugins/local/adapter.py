@@ -22,6 +22,7 @@ from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.trajectories.rows import training_groups
 from nat.plugins.local.client import BackendClient
+from nat.plugins.local.exported import moved_out
 from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.registry.decorators import register_trainer_adapter
@@ -103,8 +104,13 @@ class LocalTrainerAdapter(TrainerAdapter):
             raise
 
     async def export_model(self, name: str) -> Path:
-        """Write the trained model as a Hugging Face directory `name` in the run's folder."""
-        return Path((await self._client.export(name)).path)
+        """Write the trained model as a Hugging Face directory `name` in the run's folder.
+
+        Raises:
+            BackendError: something that is not an exported model has this name.
+
+        """
+        return moved_out(Path((await self._client.export(name)).path))
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""

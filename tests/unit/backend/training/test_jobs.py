@@ -205,3 +205,22 @@ async def test_unknown_jobs_and_waits_are_told(http):
     assert (await http.post("/v1/training/jobs/none/cancel")).status_code == 404
     assert (await http.get("/v1/training/jobs/none", params={"wait": "soon"})).status_code == 422
     assert (await http.get("/v1/training/jobs/none", params={"wait": "nan"})).status_code == 422
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "backend.log", "exports"])
+async def test_an_export_never_replaces_files_of_the_backend(http, tmp_path, name):
+    """A model called like one of them comes to lie in the folder of exports, beside nothing else."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "precious").touch()
+    answer = await http.post("/v1/training/export", json={"name": name})
+    assert answer.status_code == 200
+    assert answer.json()["path"] == str(tmp_path / "exports" / name)
+    assert (tmp_path / name / "precious").exists()
+
+
+async def test_an_export_that_would_replace_something_is_a_conflict(http, tmp_path):
+    """409, with the place and what to do."""
+    (tmp_path / "exports" / "mine").mkdir(parents=True)
+    answer = await http.post("/v1/training/export", json={"name": "mine"})
+    assert answer.status_code == 409
+    assert "exports/mine is not ours to replace; choose another name" in answer.json()["error"]["message"]

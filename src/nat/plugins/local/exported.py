@@ -1,0 +1,39 @@
+"""A model that the backend of a run exported, where users look for it: in the run's folder itself."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from nat.errors import ExportRefused
+from nat.wire.manifest import MANIFEST, Manifest
+
+
+def moved_out(exported: Path) -> Path:
+    """Move `<folder>/exports/<name>` to `<folder>/<name>`, in place of an earlier export only.
+
+    Raises:
+        ExportRefused: something else has that name; the model stays where it was exported to.
+
+    """
+    target = exported.parent.parent / exported.name
+    if _is_export(target):
+        shutil.rmtree(target)
+    elif target.exists() or target.is_symlink():
+        raise ExportRefused(
+            f"{target} is not an exported model, so it stays; the trained model is in {exported}",
+            hint="choose another name",
+        )
+    exported.rename(target)
+    with suppress(OSError):  # other exports are in there
+        exported.parent.rmdir()
+    return target
+
+
+def _is_export(path: Path) -> bool:
+    try:
+        text = (path / MANIFEST).read_bytes()
+        return not path.is_symlink() and Manifest.model_validate_json(text).kind == "export"
+    except (OSError, ValidationError):
+        return False

@@ -1,0 +1,41 @@
+"""An exported model comes to lie in the run's folder, and drives nothing else out."""
+
+import pytest
+
+from nat.errors import ExportRefused
+from nat.plugins.local.exported import moved_out
+from nat.wire.manifest import MANIFEST, Manifest
+
+
+def exported(run_dir, text):
+    folder = run_dir / "exports" / "model"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text(text)
+    (folder / MANIFEST).write_text(Manifest(kind="export", files={}).model_dump_json())
+    return folder
+
+
+def test_the_newest_export_is_the_runs_model(tmp_path):
+    """It replaces an earlier export, and the emptied folder of exports goes."""
+    for text in ("first", "second"):
+        assert moved_out(exported(tmp_path, text)) == tmp_path / "model"
+    assert (tmp_path / "model" / "weights").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "checkpoint", "link", "dangling link"])
+def test_what_is_not_an_export_stays(tmp_path, kind):
+    """A file, a folder, a checkpoint or a link of that name is refused; the model stays where it is."""
+    folder, target = exported(tmp_path, "trained"), tmp_path / "model"
+    if kind == "file":
+        target.write_text("mine")
+    elif kind.endswith("link"):
+        target.symlink_to(folder if kind == "link" else tmp_path / "none")
+    else:
+        target.mkdir()
+    if kind == "checkpoint":
+        (target / MANIFEST).write_text(Manifest(kind="checkpoint", files={}).model_dump_json())
+    with pytest.raises(ExportRefused, match="is not an exported model, so it stays"):
+        moved_out(folder)
+    assert (folder / "weights").read_text() == "trained"
+    assert target.is_symlink() or target.exists()
