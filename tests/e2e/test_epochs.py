@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.finetuning_project import ClumsyTrainer, Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, NoTrajectories
 from nat.finetuning.progress import NullProgress
@@ -45,6 +45,31 @@ class Heard(NullProgress):
 
     def validation_finished(self, record):
         self.events.append(f"held-out {record.avg_reward}")
+
+
+class ValidatingTrainer(ClumsyTrainer):
+    """Plays the held-out examples itself before it begins, as trainers of the wider toolkit do."""
+
+    async def run(self, num_epochs):
+        self.own = await self.run_validation_evaluation(0, self.run_id)
+        return await super().run(num_epochs)
+
+
+async def test_a_trainer_that_validates_by_itself_plays_nothing_twice(tmp_path):
+    """The run has validated already: the trainer gets those scores, and the verdict compares with them."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.trainer_type = ValidatingTrainer
+        heard = Heard()
+        with project.registered():
+            result = await project.run(heard, validation_dataset=str(project.held_out))
+    assert [event for event in heard.events if event.startswith(("validation", "held-out"))] == [
+        "validation 8",
+        "held-out 0.0",
+        "validation 8",
+        f"held-out {result.summary.after}",
+    ]
+    assert result.summary.before == 0.0
 
 
 async def test_a_run_leaves_everything_it_did(tmp_path):

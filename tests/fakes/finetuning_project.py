@@ -167,6 +167,7 @@ class FinetuningProject:
         self.closed = 0
         self.adapter = RememberingAdapter(AdapterConfig())
         self.cleanup_error: Exception | None = None
+        self.trainer_type: type[ClumsyTrainer] = ClumsyTrainer
         self.server_error: Exception | None = None
         self.forget_shaped_rewards = False
         self.output_dir = folder / "output"
@@ -259,7 +260,7 @@ class FinetuningProject:
             self.closed += 1
 
     async def _build_trainer(self, config, builder):
-        yield ClumsyTrainer(config, self.cleanup_error)
+        yield self.trainer_type(config, self.cleanup_error)
 
     async def _build_adapter(self, config, builder):
         yield self.adapter

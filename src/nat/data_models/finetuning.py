@@ -122,7 +122,7 @@ class EarlyStoppingConfig(FinetuneModel):
 
 
 class FinetuneRunConfig(BaseModel):
-    """What the command line adds to the YAML; unknown keys pass, so that callers may carry their own."""
+    """What the command line adds to the YAML; callers may carry keys of their own, a YAML may not."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
@@ -172,7 +172,7 @@ class FinetuneConfig(FinetuneModel):
     run_configuration: FinetuneRunConfig | None = None
     """What the command line gave; it replaces what stands here."""
     seed: int = 0
-    """Seed of everything that the harness draws: sampling, subsampling, bootstrap."""
+    """Seed of everything that the harness draws: sampling and subsampling."""
     max_failure_rate: float = Field(default=0.5, ge=0.0, le=1.0)
     """A run ends when a larger share of an epoch's rollouts fails."""
     early_stopping: EarlyStoppingConfig | None = None

@@ -45,6 +45,19 @@ def repeated(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputItem]:
     return [item.copy_with_updates(id=f"{item.id}_rep{rep}") for item in items for rep in range(reps)]
 
 
+def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:
+    """Each id's example and repetition, if `repeated` made all of them; else each is an example played once."""
+    parts = [item_id.rpartition("_rep") for item_id in ids]
+    of_example: dict[str, set[str]] = {}
+    for example, _, number in parts:
+        of_example.setdefault(example, set()).add(number)
+    reps = len(ids) // len(of_example) if of_example else 0
+    wanted = {str(rep) for rep in range(reps)}
+    if reps < 2 or any(numbers != wanted for numbers in of_example.values()):  # noqa: PLR2004 - once is no repetition
+        return [(item_id, 0) for item_id in ids]
+    return [(example, int(number)) for example, _, number in parts]
+
+
 def _item(item_id: str, row: Row, config: DatasetBaseConfig, place: str) -> EvalInputItem:
     keys = config.structure
     if keys.disable:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import ConfigError, EvaluationError
+from nat.eval.dataset import repetitions
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.scope import RunScope, current_scope, utc_now
 from nat.finetuning.trajectories import outcome
@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any]:
     """Scores of the held-out examples, as `Trainer.run_validation_evaluation` describes them.
 
-    Inside a run, rollouts and scores go into its journal, whichever trainer asked for them.
+    Inside a run, rollouts and scores go into its journal, whichever trainer asked for them, and are played once: a
+    trainer that asks again for an epoch gets what is there.
 
     Raises:
         ConfigError: there is no validation dataset.
@@ -33,6 +34,9 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     """
     training, scope = builder.run_config, current_scope()
     held_out = _validation_of(training.run_configuration)
+    if scope is not None and (known := scope.journal.validation(epoch)) is not None:
+        logger.info("The held-out examples were played after epoch %d already; their scores are used again", epoch)
+        return _metrics(known)
     started = utc_now()
     if scope is not None:
         scope.progress.rollouts_started(Phase.VALIDATION, scope.num_rollouts(Phase.VALIDATION))
@@ -45,14 +49,26 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     records = held_out_records(output, training.reward_function.name if training.reward_function else None)
     if scope is not None:
         scope.journal.record_rollouts(Phase.VALIDATION, epoch, records)
-    metrics = _metrics(records, epoch)
+    _check_scored(records)
+    now = utc_now()
+    seconds = (now - started).total_seconds()
+    validation = ValidationRecord(epoch=epoch, timestamp=now, scores=scores_by_example(records), seconds=seconds)
     if scope is not None:
-        _keep(scope, epoch, metrics["scores"], started)
-    return metrics
+        _keep(scope, validation)
+    return _metrics(validation)
+
+
+def scores_by_example(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
+    """The mean of each example's rollouts that have a score; None if none has one."""
+    rewards: dict[str, list[float]] = {record.example_id: [] for record in records}
+    for record in records:
+        if record.reward is not None:
+            rewards[record.example_id].append(record.reward)
+    return {example: fmean(values) if values else None for example, values in rewards.items()}
 
 
 def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list[RolloutRecord]:
-    """One record per held-out example: its score, or why there is none."""
+    """One record per rollout of a held-out example: its score, or why there is none."""
     result = output.results_of(evaluator) if evaluator else None
     if result is None:
         named = [name for name, _ in output.evaluation_results]
@@ -68,7 +84,11 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
         else outcome.held_out(item, scores.get(str(item.id)))
         for item in output.eval_input.eval_input_items
     ]
-    return outcome.told(records, output.rollouts)
+    played = repetitions([record.example_id for record in records])
+    return [
+        record.model_copy(update={"example_id": example, "generation": generation})
+        for record, (example, generation) in zip(outcome.told(records, output.rollouts), played, strict=True)
+    ]
 
 
 def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
@@ -84,32 +104,32 @@ def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
     return given.model_copy(update=changes)
 
 
-def _metrics(records: Sequence[RolloutRecord], epoch: int) -> dict[str, Any]:
-    rewards = [record.reward for record in records if record.reward is not None]
-    if not rewards:
-        causes = ", ".join(f"{count} x {cause}" for cause, count in tally(records).causes.most_common())
-        raise EvaluationError(
-            f"validation: none of {len(records)} held-out examples got a score ({causes or 'the dataset is empty'})",
-            hint="`nat eval` with the validation dataset shows the errors",
-        )
+def _check_scored(records: Sequence[RolloutRecord]) -> None:
+    if any(record.reward is not None for record in records):
+        return
+    causes = ", ".join(f"{count} x {cause}" for cause, count in tally(records).causes.most_common())
+    raise EvaluationError(
+        f"validation: none of {len(records)} held-out examples got a score ({causes or 'the dataset is empty'})",
+        hint="`nat eval` with the validation dataset shows the errors",
+    )
+
+
+def _metrics(validation: ValidationRecord) -> dict[str, Any]:
     return {
-        "avg_reward": fmean(rewards),
-        "min_reward": min(rewards),
-        "max_reward": max(rewards),
-        "num_examples": len(rewards),
-        "num_failed": len(records) - len(rewards),
-        "scores": {record.example_id: record.reward for record in records},
-        "epoch": epoch,
+        "avg_reward": validation.avg_reward,
+        "min_reward": validation.min_reward,
+        "max_reward": validation.max_reward,
+        "num_examples": validation.num_examples,
+        "num_failed": validation.num_failed,
+        "scores": validation.scores,
+        "epoch": validation.epoch,
         "dataset_type": "validation",
     }
 
 
-def _keep(scope: RunScope, epoch: int, scores: dict[str, float | None], started: datetime) -> None:
-    now = utc_now()
-    seconds = (now - started).total_seconds()
-    record = ValidationRecord(epoch=epoch, timestamp=now, scores=scores, seconds=seconds)
-    scope.journal.record_validation(record)
-    write_trajectories(scope.journal, Phase.VALIDATION, epoch)
-    mean, count = fmean(record.rewards), record.num_examples
-    logger.info("Validation after epoch %d - Avg Reward: %.4f over %d examples", epoch, mean, count)
-    scope.progress.validation_finished(record)
+def _keep(scope: RunScope, validation: ValidationRecord) -> None:
+    scope.journal.record_validation(validation)
+    write_trajectories(scope.journal, Phase.VALIDATION, validation.epoch)
+    mean, count = validation.avg_reward, validation.num_examples
+    logger.info("Validation after epoch %d - Avg Reward: %.4f over %d examples", validation.epoch, mean, count)
+    scope.progress.validation_finished(validation)

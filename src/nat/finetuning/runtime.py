@@ -213,7 +213,7 @@ async def _result(
     seconds: float,
 ) -> RunResult:
     journal = scope.journal
-    comparison = compared(journal.validations(), len(statuses), seed=config.finetuning.seed)
+    comparison = compared(journal.validations(), len(statuses))
     summary = summarise(
         scope.run_id,
         comparison,

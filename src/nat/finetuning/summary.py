@@ -11,12 +11,12 @@ from nat.runs.records import EpochRecord, JobRecord, RunSummary, ValidationRecor
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 
 
-def compared(validations: Sequence[ValidationRecord], epochs: int, *, seed: int) -> Comparison | None:
+def compared(validations: Sequence[ValidationRecord], epochs: int) -> Comparison | None:
     """The held-out examples before the first and after the last epoch; None if one of the two was not played."""
     by_epoch = {record.epoch: record for record in validations}
     if epochs == 0 or 0 not in by_epoch or epochs not in by_epoch:
         return None
-    return compare(by_epoch[0].scores, by_epoch[epochs].scores, seed=seed)
+    return compare(by_epoch[0].scores, by_epoch[epochs].scores)
 
 
 def broken_prefixes(epochs: Sequence[EpochRecord]) -> dict[str, int]:

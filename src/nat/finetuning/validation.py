@@ -22,19 +22,14 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
         EvaluationError: the trainer's own validation reports an error instead of scores.
 
     """
-    known = recorded(scope, epoch)
+    known = scope.journal.validation(epoch)
     if known is None:
         metrics = await trainer.run_validation_evaluation(epoch, scope.run_id)
         if metrics.get("error"):
             raise EvaluationError(f"validation after {epoch} epochs failed: {metrics['error']}")
-        known = recorded(scope, epoch) or _keep(scope, epoch, _mean(metrics))
+        known = scope.journal.validation(epoch) or _keep(scope, epoch, _mean(metrics))
     scope.write_files()
     return known
-
-
-def recorded(scope: RunScope, epoch: int) -> ValidationRecord | None:
-    """The validation of that epoch, if it was played."""
-    return next((record for record in scope.journal.validations() if record.epoch == epoch), None)
 
 
 def _mean(metrics: dict[str, Any]) -> float:

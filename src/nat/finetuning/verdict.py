@@ -1,26 +1,17 @@
 """Did the model get better? The same held-out examples before and after, paired; pure.
 
-The interval is the percentile bootstrap of the mean difference, over the examples. In simulations with
-win/loss scores of 10 to 100 examples it was wrong about an unchanged model in 0 to 6 % of the runs; the
-BCa interval, which corrects for skew, was wrong in up to 10 %, since few examples differ in an unchanged
-model and its estimate of the skew is then mostly noise.
-
-When few examples differ, no resampling can help: if n of them differ and all in the same direction, chance
-does that in 2 of 2ⁿ cases, which is below 5 % only from n = 6 on. Fewer never give a verdict. That also
-covers differences without any variance, whose interval has no width.
+An example counts once, with the mean of its scores, however often it was played. The verdict is what the interval
+of the mean difference says of zero.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
-from random import Random
 
 from nat.errors import EvaluationError
+from nat.finetuning.interval import CONFIDENCE, MIN_DIFFERING, mean_interval
 from nat.runs.records import Verdict
 
-CONFIDENCE = 0.95
-RESAMPLES = 10_000
-MIN_DIFFERING = 6
 _DIGITS = 12
 """Differences are rounded to this many decimals, so that 1 - 2/3 and 1/3 cancel and 0 is 0."""
 
@@ -58,6 +49,8 @@ class Comparison:
     def _doubt(self) -> str:
         if self.verdict is not Verdict.NOT_SHOWN:
             return ""
+        if self.num_examples < MIN_DIFFERING:
+            return f" Too few held-out examples: a verdict takes at least {MIN_DIFFERING} with both scores."
         if self.num_differing < MIN_DIFFERING:
             return (
                 f" Only {self.num_differing} examples changed; at least {MIN_DIFFERING} must, to tell it from chance."
@@ -72,10 +65,10 @@ _CONCLUSION = {
 }
 
 
-def compare(before: Mapping[str, float | None], after: Mapping[str, float | None], *, seed: int = 0) -> Comparison:
+def compare(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> Comparison:
     """Judge scores by example id; an example without a score in one of the two is left out of both.
 
-    Takes about 0.7 ms per example. Raises `EvaluationError` if no example has both scores.
+    Raises `EvaluationError` if no example has both scores.
     """
     pairs = [(old, new) for key, old in before.items() if old is not None and (new := after.get(key)) is not None]
     if not pairs:
@@ -85,40 +78,19 @@ def compare(before: Mapping[str, float | None], after: Mapping[str, float | None
             hint="Look into the validation files under trajectories/ for the errors of the evaluator or the workflow.",
         )
     differences = [round(new - old, _DIGITS) for old, new in pairs]
-    interval = _interval(differences, Random(seed))  # noqa: S311 - statistics, not secrets
-    num_differing = sum(difference != 0 for difference in differences)
+    every = [score for pair in pairs for score in pair]
+    low, high = mean_interval(differences, scale=round(max(every) - min(every), _DIGITS) or 1.0)
     return Comparison(
         before=fsum(old for old, _ in pairs) / len(pairs),
         after=fsum(new for _, new in pairs) / len(pairs),
-        difference=_mean(differences),
-        interval=interval,
+        difference=round(fsum(differences) / len(pairs), _DIGITS),
+        interval=(low, high),
         confidence=CONFIDENCE,
-        verdict=_verdict(interval, num_differing),
+        verdict=Verdict.IMPROVED if low > 0 else Verdict.WORSE if high < 0 else Verdict.NOT_SHOWN,
         num_examples=len(pairs),
-        num_differing=num_differing,
+        num_differing=sum(difference != 0 for difference in differences),
         num_left_out=len(before.keys() | after.keys()) - len(pairs),
     )
-
-
-def _interval(differences: list[float], generator: Random) -> tuple[float, float]:
-    """Percentile bootstrap: the middle 95 % of the means of resampled differences."""
-    if len(set(differences)) == 1:
-        return differences[0], differences[0]
-    count = len(differences)
-    means = sorted(_mean(generator.choices(differences, k=count)) for _ in range(RESAMPLES))
-    outside = round(RESAMPLES * (1 - CONFIDENCE) / 2)
-    return means[outside], means[-1 - outside]
-
-
-def _verdict(interval: tuple[float, float], num_differing: int) -> Verdict:
-    low, high = interval
-    if num_differing < MIN_DIFFERING or low <= 0 <= high:
-        return Verdict.NOT_SHOWN
-    return Verdict.IMPROVED if low > 0 else Verdict.WORSE
-
-
-def _mean(values: list[float]) -> float:
-    return round(fsum(values) / len(values), _DIGITS)
 
 
 def _scored(scores: Mapping[str, float | None]) -> int:

@@ -153,6 +153,10 @@ class Journal:
     def validations(self) -> list[ValidationRecord]:
         return [ValidationRecord.model_validate_json(text) for text in self._texts("validations", "epoch")]
 
+    def validation(self, epoch: int) -> ValidationRecord | None:
+        """The one after `epoch` epochs, if it was played."""
+        return next((record for record in self.validations() if record.epoch == epoch), None)
+
     def jobs(self) -> list[JobRecord]:
         return [JobRecord.model_validate_json(text) for text in self._texts("jobs", "rowid")]
 

@@ -227,7 +227,7 @@ class RunSummary(RunRecord):
     after: float | None = None
     difference: float | None = None
     interval: tuple[float, float] | None = None
-    """Of the difference: a paired bootstrap over the examples."""
+    """Of the difference, paired by example."""
     confidence: float | None = None
     verdict: Verdict | None = None
     num_examples: int | None = None

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvalInputItem
 from nat.errors import DatasetError
-from nat.eval.dataset import eval_items, repeated
+from nat.eval.dataset import eval_items, repeated, repetitions
 
 
 def config(**fields) -> DatasetBaseConfig:
@@ -164,3 +165,17 @@ def test_repetitions_have_ids_of_their_own():
 def test_any_unique_ids_come_back(ids):
     """Whatever text the ids are, each row keeps its own."""
     assert [item.id for item in items([row(id=i) for i in ids])] == ids
+
+
+def test_repetitions_are_told_apart_from_examples():
+    """Ids that `repeated` made lead back to their example, whatever its own id looks like."""
+    items = [EvalInputItem(id=i, input_obj="", expected_output_obj="") for i in ("a", "b_rep0", "3_rep7")]
+    ids = [item.id for item in repeated(items, 3)]
+    assert repetitions(ids)[:4] == [("a", 0), ("a", 1), ("a", 2), ("b_rep0", 0)]
+    assert {example for example, _ in repetitions(ids)} == {"a", "b_rep0", "3_rep7"}
+
+
+@pytest.mark.parametrize("ids", [[], ["a"], ["a_rep0", "b_rep0"], ["a_rep0", "a_rep1", "b"], ["a_rep0", "a_rep2"]])
+def test_ids_that_only_look_like_repetitions_stay(ids):
+    """A dataset may name its rows as it likes."""
+    assert repetitions(ids) == [(item_id, 0) for item_id in ids]

@@ -11,16 +11,16 @@ AFTER = {str(i): 1.0 for i in range(10)}
 def test_the_first_and_the_last_validation_are_compared():
     """What lies in between is for the plot."""
     validations = [validation_record(0, BEFORE), validation_record(5, BEFORE), validation_record(8, AFTER)]
-    found = compared(validations, 8, seed=0)
+    found = compared(validations, 8)
     assert found is not None
     assert (found.before, found.after, found.verdict) == (0.0, 1.0, Verdict.IMPROVED)
 
 
 def test_without_both_ends_there_is_no_comparison():
     """A run without a validation dataset, or one that trained no epoch, gets no verdict."""
-    assert compared([], 8, seed=0) is None
-    assert compared([validation_record(0, BEFORE)], 8, seed=0) is None
-    assert compared([validation_record(0, BEFORE)], 0, seed=0) is None
+    assert compared([], 8) is None
+    assert compared([validation_record(0, BEFORE)], 8) is None
+    assert compared([validation_record(0, BEFORE)], 0) is None
 
 
 def test_the_summary_adds_up_the_trained_tokens():

@@ -122,3 +122,4 @@ async def test_a_reward_that_cannot_be_averaged_ends_the_run_with_its_value(tmp_
     trainer = await trainer_with(ByHand(0.5, reward), tmp_path)
     with pytest.raises(InvalidTrajectories, match=f"1 of 2 trajectories .* the reward is {reward:g}".replace("+", ".")):
         await trainer.run(1)
+    await trainer.cleanup()

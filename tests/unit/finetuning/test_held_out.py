@@ -1,0 +1,24 @@
+from nat.data_models.evaluate_runtime import EvaluationRunOutput
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
+from nat.finetuning.held_out import held_out_records, scores_by_example
+
+
+def played(scores):
+    """An evaluation's output, by item id; None is an item without a score."""
+    items = [EvalInputItem(id=item_id, input_obj="q", expected_output_obj="a", output_obj="b") for item_id in scores]
+    scored = [EvalOutputItem(id=item_id, score=score, reasoning=None) for item_id, score in scores.items()]
+    results = [("match", EvalOutput(average_score=0.0, eval_output_items=scored))]
+    return EvaluationRunOutput(eval_input=EvalInput(eval_input_items=items), evaluation_results=results)
+
+
+def test_an_example_that_is_played_three_times_is_one_example():
+    """Its rollouts share its luck, so they are no three pieces of evidence: their mean is its score."""
+    output = played({"a_rep0": 1.0, "a_rep1": 0.0, "a_rep2": None, "b_rep0": None, "b_rep1": None, "b_rep2": None})
+    records = held_out_records(output, "match")
+    assert [(r.example_id, r.generation) for r in records] == [(e, g) for e in ("a", "b") for g in range(3)]
+    assert scores_by_example(records) == {"a": 0.5, "b": None}
+
+
+def test_an_example_that_is_played_once_keeps_its_score():
+    """The usual case."""
+    assert scores_by_example(held_out_records(played({"a": 1.0, "b": 0.25}), "match")) == {"a": 1.0, "b": 0.25}
