@@ -173,7 +173,7 @@ class TrainingConfig(WireModel):
     max_served_difference: float | None = Field(default=None, gt=0)
     """Alarm level of the same difference after the update, where both use the new weights; None: the same level."""
     seed: int = 0
-    """Seed of the order in which groups are dealt out."""
+    """Seed of the order in which groups are dealt out; the order is another one in each update and pass."""
 
     @model_validator(mode="after")
     def _one_way_to_deal(self) -> Self:

@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nat.wire.rewards import alike, equal
+from nat.wire.rewards import alike, equal, rounding
 from nat.wire.training import Advantage
 
 GRPO_EPSILON = 1e-4
@@ -59,6 +59,11 @@ class Returns:
     @cached_property
     def means_R(self) -> Tensor:
         return torch.stack([own.mean() for own in self._by_rollout])
+
+    @cached_property
+    def rounding(self) -> float:
+        """How far a value that is equal to the mean may be from it; values that are not all equal are further off."""
+        return rounding(self.values_C.tolist()) / 2
 
     @property
     def _by_rollout(self) -> Sequence[Tensor]:
@@ -133,18 +138,23 @@ def group_advantages(returns: Returns, method: Literal["grpo", "dr_grpo", "rloo"
     grpo: (r - mean) / (std + ε). dr_grpo: r - mean. rloo: r - mean of the other rollouts, for rewards
     R/(R-1) · (r - mean).
     """
-    values_C = returns.values_C
     if method == "grpo":
-        return (values_C - returns.mean) / (returns.std + GRPO_EPSILON)
+        return _difference(returns.values_C, returns.mean, returns.rounding) / (returns.std + GRPO_EPSILON)
     if method == "rloo":
         means_R = returns.means_R
         others_R = (means_R.sum() - means_R) / (len(means_R) - 1)
-        return values_C - returns.spread(others_R)
-    return values_C - returns.mean
+        return _difference(returns.values_C, returns.spread(others_R), returns.rounding)
+    return _difference(returns.values_C, returns.mean, returns.rounding)
 
 
 def _whitened(group: Returns, whole: Returns) -> Returns:
-    return group.replaced((group.values_C - whole.mean) / whole.std)
+    return group.replaced(_difference(group.values_C, whole.mean, whole.rounding) / whole.std)
+
+
+def _difference(values_C: Tensor, baseline: Tensor, rounding: float) -> Tensor:
+    """The values less the baseline, exactly 0 where that is rounding, since AdamW forgets how small a gradient is."""
+    difference_C = values_C - baseline
+    return difference_C.where(difference_C.abs() > rounding, 0.0)
 
 
 def _scale(advantages: Returns) -> float:

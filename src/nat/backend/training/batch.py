@@ -72,8 +72,9 @@ class Batch:
 def make_batch(groups: Sequence[TrainingGroup], config: TrainingConfig) -> Batch:
     """Compute the advantages over all rollouts, then keep the rows that can carry loss.
 
-    Left out: groups without a signal; with `mask_truncated_completions` truncated rollouts (their reward still
-    counts in the comparison); rows in which nothing was sampled.
+    Left out: rows in which nothing was sampled; with `mask_truncated_completions` truncated rollouts (their reward
+    still counts in the comparison); groups (with `reinforce_pp` the whole batch) of which no rollout is left that is
+    better or worse than what it is compared with.
 
     Raises:
         UpdateRejected: advantages are given where the configuration computes them, or the other way round.
@@ -86,10 +87,15 @@ def make_batch(groups: Sequence[TrainingGroup], config: TrainingConfig) -> Batch
         for index, group in enumerate(groups)
         for rollout, own in _by_rollout(group, advantages.groups[index].tolist())
     ]
-    for number, (group_index, rollout, own) in enumerate(rollouts):
-        if not advantages.has_signal[group_index] or (rollout.truncated and config.mask_truncated_completions):
-            continue
-        rows.extend(_rollout_rows(rollout, len(rows), group=group_index, number=number, advantages=own))
+    usable = [
+        any(row.num_sampled for row in rollout.rows) and not (rollout.truncated and config.mask_truncated_completions)
+        for _, rollout, _ in rollouts
+    ]
+    compared = [0 if config.advantage == "reinforce_pp" else index for index, _, _ in rollouts]
+    teaching = {compared[number] for number, (_, _, own) in enumerate(rollouts) if usable[number] and any(own)}
+    for number, (index, rollout, own) in enumerate(rollouts):
+        if usable[number] and compared[number] in teaching:
+            rows.extend(_rollout_rows(rollout, len(rows), group=index, number=number, advantages=own))
     return Batch(
         rows=rows,
         advantages=advantages,

@@ -1,7 +1,8 @@
 """The alarms of an update: each compares numbers, and raises with them and a remedy.
 
-Before the step: the learner must agree with the log probabilities that came with the tokens, and the gradient must
-be a number that is not zero. After it: the weights must have moved, and the sampler's own path must see them.
+Before a step: the learner must agree with the log probabilities that came with the tokens, and the gradient must be
+a number. After it: the weights must have moved. After all: some step must have had a gradient that is not zero, and the
+sampler's own path must see the new weights.
 """
 
 import math
@@ -49,20 +50,29 @@ def check_served_weights(seen: Difference, allowed: float) -> None:
         )
 
 
-def check_gradient(norm: float, *, tokens: int, rollouts: int) -> None:
-    """Raise if the gradient is not finite, or exactly zero although groups carried a signal."""
+def check_finite(norm: float, *, tokens: int, rollouts: int) -> None:
+    """Raise if the gradient is not finite."""
     if not math.isfinite(norm):
         raise UpdateRejected(
             f"the gradient is not finite (norm {norm}) over {tokens} tokens of {rollouts} rollouts",
             kind="gradient_not_finite",
             hint="lower the learning rate, check the rewards for extreme values, or train in float32",
         )
-    if norm == 0.0:
+
+
+def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: float) -> None:
+    """Raise if no optimizer step of the update found a gradient, although groups carried a signal.
+
+    One step may find none: its rollouts may be as good as the mean, or earlier steps went as far as the clip range lets
+    them.
+    """
+    if steps == 0:
         raise UpdateRejected(
-            f"the gradient is exactly zero over {tokens} tokens of {rollouts} rollouts whose rewards do differ",
+            f"the gradient is exactly zero over {rows} rows of groups whose rewards do differ: {with_advantage:.0%} of "
+            f"the tokens have an advantage, and {clipped:.0%} are outside of the clip range",
             kind="gradient_zero",
             hint="check that something is trainable and that sampled tokens had an alternative (a grammar or top_k "
-            "of 1 leaves nothing to learn); with several steps per batch all tokens may be clipped: raise epsilon",
+            "of 1 leaves nothing to learn); if the tokens with an advantage are clipped, raise epsilon",
         )
 
 

@@ -24,6 +24,7 @@ from nat.backend.training.agreement import SamplerScore, difference, policy_shif
 from nat.backend.training.anchors import AnchorTable, ByRow, by_row
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
+    check_finite,
     check_gradient,
     check_sampler_logprobs,
     check_served_weights,
@@ -120,7 +121,7 @@ class Learner:
             raise
 
     def _train(self, rows: list[Row], config: TrainingConfig, report: Report, on_step: OnStep) -> dict[str, float]:
-        steps = deal(rows, config)
+        steps = deal(rows, config, self.step)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = pack(rows, config.micro_batch_tokens)
@@ -134,14 +135,17 @@ class Learner:
                 update.anchors.reference = self._scores(reference, packed, update.advance)
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
-        seen = update.sums.sampler_difference
+        sums = update.sums
+        check_gradient(update.steps_done, rows=len(rows), with_advantage=sums.with_advantage, clipped=sums.clipped)
+        seen = sums.sampler_difference
         if seen.mean > USUAL_DIFFERENCE:
             logger.warning("the batch was not sampled from the current weights, or not as they are: %s", seen)
         return {
-            **update.sums.means(),
+            **sums.means(),
             **{name: sum(outcome[name] for outcome in outcomes) / len(outcomes) for name in outcomes[0]},
             **self._prove(rows, update),
             "optimizer_steps": update.steps_done,
+            "skipped_steps": len(steps) - update.steps_done,
         }
 
     def _optimizer_step(self, rows: list[Row], update: _Update) -> dict[str, float]:
@@ -168,17 +172,14 @@ class Learner:
             "update_ratio": 0.0,
             "learning_rate": learning_rate,
         }
-        if not (norm == 0.0 and update.steps_done and sums.all_clipped):  # else earlier steps went far enough
-            check_gradient(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
+        check_finite(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
+        if norm > 0:  # else AdamW would go on by its momentum alone
             change, size = self.optimizer.step(learning_rate)
             check_weights_moved(change, learning_rate=learning_rate, grad_norm=norm)
             outcome["update_ratio"] = change / size
             self.step += 1
             update.steps_done += 1
-        means = {
-            name: mean for name, mean in sums.means().items() if name != "reference_kl" or update.anchors.reference
-        }
-        update.on_step(means | outcome | {"num_gradient_steps": float(update.num_steps)})
+        update.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
 
     def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:

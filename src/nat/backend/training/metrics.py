@@ -25,6 +25,7 @@ class TokenValues(NamedTuple):
     sampler_logprobs_K: Tensor
     reference_K: Tensor | None
     entropy_K: Tensor
+    advantages_K: Tensor
     clipped_low_K: Tensor
     clipped_high_K: Tensor
 
@@ -33,8 +34,9 @@ class TokenSums:
     """Running sums over the tokens of an optimizer step, or of all steps of a job."""
 
     def __init__(self, device: torch.device) -> None:
-        self._sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in _SUMS}
-        self._largest = torch.zeros((), dtype=torch.float64, device=device)
+        self._zero = torch.zeros((), dtype=torch.float64, device=device)
+        self._sums: dict[str, Tensor] = {}
+        self._largest = self._zero
         self._count = 0
 
     def add(self, values: TokenValues) -> None:
@@ -42,6 +44,7 @@ class TokenSums:
         gap_K = (values.start_logprobs_K - values.sampler_logprobs_K).abs()
         terms = {
             "entropy": values.entropy_K,
+            "with_advantage": values.advantages_K != 0,
             "clip_fraction_low": values.clipped_low_K,
             "clip_fraction_high": values.clipped_high_K,
             "logprob_diff_mean": gap_K,
@@ -52,7 +55,7 @@ class TokenSums:
         if values.reference_K is not None:
             terms["reference_kl"] = k3(values.logprobs_K - values.reference_K)
         for name, term_K in terms.items():
-            self._sums[name] += term_K.sum(dtype=torch.float64)
+            self._sums[name] = self._sums.get(name, self._zero) + term_K.sum(dtype=torch.float64)
         self._largest = torch.maximum(self._largest, gap_K.max().to(torch.float64))
         self._count += len(gap_K)
 
@@ -63,31 +66,24 @@ class TokenSums:
         return Difference(mean=mean, largest=float(self._largest), tokens=self._count)
 
     @property
-    def all_clipped(self) -> bool:
-        """True if the clip range touched every token."""
-        return float(self._sums["clip_fraction_low"] + self._sums["clip_fraction_high"]) >= self._count
+    def with_advantage(self) -> float:
+        """Share of the tokens whose advantage is not zero."""
+        return float(self._sums["with_advantage"]) / self._count
+
+    @property
+    def clipped(self) -> float:
+        """Share of the tokens that the clip range touched."""
+        return float(self._sums["clip_fraction_low"] + self._sums["clip_fraction_high"]) / self._count
 
     def means(self) -> dict[str, float]:
         """Means over tokens, and the effective sample size as a share of the tokens."""
-        sums = {name: float(value) for name, value in self._sums.items()}
+        sums = {name: float(value) for name, value in self._sums.items() if name != "with_advantage"}
         weight, weight_squared = sums.pop("weight"), sums.pop("weight_squared")
         return {
             **{name: value / self._count for name, value in sums.items()},
             "logprob_diff_max": float(self._largest),
             "effective_sample_size": weight**2 / (self._count * weight_squared),
         }
-
-
-_SUMS = (
-    "entropy",
-    "reference_kl",
-    "clip_fraction_low",
-    "clip_fraction_high",
-    "logprob_diff_mean",
-    "sampler_kl",
-    "weight",
-    "weight_squared",
-)
 
 
 def batch_metrics(batch: Batch, *, micro_batch_tokens: int) -> dict[str, float]:

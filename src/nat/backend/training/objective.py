@@ -54,5 +54,14 @@ def micro_batch_loss(
     low_K, high_K = clipped(
         log_ratio_K.detach().exp(), advantages_K, config.policy_loss, mask=config.mask_prob_ratio, **clip_range
     )
-    values = TokenValues(logprobs_K.detach(), start_K, sampler_K, anchors.reference_K, scores.entropy_K, low_K, high_K)
+    values = TokenValues(
+        logprobs_K=logprobs_K.detach(),
+        start_logprobs_K=start_K,
+        sampler_logprobs_K=sampler_K,
+        reference_K=anchors.reference_K,
+        entropy_K=scores.entropy_K,
+        advantages_K=advantages_K,
+        clipped_low_K=low_K,
+        clipped_high_K=high_K,
+    )
     return Loss(total, policy.detach()), values

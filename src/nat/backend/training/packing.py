@@ -38,17 +38,19 @@ def pack(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
     return micro_batches
 
 
-def deal(rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
-    """Give the rows of each optimizer step: in every pass all of them, in an order of its own.
+def deal(rows: Sequence[Row], config: TrainingConfig, step: int = 0) -> list[list[Row]]:
+    """Give the rows of each optimizer step: in every pass of every update all of them, in an order of its own.
 
     Groups are shuffled and dealt out evenly to `steps_per_batch` steps, or to as many steps as there are groups if
     those are fewer, because a step without rows has no gradient. With `tokens_per_step` steps are filled one after
     another with whole rollouts, those of a group side by side; a longer rollout gets a step of its own. The prompt
     that a group shares counts once in a step, so that many short answers to a long prompt are compared in one step.
+
+    `step` counts the optimizer steps before this update, so that an update after a restart is dealt out as without it.
     """
     steps: list[list[Row]] = []
     for number in range(config.num_iterations):
-        random = Random(f"{config.seed}/{number}")  # noqa: S311 - an order, not a secret
+        random = Random(f"{config.seed}/{step}/{number}")  # noqa: S311 - an order, not a secret
         if config.tokens_per_step is not None:
             steps += _fill(rows, config.tokens_per_step, random)
         else:

@@ -51,6 +51,13 @@ def test_equal_rewards_everywhere_carry_nothing(method):
     assert batch.has_signal == [False, False]
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_reward_that_is_the_mean_has_no_advantage(method):
+    """Exactly none: 0.1 + 0.2 + 0.3 leaves 1e-17, which AdamW would make a whole step of."""
+    values_of = values(batch_advantages([[0.1, 0.2, 0.3]], method, normalize=True))[0]
+    assert [value == 0 for value in values_of] == [False, True, False]
+
+
 def test_given_advantages_are_taken_as_they_are():
     """Rewards do not matter then; a group in which all of them are zero is left out."""
     batch = batch_advantages([[1, 1], [0, 5]], "given", normalize=False, given=[[3.0, -1.0], [0.0, 0.0]])

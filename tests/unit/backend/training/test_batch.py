@@ -49,6 +49,24 @@ def test_truncated_rollouts_can_be_masked():
     assert len(make_batch(groups, TrainingConfig()).rows) == 2
 
 
+def test_a_group_whose_better_and_worse_rollouts_are_masked_is_left_out():
+    """What is left of it is as good as the mean, so nothing could be learned; across groups, the others count, too."""
+    rollouts = [rollout(reward, [None, -1.0], truncated=reward != 0.5) for reward in (0, 0.5, 1)]
+    config = TrainingConfig(mask_truncated_completions=True)
+    assert make_batch([TrainingGroup(id="a", rollouts=rollouts)], config).rows == []
+    groups = [TrainingGroup(id=str(reward), rollouts=[rollout(reward, [None, -1.0])]) for reward in (0, 0.5, 1)]
+    assert len(make_batch(groups, TrainingConfig(advantage="reinforce_pp")).rows) == 3
+
+
+def test_each_update_deals_in_an_order_of_its_own():
+    """Groups do not meet in the same steps epoch after epoch; the same update is dealt out the same way again."""
+    rows = [row(i, 3, group=i) for i in range(12)]
+    for config in (TrainingConfig(steps_per_batch=3), TrainingConfig(tokens_per_step=9)):
+        updates = [tuple(tuple(r.index for r in hand) for hand in deal(rows, config, step)) for step in (0, 3, 6)]
+        assert len(set(updates)) == 3
+        assert deal(rows, config, 3) == deal(rows, config, 3)
+
+
 def test_rows_without_sampled_tokens_are_left_out():
     """They can carry no loss; they still count as tokens that came in."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, None], [None, -1.0]), rollout(0, [None, -1.0])])]

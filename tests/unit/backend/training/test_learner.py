@@ -312,6 +312,84 @@ def test_infinite_gradient_is_an_alarm(make_learner, loaded):
     assert error.kind == "gradient_not_finite"
 
 
+THREE = (0.0, 0.5, 1.0)
+"""Rewards of a group whose middle rollout has no advantage."""
+
+
+def group_of_three(loaded, rewards=THREE, *, seed=0, truncated=()):
+    rollouts = random_groups(loaded, groups=1, rollouts=len(rewards), seed=seed)[0].rollouts
+    made = [
+        TrainingRollout(reward=reward, rows=r.rows, truncated=reward in truncated)
+        for r, reward in zip(rollouts, rewards, strict=True)
+    ]
+    return [TrainingGroup(id="three", rollouts=made)]
+
+
+FAR = {"learning_rate": 3e-3, "epsilon": 0.05, "epsilon_high": 0.05, "num_iterations": 4}
+"""Later passes find what has an advantage outside of the clip range."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"importance_sampling_level": "sequence"},
+        {"mask_prob_ratio": True},
+        {"max_negative_advantage_importance_sampling_weight": 1.01},
+        {"beta": 0.1},
+        {"policy_loss": "cispo"},
+        {"num_iterations": 1, "tokens_per_step": 1},
+        {"tokens_per_step": 1},
+    ],
+    ids=str,
+)
+def test_a_step_without_a_gradient_is_no_failure_of_the_update(make_learner, loaded, options):
+    """Only tokens with an advantage can have one, and only while they are inside of the clip range."""
+    learner = make_learner(loaded)
+    metrics = learner.update(group_of_three(loaded), TrainingConfig(**{**FAR, **options}))
+    assert metrics["optimizer_steps"] == learner.step > 0
+    steps = {**FAR, **options}["num_iterations"] * (3 if "tokens_per_step" in options else 1)
+    assert metrics["optimizer_steps"] + metrics["skipped_steps"] == steps
+    assert (metrics["skipped_steps"] > 0) == ("beta" not in options and options.get("policy_loss") != "cispo")
+
+
+def test_a_rollout_as_good_as_the_mean_gets_no_step_of_its_own(make_learner, loaded):
+    """Its advantage is zero, and not a rounding error that AdamW takes for a gradient and that then moves nothing."""
+    config = TrainingConfig(tokens_per_step=1, learning_rate=1e-4)
+    metrics = make_learner(loaded).update(group_of_three(loaded, (0.1, 0.2, 0.3)), config)
+    assert metrics["skipped_steps"] == 1
+
+
+def test_rollouts_that_all_are_masked_train_nothing(make_learner, loaded):
+    """Those that are better or worse hit the token limit: no failure, and the metrics say that nothing was trained."""
+    groups = group_of_three(loaded, truncated=(0.0, 1.0))
+    metrics = make_learner(loaded).update(groups, TrainingConfig(mask_truncated_completions=True))
+    assert (metrics["trained_groups"], metrics["trained_tokens"], metrics["truncated_fraction"]) == (0, 0, 2 / 3)
+
+
+def test_an_update_whose_clip_range_holds_nothing_is_an_alarm(make_learner, loaded):
+    """Where a range of zero masks every token, all steps are without a gradient, and the numbers say why."""
+    config = TrainingConfig(mask_prob_ratio=True, epsilon=0.0, epsilon_high=0.0)
+    error = rejected(make_learner, loaded, lambda: random_groups(loaded), config)
+    assert error.kind == "gradient_zero"
+    assert "100% of the tokens have an advantage" in str(error)
+
+
+def test_each_update_is_dealt_out_anew(make_learner, checkpoint):
+    """The order of the second update differs from the first's, and is the same after a restart at that step."""
+    config = TrainingConfig(tokens_per_step=40, learning_rate=1e-4, max_logprob_difference=100)
+    orders = []
+    for step in (0, 7, 7):
+        loaded, seen = load_model(checkpoint, device="cpu"), []
+        learner = make_learner(loaded)
+        learner.step = step
+        learner.update(
+            random_groups(loaded), config, on_step=lambda metrics, seen=seen: seen.append(metrics["entropy"])
+        )
+        orders.append(seen)
+    assert orders[0] != orders[1] == orders[2]
+
+
 def test_zero_gradient_is_an_alarm(make_learner, loaded):
     """A gradient of exactly zero although rewards differ ends the job."""
 
