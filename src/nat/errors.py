@@ -18,7 +18,8 @@
     │   ├── ModelNotServed        a name that no weights answer to (any more)
     │   ├── BatchRefused          trajectories cannot be trained on, or not as the call asks
     │   ├── ModelNotPrepared      a model is to be trained before it was prepared
-    │   └── ModelBusy             a model is being trained, and a second call came for it
+    │   ├── ModelBusy             a model is being trained, and a second call came for it
+    │   └── TooManyModels         the server holds as many models as its owner allows
     ├── RunFailed                 a finetuning run cannot learn, or must not go on
     │   ├── NoTrajectories        nothing to train on, with the causes counted
     │   │   └── InvalidTrajectories   they are not conversations that the backend can be trained on
@@ -138,6 +139,10 @@ class ModelNotPrepared(BackendError):
 
 class ModelBusy(BackendError):
     """A model is being trained already."""
+
+
+class TooManyModels(BackendError):
+    """The server holds as many models as its owner allows."""
 
 
 class RunFailed(NatError):

@@ -184,7 +184,18 @@ def lora_config(lora: LoraSettings) -> LoraConfig:
 
 
 def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str, *, seed: int) -> PeftModel:
-    """Put an adapter inside `model`, from a seed of its own; the base weights stop requiring gradients."""
+    """Put an adapter inside `model`, from a seed of its own; the base weights stop requiring gradients.
+
+    Raises:
+        ModelNotSupported: the rank is more than the model's width, where an adapter is larger than what it adapts.
+
+    """
+    width: int = model.config.get_text_config().hidden_size
+    if config.r > width:
+        raise ModelNotSupported(
+            f"a LoRA rank of {config.r} is more than this model's hidden size of {width}",
+            hint=f"ask for {width} at most",
+        )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
         warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers by an older name

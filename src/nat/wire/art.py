@@ -52,7 +52,7 @@ class PeftArgs(ArtRecord):
 
     r: int | None = Field(default=None, ge=1)
     """Rank."""
-    lora_alpha: int | None = Field(default=None, ge=1)
+    lora_alpha: int | None = Field(default=None, ge=1, le=2**20)
     """Scale."""
 
 
@@ -96,9 +96,9 @@ class ArtModel(ArtRecord):
 
     name: str
     project: str
-    entity: str | None = None
+    entity: str | None = Field(default=None, max_length=256)
     trainable: bool = True
-    base_model: str | None = None
+    base_model: str | None = Field(default=None, max_length=256)
     base_path: str | None = None
     """Folder of the client's own files; clients up to 0.5.7 have none."""
     internal_config: InternalModelConfig | None = Field(default=None, alias="_internal_config")

@@ -17,8 +17,13 @@ ART_API_KEY = "default"
 """The key that OpenPipe ART's servers have if nobody chose one."""
 ART_OUTPUT_DIR = Path(".art")
 """Where OpenPipe ART's servers write if nobody chose a folder."""
+MAX_MODELS = 16
+"""Models of ART's clients if nobody chose a number."""
 ART_LORA_RANK, ART_LORA_ALPHA = 8, 16
 _NOT_FOR_ART = ("save_every", "keep_last")
+_FOR_ART_ONLY = ("max_models", "s3_buckets")
+_BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+"""How S3 names them."""
 
 
 class ServeOptions(BaseModel):
@@ -38,6 +43,10 @@ class ServeOptions(BaseModel):
     """Port to listen on; 0 takes a free one, which the ready line tells."""
     inference_port: int | None = Field(default=None, ge=0, le=65535)
     """Serve OpenPipe ART's clients: they train through `port` and sample through this one; 0 takes a free one."""
+    max_models: int = Field(default=MAX_MODELS, ge=1)
+    """With inference_port: most models that clients may have in memory, each with its optimizer."""
+    s3_buckets: str | None = Field(default=None, pattern=f"^{_BUCKET}(,{_BUCKET})*$")
+    """With inference_port: S3 buckets, with commas between, that clients may copy models to and from; else none."""
     api_key: SecretStr | None = None
     """Key for requests; better given as NAT_BACKEND_API_KEY. By default made up, with inference_port `default`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -77,6 +86,8 @@ class ServeOptions(BaseModel):
             raise ValueError("resume needs output_dir, where the checkpoints are")
         if self.inference_port is not None:
             self._check_for_art(self.inference_port)
+        elif idle := sorted(self.model_fields_set.intersection(_FOR_ART_ONLY)):
+            raise ValueError(f"{', '.join(idle)}: no effect without inference_port; leave it out")
         return self
 
     def _check_for_art(self, inference_port: int) -> None:
@@ -97,6 +108,11 @@ class ServeOptions(BaseModel):
     def well_known_key(self) -> bool:
         """True for a server whose key everybody knows."""
         return self.inference_port is not None and self.api_key is None
+
+    @property
+    def buckets(self) -> list[str]:
+        """S3 buckets that clients may use; the first one is for those that name none."""
+        return self.s3_buckets.split(",") if self.s3_buckets else []
 
     @property
     def art_output_dir(self) -> Path:

@@ -50,3 +50,12 @@ def test_going_on_is_what_a_server_for_art_does():
     assert options(port=1, inference_port=2, resume=True).resume
     with pytest.raises(ValidationError, match="resume needs output_dir"):
         options(resume=True)
+
+
+def test_buckets_are_named_by_the_owner_of_a_server_for_art():
+    """With commas between them; other servers have no use for them."""
+    assert options(inference_port=8001, s3_buckets="mine,our.own").buckets == ["mine", "our.own"]
+    assert options(inference_port=8001).buckets == []
+    for wrong in ({"s3_buckets": "mine"}, {"inference_port": 8001, "s3_buckets": "--delete"}):
+        with pytest.raises(ValidationError, match="s3_buckets"):
+            options(**wrong)

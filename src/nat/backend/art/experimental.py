@@ -1,7 +1,7 @@
 """ART's `_experimental` routes: copies of a model's folder in S3, and what no server here can do, with the reason."""
 
-import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -19,9 +19,9 @@ from nat.wire.art import ArtBucketRequest
 _BUCKET = TypeAdapter(ArtBucketRequest)
 
 
-def experimental_router(models: Models) -> APIRouter:
-    """Pull, push, deploy, fork."""
-    routes = _Routes(models)
+def experimental_router(models: Models, buckets: Sequence[str]) -> APIRouter:
+    """Pull, push, deploy, fork; copies go to and come from `buckets` only."""
+    routes = _Routes(models, buckets)
     router = APIRouter()
     router.add_route("/_experimental_pull_from_s3", routes.pull, methods=["POST"])
     router.add_route("/_experimental_push_to_s3", routes.push, methods=["POST"])
@@ -31,8 +31,9 @@ def experimental_router(models: Models) -> APIRouter:
 
 
 class _Routes:
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, buckets: Sequence[str]) -> None:
         self._models = models
+        self._buckets = buckets
 
     async def pull(self, http: Request) -> Response:
         asked, here, there = await self._places(http)
@@ -62,7 +63,7 @@ class _Routes:
         asked = await read(http, _BUCKET)
         with refusals():
             folder = self._models.folder(asked.model)
-        return asked, folder, s3.address(asked, os.environ)
+        return asked, folder, s3.address(asked, self._buckets)
 
     @staticmethod
     async def _sync(asked: ArtBucketRequest, source: str, target: str) -> Response:

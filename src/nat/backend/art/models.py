@@ -25,6 +25,7 @@ from nat.backend.model import LoadedModel, LoraSettings
 from nat.backend.training.job import JobTable
 from nat.errors import ModelBusy, ModelNotPrepared
 from nat.wire.art import ArtModel
+from nat.wire.serving import MAX_MODELS
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
@@ -42,13 +43,14 @@ class ArtModels:
         lora: LoraSettings,
         seed: int = 0,
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        max_models: int = MAX_MODELS,
     ) -> None:
         """Serve a base model that has no adapter yet; `lora` is for clients that do not say what they want."""
         self.jobs = JobTable()
         self._adapters = Adapters(base)
         self._store = Store(output_dir)
         self._pool = ModelPool(self._adapters, self._store, name=name, limits=limits)
-        self._workshop = Workshop(self._pool, self._adapters, self._store, self.jobs, lora, seed)
+        self._workshop = Workshop(self._pool, self._adapters, self._store, self.jobs, lora, seed, max_models)
         self.worker = Worker(self._pool.base, self._pool)
 
     @property
@@ -70,6 +72,8 @@ class ArtModels:
 
         Raises:
             BackendError: its newest checkpoint cannot be restored.
+            ModelNotSupported: the adapter that is wished for is too large for the base model.
+            TooManyModels: there is no room for one more.
 
         """
         key = self._key(model)

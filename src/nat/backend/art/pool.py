@@ -18,6 +18,8 @@ from nat.backend.inference.engine import Engine, Limits
 from nat.errors import ModelNotServed
 
 logger = logging.getLogger(__name__)
+MAX_BASE_NAMES = 100
+"""By which clients call the base; the oldest of them go."""
 MAX_OLD = 2
 """Old weights that stay loaded although nobody asks for them at the moment."""
 
@@ -53,6 +55,8 @@ class ModelPool:
     def call_base(self, name: str) -> None:
         """Let the base answer to one more name, as long as no model has it."""
         self._base_names[name] = None
+        if len(self._base_names) > MAX_BASE_NAMES:
+            del self._base_names[list(self._base_names)[1]]  # the first one is the server's own
 
     def serve(self, model: PreparedModel, *, entity: str | None = None) -> None:
         """Let a model answer to its names; the plain one means the model that was served last."""
@@ -77,6 +81,11 @@ class ModelPool:
         """Give all caches' memory to an update, while nothing runs."""
         for engine in self.engines():
             engine.release()
+
+    @property
+    def num_models(self) -> int:
+        """Models whose weights are in memory to be trained."""
+        return len(self._models)
 
     def find(self, key: ModelKey) -> PreparedModel | None:
         return self._models.get(key)

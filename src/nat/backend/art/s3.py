@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from nat.backend.server.errors import ApiError
@@ -11,25 +11,25 @@ from nat.wire.art import ArtBucketRequest
 
 logger = logging.getLogger(__name__)
 
-BUCKET_VARIABLE = "BACKUP_BUCKET"
-"""Environment variable of the bucket for clients that name none; ART's own."""
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _SHOWN = 500
 
 
-def address(asked: ArtBucketRequest, environment: Mapping[str, str]) -> str:
-    """Where the model is in S3.
+def address(asked: ArtBucketRequest, buckets: Sequence[str]) -> str:
+    """Where the model is in S3: in one of the `buckets` that the server's owner named, the first if none is asked for.
 
     Raises:
-        ApiError: the bucket is missing, or bucket or prefix is no name that S3 has.
+        ApiError: the bucket is none of them, or the prefix is no name that S3 has.
 
     """
-    bucket = asked.s3_bucket or environment.get(BUCKET_VARIABLE)
-    if bucket is None:
-        raise ApiError(f"s3_bucket is missing, and the server's {BUCKET_VARIABLE} is not set", param="s3_bucket")
-    if _BUCKET.fullmatch(bucket) is None:
-        raise ApiError(f"s3_bucket {bucket!r} is no name of a bucket", param="s3_bucket")
+    if not buckets:
+        message = "this server copies nothing to or from S3; its owner can name buckets with --s3_buckets"
+        raise ApiError(message, status=403, param="s3_bucket")
+    bucket = asked.s3_bucket or buckets[0]
+    if bucket not in buckets:
+        named = ", ".join(buckets)
+        message = f"s3_bucket {bucket!r} is none of those that the server's owner named: {named}"
+        raise ApiError(message, status=403, param="s3_bucket")
     prefix = (asked.prefix or "").strip("/")
     if prefix and _PREFIX.fullmatch(prefix) is None:
         wanted = "names of letters, digits, '.', '_' and '-', with '/' between them"

@@ -36,6 +36,7 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
             output_dir=options.art_output_dir,
             lora=LoraSettings(*options.art_lora),
             seed=options.seed,
+            max_models=options.max_models,
             limits=Limits(options.max_num_seqs, prefix_cache_bytes=options.prefix_cache_mb * 2**20),
         )
         try:
@@ -48,7 +49,7 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
                 answers=served,
                 extra_routers=[
                     control_router(intake, inference_port=port_of(inference), api_key=api_key, host=options.host),
-                    experimental_router(models),
+                    experimental_router(models, options.buckets),
                     serverless_router(intake, base_model=options.name),
                 ],
             )

@@ -34,6 +34,8 @@ from nat.wire.serverless import (
 )
 
 PREFIX = "/v1/preview"
+MAX_JOBS = 1000
+"""Training jobs whose events can be read; the oldest are forgotten."""
 ENTITY = "local"
 """Entity of models for which the client names none."""
 _CREATE = TypeAdapter(ServerlessModelRequest)
@@ -132,6 +134,8 @@ class _Routes:
                 self._model(asked.model_id), asked.trajectory_groups, config, asked.experimental_config
             )
         events = self._jobs[call.job_id] = JobEvents()
+        if len(self._jobs) > MAX_JOBS:
+            del self._jobs[next(iter(self._jobs))]
         task = asyncio.create_task(events.follow(call))
         self._listening.add(task)  # a task that nobody holds may be collected
         task.add_done_callback(self._listening.discard)

@@ -14,6 +14,7 @@ from nat.backend.model import LoraSettings
 from nat.backend.training.job import JobTable
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
+from nat.errors import TooManyModels
 from nat.wire.art import InternalModelConfig
 
 logger = logging.getLogger(__name__)
@@ -29,16 +30,24 @@ class Workshop:
     jobs: JobTable
     lora: LoraSettings
     seed: int
+    max_models: int
 
     def make(self, key: ModelKey, wishes: InternalModelConfig | None) -> PreparedModel:
         """Make or restore a model and serve it, unless someone else just did.
 
         Raises:
             BackendError: its checkpoints are damaged, or do not fit.
+            ModelNotSupported: the adapter that is wished for is too large for the base model.
+            TooManyModels: there is no room for one more.
 
         """
         if (prepared := self.pool.find(key)) is not None:
             return prepared
+        if self.pool.num_models >= self.max_models:
+            raise TooManyModels(
+                f"this server holds {self.max_models} models for training, so there is no room for {key}",
+                hint="start it with a higher --max_models, or delete a model",
+            )
         self._tell_what_is_other(key, wishes)
         checkpoints = self.store.checkpoints(key)
         found = checkpoints.open()

@@ -16,6 +16,7 @@ from nat.errors import (
     ModelNotPrepared,
     ModelNotServed,
     ModelNotSupported,
+    TooManyModels,
     findings_of,
 )
 from nat.wire.answers import ErrorAnswer, ErrorDetail
@@ -39,6 +40,7 @@ _STATUSES: dict[type[BackendError], HTTPStatus] = {
     ModelNotPrepared: HTTPStatus.BAD_REQUEST,
     ModelNotServed: HTTPStatus.NOT_FOUND,
     ModelNotSupported: HTTPStatus.BAD_REQUEST,
+    TooManyModels: HTTPStatus.CONFLICT,
 }
 """What is the client's to mend; any other failure of the backend is the server's."""
 

@@ -32,7 +32,7 @@ def app(models, loaded):
         answers=served,
         extra_routers=[
             control_router(intake, inference_port=8000, api_key=KEY, host="127.0.0.1"),
-            experimental_router(models),
+            experimental_router(models, ["mine"]),
             serverless_router(intake, base_model="tiny"),
         ],
     )

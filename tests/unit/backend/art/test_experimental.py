@@ -33,6 +33,14 @@ async def test_a_model_is_copied_to_the_bucket_and_back(client, models, aws):
     assert aws.read_text().split() == ["s3", "sync", str(here), there, *flags]
 
 
+async def test_other_buckets_are_refused_before_anything_is_copied(client, models, aws):
+    """The command has the server's credentials, which may open every bucket of its owner."""
+    answer = await client.post("/_experimental_pull_from_s3", json={**TO_BUCKET, "s3_bucket": "theirs"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (403, "s3_bucket")
+    assert not aws.exists()
+    assert not (models.output_dir / "demo").exists()
+
+
 async def test_without_the_command_it_says_what_to_install(client, monkeypatch, tmp_path):
     """501: this server cannot, another one could."""
     monkeypatch.setenv("PATH", str(tmp_path))

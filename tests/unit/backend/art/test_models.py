@@ -10,6 +10,7 @@ from fakes.art_batches import DEADLINE, PROMPT, answer, art_batch, ask, collect,
 from fakes.damage import flip_a_bit
 from fakes.listeners import one, run
 from nat.backend.art.models import ArtModels
+from nat.backend.art.pool import MAX_BASE_NAMES
 from nat.backend.export import merged
 from nat.backend.inference.engine import Engine
 from nat.backend.model import LoraSettings, load_model
@@ -19,10 +20,12 @@ from nat.errors import (
     ModelBusy,
     ModelNotPrepared,
     ModelNotServed,
+    ModelNotSupported,
+    TooManyModels,
     TrainingFailed,
     UpdateCanceled,
 )
-from nat.wire.art import ArtModel
+from nat.wire.art import ArtModel, InternalModelConfig
 from nat.wire.training import JobStatus
 
 A = ArtModel(project="p", name="a")
@@ -486,3 +489,33 @@ async def test_a_damaged_checkpoint_gives_way_to_the_one_before(start, caplog):
     assert (await answer(ask(models.worker, "a"))).version == "a@1"
     with pytest.raises(CheckpointDamaged, match="0000"):
         await answer(ask(models.worker, "a@0"))
+
+
+async def test_an_adapter_is_no_larger_than_what_it_adapts(models, tmp_path):
+    """A rank of two million took 12.9 GB; the model's width is the bound, and nothing is left of the attempt."""
+    huge = B.model_copy(update={"internal_config": InternalModelConfig.model_validate({"peft_args": {"r": 2_000_000}})})
+    with pytest.raises(ModelNotSupported, match="rank of 2000000 is more than this model's hidden size of 32"):
+        await models.prepare(huge)
+    assert prepared(models, huge) is None
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+    await models.prepare(B)
+
+
+async def test_as_many_models_are_prepared_as_the_owner_allows(start):
+    """Whoever has one goes on; there is room again when one is removed."""
+    models = start(max_models=1)
+    await models.prepare(A)
+    with pytest.raises(TooManyModels, match="holds 1 models"):
+        await models.prepare(B)
+    await models.prepare(A)
+    await models.remove(A)
+    await models.prepare(B)
+
+
+async def test_the_base_has_a_bounded_number_of_names(models):
+    """Each client may bring one; the server's own stays."""
+    for n in range(2 * MAX_BASE_NAMES):
+        models.register(ArtModel(project="p", name="a", base_model=f"base-{n}"))
+    names = models.worker.pool.names()
+    assert len(names) == MAX_BASE_NAMES
+    assert {"base", f"base-{2 * MAX_BASE_NAMES - 1}"} <= set(names)

@@ -12,35 +12,32 @@ def asked(**fields):
 
 
 @pytest.mark.parametrize(
-    ("fields", "environment", "address"),
+    ("fields", "address"),
     [
-        ({"s3_bucket": "mine"}, {}, "s3://mine/games/models/me"),
-        ({"s3_bucket": "mine", "prefix": "/a/b.c/"}, {}, "s3://mine/a/b.c/games/models/me"),
-        ({}, {"BACKUP_BUCKET": "theirs"}, "s3://theirs/games/models/me"),
-        ({"s3_bucket": "mine"}, {"BACKUP_BUCKET": "theirs"}, "s3://mine/games/models/me"),
+        ({"s3_bucket": "mine"}, "s3://mine/games/models/me"),
+        ({"s3_bucket": "mine", "prefix": "/a/b.c/"}, "s3://mine/a/b.c/games/models/me"),
+        ({}, "s3://first/games/models/me"),
     ],
 )
-def test_a_model_has_the_address_that_arts_own_server_gives_it(fields, environment, address):
-    """The client's bucket, else the environment's; the prefix with or without slashes around it."""
-    assert s3.address(asked(**fields), environment) == address
+def test_a_model_has_the_address_that_arts_own_server_gives_it(fields, address):
+    """The client's bucket, else the owner's first; the prefix with or without slashes around it."""
+    assert s3.address(asked(**fields), ["first", "mine"]) == address
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({}, "s3_bucket"),
-        ({"s3_bucket": "--delete"}, "s3_bucket"),
-        ({"s3_bucket": "a b"}, "s3_bucket"),
-        ({"s3_bucket": "mine", "prefix": "../x"}, "prefix"),
-        ({"s3_bucket": "mine", "prefix": "a//b"}, "prefix"),
-        ({"s3_bucket": "mine", "prefix": "a;b"}, "prefix"),
-    ],
-)
-def test_names_that_s3_does_not_have_are_refused(fields, param):
+@pytest.mark.parametrize("prefix", ["../x", "a//b", "a;b", "--delete"])
+def test_prefixes_that_s3_does_not_have_are_refused(prefix):
     """They become words of a command, so only plain names are taken."""
     with pytest.raises(ApiError) as error:
-        s3.address(asked(**fields), {})
-    assert (error.value.status, error.value.param) == (400, param)
+        s3.address(asked(prefix=prefix), ["mine"])
+    assert (error.value.status, error.value.param) == (400, "prefix")
+
+
+@pytest.mark.parametrize(("bucket", "buckets"), [("theirs", ["mine"]), (None, []), ("mine", [])])
+def test_only_buckets_that_the_owner_named_are_used(bucket, buckets):
+    """The server's credentials may open others, and no client decides about those."""
+    with pytest.raises(ApiError) as error:
+        s3.address(asked(s3_bucket=bucket), buckets)
+    assert (error.value.status, error.value.param) == (403, "s3_bucket")
 
 
 def test_each_flag_of_the_client_is_one_of_the_command():
