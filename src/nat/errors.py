@@ -26,6 +26,7 @@
     │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
     │   ├── TooManyFailures       more rollouts failed than the configuration allows
     │   └── RewardCollapse        the reward fell far below that of the first epochs
+    ├── StorageError              a file or folder cannot be written: a full disk, no permission, a limit
     └── JournalError              a run's folder or journal is missing, taken, or of another version
 
 What is *not* here: one failed rollout or one item that could not be scored. Those are records
@@ -167,6 +168,10 @@ class TooManyFailures(RunFailed):
 
 class RewardCollapse(RunFailed):
     """The reward fell far below that of the first epochs."""
+
+
+class StorageError(NatError):
+    """A file or folder cannot be written: a full disk, no permission, a limit."""
 
 
 class JournalError(NatError):

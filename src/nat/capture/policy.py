@@ -73,4 +73,4 @@ def current_capture() -> RolloutCapture | None:
 def stable_seed(*parts: int | str) -> int:
     """31 bits from the parts, equal on every machine and in every process (unlike `hash`)."""
     text = "\x1f".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) & 0x7FFF_FFFF
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()) & 0x7FFF_FFFF

@@ -1,6 +1,7 @@
 """The `nat` command: options that all commands share, and errors turned into text and exit codes."""
 
 import logging
+import os
 import signal
 import sys
 from importlib.metadata import version
@@ -57,8 +58,9 @@ def run_cli() -> None:
 
 def exit_code(arguments: list[str]) -> int:
     """Run the command line on `arguments` and give the exit code."""
-    from nat.errors import NatError  # noqa: PLC0415 - keeps what `--help` imports to click alone
+    from nat.errors import NatError, StorageError  # noqa: PLC0415 - keeps what `--help` imports to click alone
     from nat.registry.discovery import check_environment  # noqa: PLC0415 - likewise
+    from nat.wire.storage import storage_failure  # noqa: PLC0415 - likewise
 
     try:
         check_environment()
@@ -69,6 +71,16 @@ def exit_code(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except BrokenPipeError:  # as in `nat finetune … | head`
+        click.secho("Ended: nobody reads the output any more.", fg="yellow", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's own last flush fails again
+        return EXIT_SIGNAL + signal.SIGPIPE
+    except OSError as error:
+        failure = storage_failure(error)
+        if failure is None:
+            raise
+        click.secho(f"Error: {StorageError(failure.message, hint=failure.hint)}", fg="red", err=True)
+        return EXIT_FAILED
     except (click.Abort, KeyboardInterrupt) as error:
         return _interrupted(error)
     return result if isinstance(result, int) else 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
+from nat.config.output_folders import check_writable
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
@@ -63,6 +64,8 @@ class EvaluationRun:
     async def _evaluate(self, session: WorkflowSession, job_id: str | None) -> EvaluationRunOutput:
         pass_index = session.begin_pass()  # before anything is awaited, so that passes count in the order they start
         path = _answer_path(self.config.result_json_path)
+        if self.config.write_output:
+            check_writable(session.config.eval.general.report_dir, "eval.general.output_dir")
         dataset = chosen_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
         items = repeated(await load_items(dataset, session.builder), self.config.reps)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from nat.data_models.evaluate import EvalDatasetStructureConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
+from nat.wire.text import without_surrogates
 
 WORKFLOW_OUTPUT = "workflow_output.json"
 CONFIG_EFFECTIVE = "config_effective.yml"
@@ -76,7 +77,11 @@ def scores(output: EvalOutput) -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> Path:
     """Replace the file by `value`; what JSON does not know becomes text, subclasses keep their fields."""
-    return write_bytes(path, to_json(value, indent=2, fallback=repr, inf_nan_mode="strings") + b"\n")
+    try:
+        text = to_json(value, indent=2, fallback=repr, inf_nan_mode="strings")
+    except (PydanticSerializationError, UnicodeEncodeError):
+        text = to_json(without_surrogates(value), indent=2, fallback=repr, inf_nan_mode="strings")
+    return write_bytes(path, text + b"\n")
 
 
 def write_bytes(path: Path, data: bytes) -> Path:

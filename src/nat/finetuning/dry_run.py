@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.output_folders import check_writable
 from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
@@ -56,6 +57,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     Raises what `run_finetuning` would raise before its first rollout; leaves no files.
     """
     config, given = configured(given)
+    check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     examples = await count_examples(config, given)
     config_text = dump_resolved(config)  # before any component gets its hands on it
     async with AsyncExitStack() as stack:

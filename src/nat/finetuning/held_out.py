@@ -12,11 +12,13 @@ from nat.errors import ConfigError, EvaluationError
 from nat.eval.dataset import repetitions
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.scope import RunScope, current_scope, utc_now
+from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import held_out_phase
 from nat.runs.files import write_trajectories
 from nat.runs.records import Phase, RolloutRecord, ValidationRecord
 from nat.runs.tally import tally
+from nat.wire.text import without_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     if scope is not None and (known := scope.journal.validation(epoch)) is not None:
         logger.info("The held-out examples were played after epoch %d already; their scores are used again", epoch)
         return _metrics(known)
-    started = utc_now()
+    watch = Stopwatch()
     if scope is not None:
         scope.progress.rollouts_started(Phase.VALIDATION, scope.num_rollouts(Phase.VALIDATION))
     builder.run_config = training.model_copy(update={"run_configuration": held_out})
@@ -50,9 +52,8 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     if scope is not None:
         scope.journal.record_rollouts(Phase.VALIDATION, epoch, records)
     _check_scored(records)
-    now = utc_now()
-    seconds = (now - started).total_seconds()
-    validation = ValidationRecord(epoch=epoch, timestamp=now, scores=scores_by_example(records), seconds=seconds)
+    scores = without_surrogates(scores_by_example(records))
+    validation = ValidationRecord(epoch=epoch, timestamp=utc_now(), scores=scores, seconds=watch.total)
     if scope is not None:
         _keep(scope, validation)
     return _metrics(validation)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from nat.builder.builder import Builder
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.output_folders import check_writable
 from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.served_model import ServedModel
-from nat.errors import BackendUnreachable, NoTrajectories, RunFailed, TooManyFailures
+from nat.errors import BackendUnreachable, NatError, NoTrajectories, RunFailed, TooManyFailures, describe_error
 from nat.finetuning import guards
 from nat.finetuning.checks import warnings
 from nat.finetuning.configured import configured, trained_llm
@@ -24,6 +25,7 @@ from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import Progress
 from nat.finetuning.remains import remains
 from nat.finetuning.scope import RunScope, opened_scope, utc_now
+from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.summary import broken_prefixes, compared, relative_to_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
@@ -78,12 +80,13 @@ async def run_finetuning(
 
     """
     config, given = configured(given)
+    check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     planned = planned_rollouts(config, await count_examples(config, given))
     with opened_scope(config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now) as scope:
         try:
             result = await _run(config, given, scope)
         except BaseException as error:
-            scope.end(_state_after(error), _reason(error))
+            _end_after(error, scope)
             for line in remains(scope.journal.run_dir, trained_llm(config)):
                 logger.warning("%s", line)
                 scope.progress.message(line)
@@ -116,7 +119,7 @@ async def check_health(adapter: TrainerAdapter) -> None:
 
 async def _run(config: Config, given: FinetuneRunConfig, scope: RunScope) -> RunResult:
     """Build once, train, export; then sum up, when everything is closed again."""
-    started = scope.now()
+    watch = Stopwatch()
     async with AsyncExitStack() as stack:
         building = WorkflowBuilder.from_config(config, scope.journal.run_dir, workflow=given.endpoint is None)
         builder = await stack.enter_async_context(building)
@@ -131,8 +134,7 @@ async def _run(config: Config, given: FinetuneRunConfig, scope: RunScope) -> Run
             await _blame_a_dead_server(error, config, given, parts)
             raise
         await parts.trainer.cleanup()
-    seconds = (scope.now() - started).total_seconds()
-    return await _result(config, scope, statuses, model, served, seconds=seconds)
+    return await _result(config, scope, statuses, model, served, seconds=watch.total)
 
 
 async def _trained(parts: Parts, config: Config, given: FinetuneRunConfig, scope: RunScope) -> list[TrainingJobStatus]:
@@ -231,6 +233,14 @@ async def _result(
         journal.record_summary(summary)
     logger.info("Finetuning completed successfully!")
     return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config), served)
+
+
+def _end_after(error: BaseException, scope: RunScope) -> None:
+    """Write down how the run ended; a disk on which that fails must not hide why."""
+    try:
+        scope.end(_state_after(error), _reason(error))
+    except (OSError, NatError) as second:
+        logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
 
 
 def _state_after(error: BaseException) -> RunState:

@@ -116,7 +116,7 @@ class EpochTrainer(Trainer):
 
         """
         config, adapter = self.run_config, self.trainer_adapter
-        self._watch = Stopwatch(self.scope.now)
+        self._watch = Stopwatch()
         logger.info("Starting epoch %d for run %s", epoch + 1, run_id)
         with self._watch.timing("rollout"):
             collected = await self._collect(epoch, run_id)

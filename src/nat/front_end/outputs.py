@@ -9,13 +9,14 @@ from pydantic_core import from_json, to_json, to_jsonable_python
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState
 from nat.wire.rollout import DATA
+from nat.wire.text import without_surrogates
 
 DONE = DATA + b"[DONE]\n\n"
 
 
 def plain(value: Any) -> Any:
     """The value as JSON has it; what JSON does not know becomes text."""
-    return from_json(to_json(value, fallback=repr, inf_nan_mode="strings"))
+    return from_json(to_json(without_surrogates(value), fallback=repr, inf_nan_mode="strings"))
 
 
 def exactly(output: Any) -> Any:

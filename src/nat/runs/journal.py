@@ -8,6 +8,7 @@ lose the last transactions when the power fails, and a training job that was sub
 would be trained twice; a commit costs one fsync, and there are a few of them in an epoch.
 """
 
+import errno
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from nat.runs.records import (
     RunSummary,
     ValidationRecord,
 )
+from nat.wire.storage import storage_failure
+from nat.wire.text import json_text, without_surrogates
 
 JOURNAL_NAME = "journal.sqlite"
 SCHEMA_VERSION = 1
@@ -43,6 +46,8 @@ CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE validations (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 """
 
+_ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
+"""What stands behind SQLite's own codes."""
 _BUSY_SECONDS = 30.0
 """How long a writer waits for another one before it fails."""
 
@@ -52,7 +57,9 @@ class Journal:
 
     def __init__(self, run_dir: Path, connection: sqlite3.Connection) -> None:
         self.run_dir = run_dir
+        self._path = run_dir / JOURNAL_NAME
         self._connection = connection
+        self._identity = _identity(self._path)
 
     @classmethod
     def create(cls, run_dir: Path, run_id: str, config_text: str, *, created_at: datetime) -> Self:
@@ -105,7 +112,7 @@ class Journal:
     def record_rollouts(self, phase: Phase, epoch: int, records: Iterable[RolloutRecord]) -> int:
         """All of `records` or, if one cannot be written, none; they may come from a generator. Returns their number."""
         rows = (
-            (phase.value, epoch, record.example_id, record.generation, record.model_dump_json(exclude_defaults=True))
+            (phase.value, epoch, without_surrogates(record.example_id), record.generation, _compact(record))
             for record in records
         )
         with self._transaction() as connection:
@@ -114,17 +121,17 @@ class Journal:
 
     def record_job(self, record: JobRecord) -> None:
         with self._transaction() as connection:
-            row = (record.id, record.epoch, record.model_dump_json())
+            row = (record.id, record.epoch, json_text(record))
             connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", row)
 
     def record_epoch(self, record: EpochRecord) -> None:
         with self._transaction() as connection:
-            row = (record.epoch, record.model_dump_json())
+            row = (record.epoch, json_text(record))
             connection.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?)", row)
 
     def record_validation(self, record: ValidationRecord) -> None:
         with self._transaction() as connection:
-            row = (record.epoch, record.model_dump_json())
+            row = (record.epoch, json_text(record))
             connection.execute("INSERT OR REPLACE INTO validations VALUES (?, ?)", row)
 
     def record_summary(self, summary: RunSummary) -> None:
@@ -183,13 +190,53 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("BEGIN IMMEDIATE")
+        """All or nothing.
+
+        Raises:
+            JournalError: the file is gone, or cannot be written.
+
+        """
+        self._check_in_place()
         try:
+            self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection
+            self._connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._roll_back()
+            raise self._not_written(error) from error
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            self._roll_back()
             raise
-        self._connection.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:  # SQLite ends some by itself, such as on a full disk
+            self._connection.execute("ROLLBACK")
+
+    def _check_in_place(self) -> None:
+        """SQLite would go on writing to a deleted file, and all of it would be lost."""
+        try:
+            here = _identity(self._path)
+        except FileNotFoundError:
+            here = None
+        if here != self._identity:
+            raise JournalError(
+                f"{self._path} was deleted, moved or replaced while the run was going on",
+                hint="Leave a run's folder alone until it has ended. What the run did until now cannot be recorded.",
+            )
+
+    def _not_written(self, error: sqlite3.OperationalError) -> JournalError:
+        code = error.sqlite_errorname.split("_")[1]  # SQLITE_IOERR_WRITE is an I/O error, too
+        failure = storage_failure(OSError(_ERRNO.get(code, 0), ""))
+        return JournalError(
+            f"{self._path} cannot be written: {error}",
+            hint=failure.hint if failure else "see whether somebody else holds the file",
+        )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file this is, whatever it is called."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -203,5 +250,9 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
+def _compact(record: RolloutRecord) -> str:
+    return json_text(record, exclude_defaults=True)
+
+
 def _put_fact(connection: sqlite3.Connection, name: str, record: BaseModel) -> None:
-    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, record.model_dump_json()))
+    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json_text(record)))

@@ -1,4 +1,3 @@
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -96,7 +95,7 @@ def test_a_dashboard_reads_while_the_run_writes(journal):
     with Journal.open(journal.run_dir, read_only=True) as reader:
         journal.record_epoch(epoch_record(0))
         assert len(reader.epochs()) == 1
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        with pytest.raises(JournalError, match="readonly"):
             reader.record_epoch(epoch_record(1))
 
 

@@ -1,16 +1,20 @@
 """The backend's training routes as typed calls; every wait has a deadline, every failure says what to do."""
 
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
+from pydantic import BaseModel, ValidationError
 
-from nat.errors import BackendError, BackendUnreachable
+from nat.errors import BackendError, BackendUnreachable, findings_of
+from nat.wire.text import json_text
 from nat.wire.training import ExportedModel, ExportRequest, JobState, TrainingJob
 
 _POLL_SECONDS = 20.0
 _REQUEST_SECONDS = 30.0 + _POLL_SECONDS
 _EXPORT_SECONDS = 600.0
+_SHOWN_CHARS = 300
+M = TypeVar("M", bound=BaseModel)
 
 
 class BackendClient:
@@ -44,24 +48,24 @@ class BackendClient:
 
     async def submit(self, job: TrainingJob) -> JobState:
         """Hand a job in; handing the same id in again trains nothing twice."""
-        body = job.model_dump_json(exclude_defaults=True).encode()
+        body = json_text(job, exclude_defaults=True).encode()
         response = await self._request("POST", "/v1/training/jobs", content=body)
-        return JobState.model_validate_json(response.content)
+        return _read(JobState, response)
 
     async def job(self, job_id: str, *, wait: float = 0.0) -> JobState:
         """The state of a job, after at most `wait` seconds if it is not final before."""
         response = await self._request("GET", f"/v1/training/jobs/{job_id}", params={"wait": min(wait, _POLL_SECONDS)})
-        return JobState.model_validate_json(response.content)
+        return _read(JobState, response)
 
     async def cancel(self, job_id: str) -> JobState:
         response = await self._request("POST", f"/v1/training/jobs/{job_id}/cancel")
-        return JobState.model_validate_json(response.content)
+        return _read(JobState, response)
 
     async def export(self, name: str) -> ExportedModel:
         """Write the current weights as a Hugging Face directory `name` in the backend's output folder."""
         request = ExportRequest(name=name).model_dump_json()
         response = await self._request("POST", "/v1/training/export", content=request.encode(), timeout=_EXPORT_SECONDS)
-        return ExportedModel.model_validate_json(response.content)
+        return _read(ExportedModel, response)
 
     async def _request(
         self,
@@ -88,3 +92,14 @@ class BackendClient:
                 hint="the answer says what it did not like",
             )
         return response
+
+
+def _read(model: type[M], response: httpx.Response) -> M:
+    try:
+        return model.model_validate_json(response.content)
+    except ValidationError as error:
+        asked = f"{response.request.method} {response.request.url}"
+        raise BackendError(
+            f"the answer to {asked} is no {model.__name__} ({findings_of(error)[0]}): {response.text[:_SHOWN_CHARS]!r}",
+            hint="something else than this version's backend answers there; see whether a proxy stands between",
+        ) from error

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from nat.plugins.openpipe.config import ARTBackendConfig, ARTTrainingConfig
 from nat.wire.art import (
     ArtDevTrainConfig,
@@ -13,6 +15,7 @@ from nat.wire.art import (
     InternalModelConfig,
     TrainerArgs,
 )
+from nat.wire.text import without_surrogates
 
 _OPTIMIZER = {"adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm"}
 _CONFIG = {"learning_rate", "beta", "kl_penalty_coef", "grad_accumulation_sequences"}
@@ -61,4 +64,7 @@ def train_body(model: ArtModel, groups: Sequence[ArtTrajectoryGroup], training: 
         dev_config=ArtDevTrainConfig(**training.model_dump(include=options, exclude_unset=True, exclude_none=True)),
         verbose=False,
     )
-    return request.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True).encode()
+    try:
+        return request.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True).encode()
+    except PydanticSerializationError:
+        return to_json(without_surrogates(request.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)))

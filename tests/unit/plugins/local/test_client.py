@@ -58,3 +58,24 @@ async def test_health_believes_only_a_good_status(status: int, *, healthy: bool)
     """An error status is not health."""
     async with client(httpx.MockTransport(lambda _: httpx.Response(status))) as backend:
         assert await backend.healthy() is healthy
+
+
+@pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"status": "fine"}', b"", b"\xff", b"[1e400]"])
+@pytest.mark.parametrize("call", ["submit", "job", "cancel", "export"])
+async def test_an_answer_that_is_garbage_is_an_error_of_the_backend(call: str, body: bytes) -> None:
+    """It says what was asked, what is wrong, and what came."""
+    async with client(httpx.MockTransport(lambda _: httpx.Response(200, content=body))) as backend:
+        with pytest.raises(BackendError, match=r"the answer to .* is no (JobState|ExportedModel) "):
+            await getattr(backend, call)(JOB if call == "submit" else "job-1")
+
+
+async def test_half_a_surrogate_pair_in_a_groups_id_can_be_sent() -> None:
+    """UTF-8 has no bytes for it; the id is only read in messages."""
+    odd = JOB.model_copy(update={"groups": [JOB.groups[0].model_copy(update={"id": "a\ud83d"})]})
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert TrainingJob.model_validate_json(request.content).groups[0].id == "a\\ud83d"
+        return httpx.Response(202, json={"id": "job-1", "status": "pending"})
+
+    async with client(httpx.MockTransport(answer)) as backend:
+        await backend.submit(odd)

@@ -1,0 +1,29 @@
+"""Text that UTF-8 has no bytes for: halves of surrogate pairs, as datasets and models may leave them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+
+def without_surrogates(value: Any) -> Any:
+    """The same with each half of a pair written as its escape, so that what was different stays different."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, BaseModel):
+        return without_surrogates(value.model_dump())
+    if isinstance(value, Mapping):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_surrogates(item) for item in value]
+    return value
+
+
+def json_text(record: BaseModel, *, exclude_defaults: bool = False) -> str:
+    """The record as JSON; what JSON does not know becomes text, where a record may hold anything."""
+    try:
+        return record.model_dump_json(exclude_defaults=exclude_defaults)
+    except PydanticSerializationError:
+        plain = to_jsonable_python(without_surrogates(record), fallback=repr)
+        return type(record).model_validate(plain).model_dump_json(exclude_defaults=exclude_defaults)

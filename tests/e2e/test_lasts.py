@@ -1,0 +1,128 @@
+"""What a run survives, or ends at with its cause: odd text, a clock set back, a lost journal, a full disk."""
+
+import itertools
+import json
+import resource
+import shutil
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer
+from fakes.run_records import NOON
+from nat.errors import ConfigError, JournalError, NatError
+from nat.finetuning.progress import NullProgress
+from nat.finetuning.runtime import run_finetuning
+from nat.runs.journal import JOURNAL_NAME
+from nat.runs.records import Phase, RunState
+
+
+async def test_half_a_surrogate_pair_is_recorded_and_the_run_goes_on(tmp_path):
+    """In an id, an answer and an error: each is in the journal as its escape, and different ids stay different."""
+
+    async def agent(question, ask):
+        if question == "q3":
+            raise ValueError("no such face: \ud83d")
+        return await ask(question) + "\udc00"
+
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server, agent)
+        project.finetuning["max_failure_rate"] = 0.5
+        ids = ["a\ud83d", "a\ud83e", "b", "c"]
+        rows = [{"id": item, "question": f"q{n}", "answer": "right\udc00"} for n, item in enumerate(ids)]
+        project.dataset.write_text(json.dumps(rows))
+        with project.registered():
+            result = await project.run(validation_dataset=str(project.dataset))
+    assert result.summary.epochs == 2
+    with project.journal() as journal:
+        assert journal.info().state is RunState.COMPLETED
+        records = list(journal.rollouts(Phase.TRAIN, 0))
+        assert {record.example_id for record in records} == {"a\\ud83d", "a\\ud83e", "b", "c"}
+        assert {record.output for record in records if record.reward == 1} == {"right\\udc00"}
+        assert [r.error for r in records if r.example_id == "c"] == ["ValueError: no such face: \\ud83d"] * 2
+        assert journal.validations()[0].scores.keys() == {"a\\ud83d", "a\\ud83e", "b", "c"}
+
+
+async def test_a_clock_that_is_set_back_harms_nothing(tmp_path):
+    """Durations come from a clock that never goes back; only timestamps are wrong."""
+    hours = itertools.count()
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            given = project.given(validation_dataset=str(project.held_out))
+            result = await run_finetuning(given, now=lambda: NOON - timedelta(hours=next(hours)))
+    assert result.summary.seconds > 0
+    with project.journal() as journal:
+        assert all(epoch.seconds > 0 for epoch in journal.epochs())
+        assert all(validation.seconds > 0 for validation in journal.validations())
+
+
+class AfterEpoch(NullProgress):
+    """Does something in the middle of the run."""
+
+    def __init__(self, act):
+        self._act = act
+
+    def epoch_finished(self, record):
+        self._act()
+
+
+@pytest.mark.parametrize("lost", ["file", "folder", "replaced"])
+async def test_a_journal_that_is_gone_ends_the_run(tmp_path, lost):
+    """SQLite would go on writing to the deleted file; the next transaction sees that it is not there."""
+
+    def lose():
+        [journal] = project.output_dir.glob(f"2*/{JOURNAL_NAME}")
+        if lost == "folder":
+            shutil.rmtree(journal.parent)
+        elif lost == "replaced":
+            copy = shutil.copy(journal, tmp_path / "copy")
+            shutil.move(copy, journal)
+        else:
+            journal.unlink()
+
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered(), pytest.raises(JournalError, match="was deleted, moved or replaced while the run"):
+            await project.run(AfterEpoch(lose))
+    assert len(project.adapter.submitted) < 2
+    assert project.closed == project.built
+
+
+@contextmanager
+def files_of_at_most(size: int):
+    """As on a full disk: what goes beyond fails in the middle of the write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_journal_that_cannot_be_written_ends_the_run(tmp_path):
+    """The first error is the one that is raised, with a remedy for disks, even though its record cannot be written."""
+
+    async def wordy(question, ask):
+        return await ask(question) + " " * 100_000
+
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server, wordy)
+        refused = pytest.raises(NatError, match="cannot be written")
+        with project.registered(), refused as error, files_of_at_most(200_000):
+            await project.run()
+    assert "ulimit -f" in error.value.hint
+    assert "micro_batch_tokens" not in str(error.value)
+
+
+async def test_an_output_folder_that_cannot_be_is_told_before_anything_is_built(tmp_path):
+    """The option is named."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        (tmp_path / "file").touch()
+        project.finetuning["output_dir"] = str(tmp_path / "file" / "runs")
+        with project.registered(), pytest.raises(ConfigError, match=r"finetuning\.output_dir: .*file is a file"):
+            await project.run()
+    assert project.built == 0
