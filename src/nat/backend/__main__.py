@@ -13,12 +13,18 @@ from typing import get_args
 from pydantic import ValidationError
 
 from nat.errors import NatError, findings_of
-from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
+from nat.wire.known_secrets import known_secrets
+from nat.wire.private_process import keep_files_private, keep_memory_private, redact_output
+from nat.wire.serving import API_KEY_VARIABLE, KEY_FD, Handover, ServeOptions
 
 
 def main() -> int:
     """Run the backend until it is told to stop; gives the exit code."""
+    keep_files_private()
+    redact_output()
     options = parse(sys.argv[1:], os.environ)
+    os.environ.pop(API_KEY_VARIABLE, None)
+    keep_memory_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     from nat.backend.serve import serve  # noqa: PLC0415 - torch; a mistake in the options is told without it
 
@@ -39,13 +45,27 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOpti
         else:
             choices = [str(choice) for choice in get_args(field.annotation) if isinstance(choice, str)] or None
             parser.add_argument(f"--{name}", required=field.is_required(), choices=choices, help=field.description)
+    parser.add_argument(KEY_FD, type=int, help=argparse.SUPPRESS)
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    if API_KEY_VARIABLE in environment:
-        given.setdefault("api_key", environment[API_KEY_VARIABLE])
+    handover = _handover(given.pop("key_fd", None))
+    api_key = handover.api_key or environment.get(API_KEY_VARIABLE)
+    if api_key is not None:
+        given.setdefault("api_key", api_key)
+    known_secrets.remember([given.get("api_key", ""), *handover.secrets])
     try:
         return ServeOptions.model_validate(given)
     except ValidationError as error:
         parser.error("; ".join(map(str, findings_of(error))))
+
+
+def _handover(descriptor: int | None) -> Handover:
+    """The first line of a pipe, and not a byte more: the end of stdin has a meaning of its own."""
+    if descriptor is None:
+        return Handover()
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
+        line += byte
+    return Handover.model_validate_json(line)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ def whole_folder(target: Path, *, may_replace: Callable[[Path], bool] = lambda _
     draft = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=target.parent))
     try:
         yield draft
-        draft.chmod(0o755)  # mkdtemp's folders are for the owner alone
         for path in [*draft.rglob("*"), draft]:
             _sync(path)
         _check_replaceable(target, may_replace)

@@ -5,7 +5,6 @@ train adapters of their own.
 """
 
 import logging
-import secrets
 import sys
 
 import torch
@@ -24,6 +23,8 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
+from nat.wire.known_secrets import new_key
+from nat.wire.private_process import unredacted
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, ServeOptions
 
 logger = logging.getLogger(__name__)
@@ -63,8 +64,9 @@ def _serve_one_model(options: ServeOptions) -> None:
 def _api_key(options: ServeOptions) -> str:
     if options.api_key is not None:
         return options.api_key.get_secret_value()
-    key = secrets.token_urlsafe(32)
-    print(f"No API key was given (set {API_KEY_VARIABLE}); for this run it is {key}", file=sys.stderr)  # noqa: T201 - for the person who started it
+    key = new_key()
+    shown = f"No API key was given (set {API_KEY_VARIABLE}); for this run it is {key}"
+    print(shown, file=unredacted(sys.stderr))
     return key
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from nat.capture.request import CallRequest, Message
+from nat.wire.known_secrets import excerpt
 
 
 class UnreadableAnswer(ValueError):
@@ -44,9 +45,9 @@ def read_completion(body: bytes) -> dict[str, Any]:
     try:
         completion = from_json(body)
     except ValueError as error:
-        raise UnreadableAnswer(f"the answer is not JSON: {body[:200]!r}") from error
+        raise UnreadableAnswer(f"the answer is not JSON: {excerpt(repr(body), 200)}") from error
     if not isinstance(completion, dict):
-        raise UnreadableAnswer(f"the answer is not a completion: {body[:200]!r}")
+        raise UnreadableAnswer(f"the answer is not a completion: {excerpt(repr(body), 200)}")
     return completion
 
 
@@ -64,7 +65,7 @@ def read_answer(completion: dict[str, Any], request: CallRequest) -> Answer:
     """The choices of a completion, in the order of their index."""
     choices = completion.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise UnreadableAnswer(f"the answer has no choices: {json.dumps(completion)[:200]}")
+        raise UnreadableAnswer(f"the answer has no choices: {excerpt(json.dumps(completion), 200)}")
     ordered = sorted(choices, key=_index)
     return Answer(
         choices=[_read_choice(choice, completion, request) for choice in ordered],

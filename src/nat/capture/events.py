@@ -6,6 +6,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from nat.capture.answer import UnreadableAnswer
+from nat.wire.known_secrets import excerpt
 
 _WHOLE = frozenset({"role", "type", "id", "name", "object", "finish_reason", "stop_reason"})
 """Texts that come whole (some servers repeat them in each event); all other texts of a delta come in pieces."""
@@ -44,11 +45,11 @@ def _read_event(data: bytes) -> dict[str, Any]:
     try:
         event = from_json(data)
     except ValueError as error:
-        raise UnreadableAnswer(f"an event of the stream is not JSON: {data[:200]!r}") from error
+        raise UnreadableAnswer(f"an event of the stream is not JSON: {excerpt(repr(data), 200)}") from error
     if not isinstance(event, dict):
-        raise UnreadableAnswer(f"an event of the stream is not an object: {data[:200]!r}")
+        raise UnreadableAnswer(f"an event of the stream is not an object: {excerpt(repr(data), 200)}")
     if event.get("error"):
-        raise UnreadableAnswer(f"the stream carried an error: {json.dumps(event['error'])[:500]}")
+        raise UnreadableAnswer(f"the stream carried an error: {excerpt(json.dumps(event['error']), 500)}")
     return event
 
 

@@ -25,6 +25,7 @@ from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm_call import LLMCall
 from nat.wire.chat import SESSION_HEADER
+from nat.wire.known_secrets import excerpt
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class Attempt:
         self._settled = True
         self._capture.return_number(self._number)
         failed = FailedCall(
-            model=self._request.model, llm_name=self._tap.llm_name, status=status, error=error[:_ERROR_CHARS]
+            model=self._request.model, llm_name=self._tap.llm_name, status=status, error=excerpt(error, _ERROR_CHARS)
         )
         logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, failed.error)
         self._context.run(self._push_failure, failed, self._times())

@@ -48,6 +48,10 @@ def cli(log_level: str) -> None:
 
 def run_cli() -> None:
     """Run the command line; a `NatError` becomes its text and exit code 1, a signal exit code 128 and its number."""
+    from nat.wire.private_process import keep_files_private, redact_output  # noqa: PLC0415 - as below
+
+    keep_files_private()
+    redact_output()
     code = exit_code(sys.argv[1:])
     if code > EXIT_SIGNAL:
         from nat.cli.ending import exit_within  # noqa: PLC0415 - keeps what `--help` imports to click alone

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.config.files import Tree
-from nat.config.findings import Findings, Path
+from nat.config.findings import Findings, Path, shown
 from nat.config.validation import validated
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
@@ -52,7 +52,7 @@ class ComponentParser:
         if raw is None:
             return None
         if not isinstance(raw, dict):
-            self.findings.add(path, f"a mapping from names to components is wanted, but it is {raw!r:.60}")
+            self.findings.add(path, f"a mapping from names to components is wanted, but it is {shown(raw, path=path)}")
             return None
         parsed = {str(name): self._component(component, (*path, name), group) for name, component in raw.items()}
         return {name: config for name, config in parsed.items() if config is not None}
@@ -61,7 +61,7 @@ class ComponentParser:
         if isinstance(raw, TypedBaseModel):
             return raw
         if not isinstance(raw, dict):
-            self.findings.add(path, f"a mapping with the key _type is wanted, but it is {raw!r:.60}")
+            self.findings.add(path, f"a mapping with the key _type is wanted, but it is {shown(raw, path=path)}")
             return None
         type_name = TypedBaseModel.discriminator(raw)
         if type_name is None:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from nat.config.findings import Findings, Path
+from nat.config.secrets import filled_secrets
 from nat.config.yaml_text import parse_yaml
 from nat.registry.suggest import did_you_mean
 
@@ -27,6 +28,8 @@ class Filled:
 
     tree: Any
     texts: Mapping[Path, str]
+    secrets: frozenset[str] = frozenset()
+    """What the environment filled in and `nat.config.secrets` counts as a secret."""
 
 
 def fill_in(tree: Any, environ: Mapping[str, str], findings: Findings) -> Filled:
@@ -35,6 +38,7 @@ def fill_in(tree: Any, environ: Mapping[str, str], findings: Findings) -> Filled
     `${X}` and `$X`; `${X:-d}` gives d if X is unset or empty, `${X-d}` if it is unset; `\$` is a dollar sign.
     """
     texts: dict[Path, str] = {}
+    secrets: set[str] = set()
 
     def fill(value: Any, path: Path) -> Any:
         if isinstance(value, dict):
@@ -43,16 +47,16 @@ def fill_in(tree: Any, environ: Mapping[str, str], findings: Findings) -> Filled
             return [fill(item, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, str) or "$" not in value:
             return value
-        text = _fill_text(value, environ, findings, path)
+        text = _fill_text(value, environ, findings, path, secrets)
         if _WHOLE.fullmatch(value) is None:
             return text
         texts[path] = text
         return _scalar(text)
 
-    return Filled(fill(tree, ()), texts)
+    return Filled(fill(tree, ()), texts, frozenset(secrets))
 
 
-def _fill_text(text: str, environ: Mapping[str, str], findings: Findings, path: Path) -> str:
+def _fill_text(text: str, environ: Mapping[str, str], findings: Findings, path: Path, secrets: set[str]) -> str:
     def replacement(match: re.Match[str]) -> str:
         name = match["braced"] or match["plain"]
         if name is None:
@@ -66,6 +70,8 @@ def _fill_text(text: str, environ: Mapping[str, str], findings: Findings, path: 
                 path, f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}.{hint}"
             )
             return ""
+        if found == environ.get(name):
+            secrets.update(filled_secrets(name, found, path))
         return found
 
     return _VARIABLE.sub(replacement, text)

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from nat.config.yaml_text import parse_yaml
+from nat.config.yaml_text import parse_yaml, problem_of
 from nat.errors import ConfigError
 
 Tree = dict[str, Any]
@@ -48,7 +48,7 @@ def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}{wanted_by} cannot be read: {error}"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError([f"(root): this is no YAML: {error}"], source=str(path)) from error
+        raise ConfigError([f"(root): this is no YAML: {problem_of(error)}"], source=str(path)) from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):

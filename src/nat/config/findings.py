@@ -5,9 +5,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from nat.config.secrets import is_secret_key
+from nat.config.secrets import is_secret_key, redacted
 from nat.errors import ConfigError
 from nat.registry.suggest import did_you_mean
+from nat.wire.known_secrets import REDACTED, excerpt
 
 Path = tuple[str | int, ...]
 """The keys and indices that lead to a value."""
@@ -81,6 +82,11 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(argument)
 
 
+def shown(value: Any, *, path: Path = (), length: int = 60) -> str:
+    """The beginning of a value for a message; stars where it stands under a secret's name or holds a secret."""
+    return REDACTED if any(map(is_secret_key, path)) else excerpt(repr(redacted(value)), length)
+
+
 def _seen(value: Any) -> str:
-    """The offending value where it is short enough to help; mappings would show secrets."""
-    return f", but it is {value!r:.80}" if isinstance(value, (str, int, float, bool, type(None))) else ""
+    """The offending value where it is short enough to help."""
+    return f", but it is {shown(value, length=80)}" if isinstance(value, (str, int, float, bool, type(None))) else ""

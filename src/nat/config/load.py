@@ -10,16 +10,18 @@ from pydantic import BaseModel
 from nat.config.components import ComponentParser
 from nat.config.environment import fill_in
 from nat.config.files import Tree, read_tree
-from nat.config.findings import Findings
+from nat.config.findings import Findings, shown
 from nat.config.findings import Path as Pointer
 from nat.config.overrides import Override, apply_overrides
 from nat.config.references import check_references
+from nat.config.secrets import environment_secrets, secrets_in
 from nat.config.unsupported import drop_unsupported
 from nat.config.validation import validated
 from nat.data_models.config import Config
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
 from nat.registry.suggest import did_you_mean, one_of
+from nat.wire.known_secrets import known_secrets
 
 
 def load_config(
@@ -43,7 +45,9 @@ def parse_config(
     discover_components()
     findings = Findings()
     changed = apply_overrides(tree, overrides, findings)
-    filled = fill_in(changed, os.environ if environ is None else environ, findings)
+    environ = os.environ if environ is None else environ
+    filled = fill_in(changed, environ, findings)
+    known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
     raw = drop_unsupported(filled.tree, findings)
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)
@@ -64,7 +68,7 @@ def _sections(tree: Tree, texts: Mapping[Pointer, str], findings: Findings) -> d
             if section is not None:
                 sections[key] = section
         elif value is not None and _model_of(key) is not None and not isinstance(value, BaseModel):
-            findings.add((key,), f"a mapping is wanted, but it is {value!r:.60}")
+            findings.add((key,), f"a mapping is wanted, but it is {shown(value, path=(key,))}")
         elif value is not None:
             sections[key] = value
     return sections

@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 
 from nat.config.files import Tree
-from nat.config.findings import Findings, Path
-from nat.config.yaml_text import parse_yaml
+from nat.config.findings import Findings, Path, shown
+from nat.config.yaml_text import parse_yaml, problem_of
 
 Override = tuple[str, str]
 """A dotted path, in which a number is the index of a list, and a YAML text."""
@@ -21,7 +21,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Finding
         try:
             value = parse_yaml(text)
         except yaml.YAMLError as error:
-            findings.add(path, f"the value of the override is no YAML: {error}")
+            findings.add(path, f"the value of the override is no YAML: {problem_of(error)}")
             continue
         if not all(path):
             findings.add(("override",), f"{dotted_path!r} is no dotted path like finetuning.num_epochs")
@@ -44,5 +44,5 @@ def _replaced(node: Any, path: Path, value: Any, findings: Findings, done: Path)
             return [*node[:index], _replaced(node[index], rest, value, findings, here), *node[index + 1 :]]
         findings.add(here, f"the override wants item {key} of a list of {len(node)}")
         return node
-    findings.add(here, f"the override goes into {node!r:.60}, which has no keys")
+    findings.add(here, f"the override goes into {shown(node, path=here)}, which has no keys")
     return node

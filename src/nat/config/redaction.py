@@ -1,28 +1,38 @@
 """A configuration as text that may be saved and shown: no secrets in it."""
 
-import re
+from contextlib import suppress
 from typing import Any
 
-from nat.config.secrets import REDACTED, is_secret_key
-from nat.config.yaml_text import format_yaml
+import yaml
+
+from nat.config.overrides import Override
+from nat.config.secrets import redacted, secrets_in
+from nat.config.yaml_text import format_yaml, parse_yaml
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
-
-_URL_USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+from nat.wire.known_secrets import REDACTED, known_secrets
 
 
 def dump_resolved(config: Config) -> str:
-    """The whole configuration with its defaults as YAML; secrets are replaced by stars."""
+    """The whole configuration with its defaults as YAML; secrets are replaced by stars, here and from now on."""
+    known_secrets.remember(secrets_in(config.model_dump(by_alias=True)))
+    shown = config
+    given = config.finetuning.run_configuration
+    if given is not None:
+        given = given.model_copy(update={"override": tuple(map(_redacted_override, given.override))})
+        finetuning = config.finetuning.model_copy(update={"run_configuration": given})
+        shown = config.model_copy(update={"finetuning": finetuning})
     without = {"workflow"} if isinstance(config.workflow, EmptyFunctionConfig) else None
-    return format_yaml(redacted(config.model_dump(mode="json", by_alias=True, exclude=without, fallback=str)))
+    tree = redacted(shown.model_dump(mode="json", by_alias=True, exclude=without, fallback=str))
+    return format_yaml(known_secrets.redact_tree(tree))
 
 
-def redacted(value: Any, *, secret: bool = False) -> Any:
-    """The tree without texts under secret-sounding keys and without user names in URLs."""
-    if isinstance(value, dict):
-        return {k: redacted(v, secret=secret or is_secret_key(k)) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [redacted(item, secret=secret) for item in value]
-    if not isinstance(value, str) or not value:
-        return value
-    return REDACTED if secret else _URL_USER.sub(REDACTED, value)
+def _redacted_override(override: Override) -> Override:
+    """Stars in place of a value that is or holds a secret."""
+    key, text = override
+    value: Any = text
+    with suppress(yaml.YAMLError):
+        value = parse_yaml(text)
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return (key, text if redacted(value) == value else REDACTED)

@@ -1,12 +1,160 @@
-"""Which keys hold secrets, and how a value under one is shown."""
+"""What counts as a secret in a configuration and in the environment. Pure; this is the only place that says so.
+
+1. Whatever stands under a secret's name (`is_secret_key`): in the YAML, in an override, in the environment, below
+   `default_headers`, in the query of a URL, as `--api-key VALUE` or `API_KEY=VALUE` in a command.
+2. User and password in a URL, and what follows `Bearer` or `Basic`.
+3. Whatever a variable of the environment fills in, except a variable or key that names a model, a file or a place
+   (`is_plain_name`), a path, a URL without a login, a number, and what is too short to be more than a word.
+
+A secret is starred where it stands, and wherever else it turns up if it is long enough not to turn up by chance
+(`nat.wire.known_secrets.recognisable`). What only point 3 or the query of a URL makes a secret has to be longer: 16
+characters, or 8 with letters and digits.
+"""
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, unquote_plus
 
-REDACTED = "**********"
+from pydantic import SecretStr
 
-_SECRET_KEY = re.compile(r"api_?key|token(?!iz)|secret|password|passwd|credential|authorization", re.IGNORECASE)
+from nat.wire.known_secrets import REDACTED, is_mixed
+
+_SECRET_WORDS = re.compile(
+    r"(api|access|secret|private|auth|account|signing|encryption|subscription|master|shared|license|ssh|server)_?key"
+    r"|secret|password|passwd|passphrase|credential|authorization|bearer|cookie|webhook|(^|_)headers$"
+    r"|(^|_)(pwd|jwt|pat|sas|dsn)$|token(?!s$|s_|iz|_(ids?|level|count|limit|usage|budget|ratio)|_?type)"
+    r"|(api|access|auth|refresh|bearer|secret)_tokens"
+)
+_ENVIRONMENT_KEY = re.compile(r"([A-Z0-9]+_)*KEY")
+_PLAIN_WORDS = re.compile(
+    r"(^|_)(_type|models?|name|names|id|path|file|folder|dir|directory|home|root|pwd|cwd|host|hostname|port|address"
+    r"|region|version|level|lang|user|device|dtype|dataset|run|experiment)$"
+)
+
+_URL = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^\s\"'<>]+")
+_URL_USER = re.compile(r"://(?P<secret>[^/@\s]+)@")
+_QUERY = re.compile(r"[?&;](?P<name>[\w.~-]+)=(?P<secret>[^&#;\s]+)")
+_SCHEME = re.compile(r"\b(?:Bearer|Basic)\s+(?P<secret>[\w.~+/=-]{6,})")
+_ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z][\w-]*)=(?P<quote>[\"']?)(?P<secret>[^\s\"';&]+)(?P=quote)")
+_OPTION = re.compile(
+    r"(?<!\S)--?(?P<name>[A-Za-z][\w-]*)[=\s]\s*(?P<quote>[\"']?)(?P<secret>[^\s\"'-][^\s\"']*)(?P=quote)"
+)
+_OPTION_NAME = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)")
 
 
 def is_secret_key(key: object) -> bool:
-    """True for api_key, hf_token, client_secret, password and their like."""
-    return _SECRET_KEY.search(str(key)) is not None
+    """True for api_key, x-api-key, hf_token, clientSecret, OPENWEATHER_KEY, default_headers and their like."""
+    text = str(key)
+    return _SECRET_WORDS.search(_snake(text)) is not None or _ENVIRONMENT_KEY.fullmatch(text) is not None
+
+
+def is_plain_name(key: object) -> bool:
+    """True for names of models, files and places, whose values are shown."""
+    return _PLAIN_WORDS.search(_snake(str(key))) is not None
+
+
+def secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
+    """Every secret of a tree."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from secrets_in(item, secret=secret or is_secret_key(key))
+    elif isinstance(value, (list, tuple, set)):
+        for item, follows in _with_option(value):
+            yield from secrets_in(item, secret=secret or follows)
+    elif isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif secret and isinstance(value, (str, int)) and not isinstance(value, bool):
+        text = str(value)
+        yield from (text, *text.split()[-1:])
+    elif isinstance(value, str):
+        yield from _named(value)
+        yield from filter(_stands_out, _queried(value))
+
+
+def redacted(value: Any, *, secret: bool = False) -> Any:
+    """The tree with stars in the place of each secret."""
+    if isinstance(value, Mapping):
+        return {key: redacted(item, secret=secret or is_secret_key(key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(item, secret=secret or follows) for item, follows in _with_option(value)]
+    if secret and isinstance(value, int) and not isinstance(value, bool):
+        return REDACTED
+    if not isinstance(value, str) or not value:
+        return value
+    return REDACTED if secret else _starred(value)
+
+
+def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
+    """The values of variables with a secret's name, whether or not the configuration uses them."""
+    yield from (value for name, value in environ.items() if is_secret_key(name))
+
+
+def filled_secrets(name: str, value: str, path: Sequence[object]) -> Iterator[str]:
+    """The value of the variable `name` that was filled in at `path`, if it counts as a secret."""
+    plain = is_plain_name(name) or (path and is_plain_name(path[-1])) or _plain(value)
+    if is_secret_key(name) or any(map(is_secret_key, path)) or (not plain and _stands_out(value)):
+        yield value
+
+
+def _snake(name: str) -> str:
+    """`x-api-key`, `X-Api-Key` and `xApiKey` are x_api_key."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
+
+
+def _with_option(items: Any) -> Iterator[tuple[Any, bool]]:
+    """Each item of a list, and whether it follows `--api-key` or its like."""
+    before: Any = None
+    for item in items:
+        option = _OPTION_NAME.fullmatch(before) if isinstance(before, str) else None
+        yield item, option is not None and is_secret_key(option["name"])
+        before = item
+
+
+def _named(text: str) -> Iterator[str]:
+    """Secrets that a text itself declares: logins in URLs, Bearer, `api_key=…`, `--api-key …`."""
+    for match in _URL_USER.finditer(text):
+        login = match["secret"]
+        user, _, password = login.partition(":")
+        yield from (login, unquote(login), password or user, unquote(password or user))
+    yield from (match["secret"] for match in _SCHEME.finditer(text))
+    for pattern in (_ASSIGNED, _OPTION):
+        yield from (match["secret"] for match in pattern.finditer(text) if is_secret_key(match["name"]))
+
+
+def _queried(text: str) -> Iterator[str]:
+    for url in _URL.findall(text):
+        for match in _QUERY.finditer(url):
+            yield from (match["secret"], unquote_plus(match["secret"]))
+
+
+def _starred(text: str) -> str:
+    """The text with stars in place of what it declares to be secret."""
+
+    def star(match: re.Match[str]) -> str:
+        named = match.groupdict().get("name")
+        if named is not None and not is_secret_key(named):
+            return match[0]
+        return match[0].replace(match["secret"], REDACTED)
+
+    def star_query(match: re.Match[str]) -> str:
+        return _QUERY.sub(lambda each: each[0].replace(each["secret"], REDACTED), match[0])
+
+    for pattern in (_URL_USER, _SCHEME, _OPTION, _ASSIGNED):
+        text = pattern.sub(star, text)
+    return _URL.sub(star_query, text)
+
+
+def _stands_out(value: str) -> bool:
+    """True for what is no word, though it has no secret's name."""
+    return len(value) >= 16 or (len(value) >= 8 and is_mixed(value))  # noqa: PLR2004 - the module's docstring says why
+
+
+def _plain(value: str) -> bool:
+    """Numbers, paths and URLs that hold no login; a URL's query is judged on its own."""
+    text = value.strip()
+    return (
+        re.fullmatch(r"[-+.\d_]+([eE][-+]?\d+)?", text) is not None
+        or re.fullmatch(r"[A-Za-z][\w+.-]*://[^\s@]*", text) is not None
+        or re.match(r"~?/[\w.-]+/|\.{1,2}/|~/|[A-Za-z]:\\", text) is not None
+    )

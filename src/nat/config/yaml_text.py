@@ -32,6 +32,15 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
+def problem_of(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the text around it, which may hold a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return type(error).__name__
+    mark = error.problem_mark
+    about = ", ".join(filter(None, (error.context, error.problem)))
+    return f"{about}, in line {mark.line + 1}, column {mark.column + 1}"
+
+
 def format_yaml(value: Any) -> str:
     """A value as YAML, keys in their order."""
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)

@@ -14,6 +14,7 @@ from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
+from nat.wire.known_secrets import redact_json
 from nat.wire.text import without_surrogates
 
 WORKFLOW_OUTPUT = "workflow_output.json"
@@ -76,12 +77,12 @@ def scores(output: EvalOutput) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> Path:
-    """Replace the file by `value`; what JSON does not know becomes text, subclasses keep their fields."""
+    """Replace the file by `value` without secrets; what JSON does not know becomes text, subclasses keep fields."""
     try:
         text = to_json(value, indent=2, fallback=repr, inf_nan_mode="strings")
     except (PydanticSerializationError, UnicodeEncodeError):
         text = to_json(without_surrogates(value), indent=2, fallback=repr, inf_nan_mode="strings")
-    return write_bytes(path, text + b"\n")
+    return write_bytes(path, redact_json(text.decode(), indent=2).encode() + b"\n")
 
 
 def write_bytes(path: Path, data: bytes) -> Path:

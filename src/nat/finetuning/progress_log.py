@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from nat.wire.known_secrets import redact_json
+
 DEFAULT_FOLDER = Path(".tmp/nat/finetuning")
 
 
@@ -15,4 +17,4 @@ def append(component: str, run_id: str, facts: Mapping[str, Any], *, output_dir:
     folder.mkdir(parents=True, exist_ok=True)
     line = {"timestamp": datetime.now(UTC).isoformat(), "run_id": run_id, **facts}
     with (folder / f"{component}_{run_id}.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, default=str) + "\n")
+        file.write(redact_json(json.dumps(line, default=str)) + "\n")

@@ -20,6 +20,7 @@ from nat.runs.folder import create_run_folder, new_run_id
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw
 from nat.runs.records import Phase, RunState
+from nat.wire.redacted_logs import redacted_logs
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ def opened_scope(
     run_dir = create_run_folder(config.output_dir, run_id)
     with (
         Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
+        redacted_logs(),
         in_scope(RunScope(run_id, journal, progress or NullProgress(), now, planned or {})) as scope,
     ):
         yield scope

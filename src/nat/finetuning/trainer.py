@@ -36,6 +36,7 @@ from nat.finetuning.trajectories.left_out import records_of
 from nat.finetuning.validation import validate
 from nat.runs.records import Phase, RunState
 from nat.runs.tally import tally
+from nat.wire.known_secrets import redact_json
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ class EpochTrainer(Trainer):
         logger.info("Epoch %d progress logged - Avg Reward: %.4f, Trajectories: %d", epoch + 1, mean, count)
         if output_dir is not None:
             with (Path(output_dir) / "training_metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(metrics) + "\n")
+                file.write(redact_json(json.dumps(metrics)) + "\n")
 
     def _end_own_run(self) -> None:
         done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from nat.data_models.rollout_failure import RolloutFailure
+from nat.wire.known_secrets import redact
 from nat.wire.rollout import PlayFailure
 
 
@@ -14,6 +15,7 @@ class ServeError(Exception):
     """A request that gets no result."""
 
     def __init__(self, message: str, *, status: int, type: str, param: str | None = None) -> None:  # noqa: A002 - the name on the wire
+        message = redact(message)
         super().__init__(message)
         self.status = status
         self.failure = PlayFailure(type=type, message=message, param=param)

@@ -1,14 +1,12 @@
 """The keys of the rollouts that are open now."""
 
 import hmac
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 
 from nat.gateway.door import Door
-
-_KEY_BYTES = 32
+from nat.wire.known_secrets import new_key
 
 
 class Keyring:
@@ -20,7 +18,7 @@ class Keyring:
     @asynccontextmanager
     async def opened(self, door: Door) -> AsyncIterator[str]:
         """A new key for the door, until the block ends; calls under way end with it."""
-        key = secrets.token_urlsafe(_KEY_BYTES)
+        key = new_key()
         digest = _digest(key.encode())
         self._doors[digest] = (key.encode(), door)
         try:

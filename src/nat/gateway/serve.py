@@ -1,7 +1,6 @@
 """Open the LLMs of a YAML, take the port, and stand until told to stop."""
 
 import asyncio
-import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,6 +21,7 @@ from nat.gateway.rollouts import Rollouts
 from nat.gateway.standing import StandingApp
 from nat.gateway.upstream import Upstream
 from nat.registry.suggest import did_you_mean
+from nat.wire.known_secrets import new_key
 
 OnReady = Callable[[str, str], None]
 """Is told URL and key once requests are welcome."""
@@ -45,7 +45,7 @@ async def serve(
 @asynccontextmanager
 async def standing(config: Config, options: GatewayOptions) -> AsyncIterator[tuple[str, str]]:
     """URL and key of a gateway to the LLMs of a configuration, while it stands."""
-    key = secrets.token_urlsafe(32) if options.api_key is None else options.api_key.get_secret_value()
+    key = new_key() if options.api_key is None else options.api_key.get_secret_value()
     names = _first(list(config.llms), options.llm)
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": {}})})
     with _taken(options) as listener:

@@ -12,6 +12,7 @@ from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.errors import describe_error
 from nat.rollout.step_lines import StepDecoder
+from nat.wire.known_secrets import excerpt
 from nat.wire.rollout import DATA, ROLLOUT_HEADER, STEP, PlayFailure, SentRedirect
 
 _SHOWN_CHARS = 300
@@ -69,7 +70,9 @@ class RemoteAnswer:
         try:
             data = from_json(content)
         except ValueError as error:
-            raise RemoteFailure(f"{self._endpoint} sent data that is no JSON: {content[:_SHOWN_CHARS]!r}") from error
+            raise RemoteFailure(
+                f"{self._endpoint} sent data that is no JSON: {excerpt(repr(content), _SHOWN_CHARS)}"
+            ) from error
         failure = data.get("error") if isinstance(data, dict) else None
         if isinstance(failure, dict):
             self._failure = PlayFailure.model_validate({"type": "Error", "message": str(failure), **failure})

@@ -48,10 +48,10 @@ def checked_name(name: str) -> str:
 
 
 def create_run_folder(output_dir: Path, run_id: str) -> Path:
-    """Make the run's folder, which must be new, and point `latest` at it."""
+    """Make the run's folder, which must be new and is its owner's alone, and point `latest` at it."""
     run_dir = output_dir / checked_name(run_id)
     try:
-        run_dir.mkdir(parents=True)
+        run_dir.mkdir(parents=True, mode=0o700)
     except FileExistsError as error:
         raise JournalError(f"{run_dir} exists already", hint="Give the new run another id.") from error
     _link(output_dir / LATEST, run_id)

@@ -29,6 +29,7 @@ from nat.runs.records import (
     RunSummary,
     ValidationRecord,
 )
+from nat.wire.known_secrets import redact_json
 from nat.wire.storage import storage_failure
 from nat.wire.text import json_text, without_surrogates
 
@@ -67,6 +68,7 @@ class Journal:
         path = run_dir / JOURNAL_NAME
         if path.exists():
             raise JournalError(f"{path} exists already", hint="Give the new run another id.")
+        path.touch(mode=0o600)  # SQLite gives its other files the same mode
         journal = cls(run_dir, _connect(path, "rwc"))
         journal._connection.execute("PRAGMA journal_mode=WAL")
         info = RunInfo(run_id=run_id, created_at=created_at, state=RunState.RUNNING, config_text=config_text)
@@ -112,7 +114,13 @@ class Journal:
     def record_rollouts(self, phase: Phase, epoch: int, records: Iterable[RolloutRecord]) -> int:
         """All of `records` or, if one cannot be written, none; they may come from a generator. Returns their number."""
         rows = (
-            (phase.value, epoch, without_surrogates(record.example_id), record.generation, _compact(record))
+            (
+                phase.value,
+                epoch,
+                without_surrogates(record.example_id),
+                record.generation,
+                _line(record, exclude_defaults=True),
+            )
             for record in records
         )
         with self._transaction() as connection:
@@ -121,17 +129,17 @@ class Journal:
 
     def record_job(self, record: JobRecord) -> None:
         with self._transaction() as connection:
-            row = (record.id, record.epoch, json_text(record))
+            row = (record.id, record.epoch, _line(record))
             connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", row)
 
     def record_epoch(self, record: EpochRecord) -> None:
         with self._transaction() as connection:
-            row = (record.epoch, json_text(record))
+            row = (record.epoch, _line(record))
             connection.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?)", row)
 
     def record_validation(self, record: ValidationRecord) -> None:
         with self._transaction() as connection:
-            row = (record.epoch, json_text(record))
+            row = (record.epoch, _line(record))
             connection.execute("INSERT OR REPLACE INTO validations VALUES (?, ?)", row)
 
     def record_summary(self, summary: RunSummary) -> None:
@@ -250,9 +258,10 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _compact(record: RolloutRecord) -> str:
-    return json_text(record, exclude_defaults=True)
+def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
+    """A record as it is written: without secrets, since all files of a run are made from the journal."""
+    return redact_json(json_text(record, exclude_defaults=exclude_defaults))
 
 
 def _put_fact(connection: sqlite3.Connection, name: str, record: BaseModel) -> None:
-    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json_text(record)))
+    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, _line(record)))

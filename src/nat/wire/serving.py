@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from nat.wire.hosts import is_loopback
 
+KEY_FD = "--key_fd"
+"""Option of `python -m nat.backend` alone: the file descriptor whose first line is a Handover."""
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option it shows in no process list."""
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
@@ -24,6 +26,17 @@ _NOT_FOR_ART = ("save_every", "keep_last")
 _FOR_ART_ONLY = ("max_models", "s3_buckets")
 _BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 """How S3 names them."""
+
+
+class Handover(BaseModel):
+    """What a parent tells the backend through a pipe, since a process's environment and arguments can be read."""
+
+    api_key: str | None = None
+    secrets: list[str] = []
+    """Further values that the backend's log must not show."""
+
+    def line(self) -> bytes:
+        return self.model_dump_json().encode() + b"\n"
 
 
 class ServeOptions(BaseModel):

@@ -16,6 +16,7 @@ from nat.backend.lock import claimed
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.server.app import create_app
 from nat.wire.hosts import is_everywhere
+from nat.wire.private_process import unredacted
 from nat.wire.serving import ART_API_KEY, ServeOptions
 
 
@@ -54,7 +55,7 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
                 ],
             )
             ports = {"port": port_of(control), "inference_port": port_of(inference)}
-            print(greeting(options, **ports, hostname=gethostname()), file=sys.stderr)  # noqa: T201 - for a person
+            print(greeting(options, **ports, hostname=gethostname()), file=unredacted(sys.stderr))
             serve_until_stopped(app, [control, inference], exit_with_parent=options.exit_with_parent)
         finally:
             models.close()

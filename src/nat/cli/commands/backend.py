@@ -11,9 +11,13 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from nat.cli.commands.checked_options import checked_options
-from nat.wire.serving import API_KEY_VARIABLE, ServeOptions
+from nat.config.secrets import environment_secrets
+from nat.wire.serving import API_KEY_VARIABLE, KEY_FD, Handover, ServeOptions
 
 Command = Callable[..., None]
+
+_PIPE_BYTES = 16_384
+"""What a pipe takes on every system before anybody reads."""
 
 
 @click.group("backend")
@@ -44,7 +48,9 @@ def _serve_options(command: Command) -> Command:
 def serve_command(**given: object) -> None:
     """Serve and train a model on this machine; the command becomes the backend's process."""
     options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
-    os.execve(sys.executable, [sys.executable, *backend_arguments(options)], backend_environment(options, os.environ))  # noqa: S606 - our own interpreter
+    key_fd = f"{KEY_FD}={handed_over(options, os.environ)}"
+    command = [sys.executable, *backend_arguments(options), key_fd]
+    os.execve(sys.executable, command, backend_environment(os.environ))  # noqa: S606 - our own interpreter
 
 
 def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:
@@ -54,7 +60,7 @@ def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> Serv
 
 
 def backend_arguments(options: ServeOptions) -> list[str]:
-    """What Python is started with; the key is left to the environment, where no process list shows it."""
+    """What Python is started with, without the key, which a process list would show."""
     arguments = ["-m", "nat.backend"]
     for name in sorted(options.model_fields_set - {"api_key"}):
         value = getattr(options, name)
@@ -65,7 +71,19 @@ def backend_arguments(options: ServeOptions) -> list[str]:
     return arguments
 
 
-def backend_environment(options: ServeOptions, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the key in it."""
-    key = {} if options.api_key is None else {API_KEY_VARIABLE: options.api_key.get_secret_value()}
-    return {**inherited, **key}
+def backend_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the key: what a process began with can be read as long as it lives."""
+    return {name: value for name, value in inherited.items() if name != API_KEY_VARIABLE}
+
+
+def handed_over(options: ServeOptions, environment: Mapping[str, str]) -> int:
+    """A pipe that survives `exec`, with the key and what the log must not show in it."""
+    key = None if options.api_key is None else options.api_key.get_secret_value()
+    line = Handover(api_key=key, secrets=list(environment_secrets(environment))).line()
+    if len(line) > _PIPE_BYTES:
+        line = Handover(api_key=key).line()
+    reads, writes = os.pipe()
+    os.write(writes, line)
+    os.close(writes)
+    os.set_inheritable(reads, True)  # noqa: FBT003 - the library's signature
+    return reads

@@ -1,5 +1,6 @@
 """`nat gateway serve`: the model of a configuration for agents that run elsewhere, each rollout recorded."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ from nat.cli.commands.checked_options import checked_options
 from nat.cli.commands.config_options import config_file_option, override_option
 from nat.cli.commands.serve import check_installed
 from nat.gateway.options import KEY_VARIABLE, GatewayOptions
+from nat.wire.private_process import unredacted
 
 
 @click.group("gateway")
@@ -49,6 +51,6 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
     def greet(url: str, key: str) -> None:
         shown = f"the key {key}" if options.api_key is None else "your key"
         click.echo(f"Serving the LLMs of {config_file} at {url}")
-        click.echo(f"Rollouts are opened with POST {url}/rollouts and {shown}")
+        click.echo(f"Rollouts are opened with POST {url}/rollouts and {shown}", file=unredacted(sys.stdout))
 
     event_loop.run(serve(config_file, override, options, greet))

@@ -14,6 +14,7 @@ from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBa
 from nat.errors import EvaluationError
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.registry.decorators import register_evaluator
+from nat.wire.known_secrets import excerpt
 
 DEFAULT_PROMPT = """\
 Judge how good the answer to the question is.
@@ -88,7 +89,7 @@ def parse_judgement(reply: str) -> Judgement:
     """The last JSON object of the reply that holds a score; models like to think aloud before it."""
     objects = [found for found in _json_objects(reply) if "score" in found]
     if not objects:
-        raise EvaluationError(f"the judge gave no JSON object with a score: {reply[:200]!r}")
+        raise EvaluationError(f"the judge gave no JSON object with a score: {excerpt(repr(reply), 200)}")
     try:
         return Judgement.model_validate(objects[-1])
     except ValidationError as error:

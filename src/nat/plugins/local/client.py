@@ -7,6 +7,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, findings_of
+from nat.wire.known_secrets import excerpt
 from nat.wire.text import json_text
 from nat.wire.training import ExportedModel, ExportRequest, JobState, TrainingJob
 
@@ -88,7 +89,7 @@ class BackendClient:
             ) from error
         if response.is_error:
             raise BackendError(
-                f"the backend answered {method} {path} with {response.status_code}: {response.text[:2000]}",
+                f"the backend answered {method} {path} with {response.status_code}: {excerpt(response.text, 2000)}",
                 hint="the answer says what it did not like",
             )
         return response

@@ -4,14 +4,17 @@ import asyncio
 import json
 import logging
 import os
-import secrets
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from nat.builder.children import known_child
+from nat.config.secrets import is_secret_key
 from nat.errors import BackendUnreachable
+from nat.wire.known_secrets import known_secrets, new_key
+from nat.wire.serving import KEY_FD, Handover
 
 logger = logging.getLogger(__name__)
 
@@ -72,29 +75,31 @@ async def running_backend(
 ) -> AsyncIterator[BackendProcess]:
     """Start `command` with `arguments`, wait for its ready line, and stop it on the way out.
 
-    The key travels in the environment, so that it shows in no process list. The child keeps the other end of
-    its stdin and ends when that closes, which happens even if this process is killed. It has a session of its
-    own, so that a Ctrl-C in the terminal reaches it through us and not by surprise.
+    The key travels through stdin, since other processes of the user can read an environment. The child keeps the
+    other end of its stdin and ends when that closes, which happens even if this process is killed. It has a session
+    of its own, so that a Ctrl-C in the terminal reaches it through us and not by surprise.
 
     Raises:
         BackendUnreachable: it ended, or said nothing for `startup_timeout` seconds; with the tail of its log.
 
     """
-    api_key = secrets.token_urlsafe(32)
+    api_key = new_key()
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("ab") as log:
+    with _private_log(log_path) as log:
         process = await asyncio.create_subprocess_exec(
             *command,
             *arguments,
             "--exit_with_parent",
+            f"{KEY_FD}=0",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
-            env=_environment(os.environ, api_key),
+            env=_environment(os.environ),
             start_new_session=True,
         )
     with known_child(process.pid):
         try:
+            await _hand_over(process, Handover(api_key=api_key, secrets=known_secrets.values()))
             port = await _ready_port(process, log_path, startup_timeout)
             backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
             logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
@@ -115,8 +120,21 @@ def tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (the log is empty)"
 
 
-def _environment(inherited: Mapping[str, str], api_key: str) -> dict[str, str]:
-    return {**inherited, "NAT_BACKEND_API_KEY": api_key, "PYTHONUNBUFFERED": "1"}
+def _private_log(path: Path) -> IO[bytes]:
+    """The log, to be appended to; its owner's alone."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """All but the user's secrets, which a backend has no use for."""
+    return {**{name: value for name, value in inherited.items() if not is_secret_key(name)}, "PYTHONUNBUFFERED": "1"}
+
+
+async def _hand_over(process: asyncio.subprocess.Process, handover: Handover) -> None:
+    assert process.stdin is not None
+    process.stdin.write(handover.line())
+    with suppress(ConnectionError):  # it has ended already, which its log explains
+        await process.stdin.drain()
 
 
 async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeout_s: float) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from nat.errors import BackendError, TrainingFailed
+from nat.wire.known_secrets import excerpt
 
 _ERROR_CHARS = 2000
 
@@ -38,7 +39,7 @@ _HINTS = {
 def unexpected(response: httpx.Response, *, wanted: str) -> BackendError:
     """The error for an answer with a good status that says something else than ART's servers say."""
     return BackendError(
-        f"{response.request.url} should have told {wanted}, but it said {response.text[:_ERROR_CHARS]!r}",
+        f"{response.request.url} should have told {wanted}, but it said {excerpt(repr(response.text), _ERROR_CHARS)}",
         hint="check that an ART server answers there, and nothing else",
     )
 
@@ -55,7 +56,7 @@ def _detail(response: httpx.Response) -> str:
     """What the server says, in ART's shape or as it is."""
     answer = read_json(response)
     detail = answer.get("detail") if isinstance(answer, dict) else None
-    return detail if isinstance(detail, str) else response.text[:_ERROR_CHARS]
+    return detail if isinstance(detail, str) else excerpt(response.text, _ERROR_CHARS)
 
 
 def read_metrics(line: str) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def read_metrics(line: str) -> dict[str, Any]:
     except ValueError:
         metrics = None
     if not isinstance(metrics, dict):
-        raise TrainingFailed(f"a line of the training stream holds no metrics: {line[:200]!r}")
+        raise TrainingFailed(f"a line of the training stream holds no metrics: {excerpt(repr(line), 200)}")
     if "error" in metrics:
         raise TrainingFailed(f"the server reported an error: {metrics['error']}")
     return metrics

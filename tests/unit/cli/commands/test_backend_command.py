@@ -1,9 +1,12 @@
 """`nat backend serve` hands its options on to the backend's process."""
 
+import json
+import os
+
 import pytest
 from click.testing import CliRunner
 
-from nat.cli.commands.backend import backend_arguments, backend_command, backend_environment, checked
+from nat.cli.commands.backend import backend_arguments, backend_command, backend_environment, checked, handed_over
 from nat.errors import ConfigError
 from nat.wire.serving import ServeOptions
 
@@ -24,11 +27,15 @@ def test_given_options_travel_as_arguments(tmp_path):
     assert backend_arguments(options) == expected
 
 
-def test_the_key_travels_in_the_environment(tmp_path):
-    """A key shows in no argument; an option beats the environment."""
-    options = checked({"model": tmp_path, "api_key": "mine"}, {"NAT_BACKEND_API_KEY": "theirs"})
+def test_the_key_travels_through_a_pipe(tmp_path):
+    """A key shows in no argument and in no environment of the process that serves; an option beats the environment."""
+    environment = {"NAT_BACKEND_API_KEY": "theirs", "HF_TOKEN": "of-the-user-1", "A": "b"}
+    options = checked({"model": tmp_path, "api_key": "mine"}, environment)
     assert not any("mine" in argument for argument in backend_arguments(options))
-    assert backend_environment(options, {"A": "b"}) == {"A": "b", "NAT_BACKEND_API_KEY": "mine"}
+    assert backend_environment(environment) == {"HF_TOKEN": "of-the-user-1", "A": "b"}
+    with os.fdopen(handed_over(options, environment)) as pipe:
+        secrets = ["theirs", "of-the-user-1"]
+        assert json.loads(pipe.read()) == {"api_key": "mine", "secrets": secrets}
 
 
 def test_a_public_address_needs_a_chosen_key(tmp_path):

@@ -1,6 +1,7 @@
 """The child process: ready line, death, stop. The child is a small script in place of the real backend."""
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from nat.errors import BackendUnreachable
 from nat.plugins.local.process import running_backend, tail
+from nat.wire.known_secrets import known_secrets
 
 READY = 'import sys; print(\'{"event": "ready", "port": 4711}\', flush=True); sys.stdin.read()'
 NOISY = "print('a library says hello')\n" + READY
@@ -19,7 +21,8 @@ STUBBORN = (
     'print(\'{"event": "ready", "port": 1}\', flush=True); sys.stdin.read(); print(flush=True)'
 )
 KEY = (
-    "import os, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(os.environ['NAT_BACKEND_API_KEY']);"
+    "import json, os, pathlib, sys; seen = {'line': json.loads(sys.stdin.readline()), 'environ': dict(os.environ)};"
+    "pathlib.Path(sys.argv[1]).write_text(json.dumps(seen));"
     'print(\'{"event": "ready", "port": 1}\', flush=True); sys.stdin.read()'
 )
 
@@ -67,12 +70,18 @@ async def test_the_child_ends_when_its_parent_closes_stdin_even_if_it_ignores_si
     assert not backend.alive
 
 
-async def test_the_key_is_new_for_each_process_and_not_on_the_command_line(tmp_path: Path) -> None:
-    """The bearer key travels in the environment, where no process list shows it."""
+async def test_the_key_is_new_for_each_process_and_in_no_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key travels through stdin, with what the log must not show; the user's own secrets stay behind."""
+    monkeypatch.setenv("HF_TOKEN", "hf-token-of-the-user-1")
+    known_secrets.remember(["hf-token-of-the-user-1"])
     seen = tmp_path / "key"
     arguments = [str(seen)]
     async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=30, command=child(KEY)) as first:
-        assert seen.read_text() == first.api_key
+        child_saw = json.loads(seen.read_text())
+        assert child_saw["line"] == {"api_key": first.api_key, "secrets": ["hf-token-of-the-user-1"]}
+        assert not {first.api_key, "hf-token-of-the-user-1"} & set(child_saw["environ"].values())
     async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=30, command=child(KEY)) as second:
         assert second.api_key != first.api_key
 

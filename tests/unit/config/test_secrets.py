@@ -1,0 +1,97 @@
+import pytest
+
+from nat.config.load import parse_config
+from nat.config.secrets import environment_secrets, filled_secrets, is_plain_name, is_secret_key, redacted, secrets_in
+from nat.wire.known_secrets import REDACTED, redact
+
+SECRET_KEYS = (
+    "api_key apiKey x-api-key X-Api-Key access_key aws_secret_access_key hf_token OPENAI_API_KEY client_secret "
+    "Password passwd Authorization Proxy-Authorization default_headers cookie private_key OPENWEATHER_KEY KEY db_pwd "
+    "SENTRY_DSN credentials auth_tokens SLACK_WEBHOOK"
+)
+OTHER_KEYS = (
+    "max_tokens micro_batch_tokens tokens_trained token_ids eos_token_id tokenizer token_level question_key id_key "
+    "answer_key model name"
+)
+
+
+@pytest.mark.parametrize("key", SECRET_KEYS.split())
+def test_names_of_secrets(key):
+    """A name is recognised in any spelling."""
+    assert is_secret_key(key)
+
+
+@pytest.mark.parametrize("key", OTHER_KEYS.split())
+def test_names_of_other_things(key):
+    """Counts of tokens, names of columns and tokenizers are no secrets."""
+    assert not is_secret_key(key)
+
+
+@pytest.mark.parametrize(
+    ("tree", "found"),
+    [
+        ({"api_key": "value-of-1"}, {"value-of-1"}),
+        ({"credentials": {"user": "me-myself-1"}}, {"me-myself-1"}),
+        ({"password": 12345678}, {"12345678"}),
+        ({"headers": {"X": "Token value-of-1"}}, {"Token value-of-1", "value-of-1"}),
+        ({"url": "https://me:pass-w@host/x"}, {"me:pass-w", "pass-w"}),
+        ({"url": "https://sk-alone@host/x"}, {"sk-alone"}),
+        ({"url": "https://h/x?api-version=2024-02-01&x=quite-a-long-value"}, {"quite-a-long-value"}),
+        ({"command": "run --api-key value-1 --max-tokens 12345678"}, {"value-1"}),
+        ({"command": ["run", "--token", "value-1", "other-1"]}, {"value-1"}),
+        ({"command": "API_KEY='value-1' SIZE=12345678 run"}, {"value-1"}),
+        ({"prompt": "send Authorization: Bearer value-of-1"}, {"value-of-1"}),
+        ({"prompt": "The password: swordfish, token = one word"}, set()),
+        ({"max_tokens": 100, "seed": 12345678, "flag": True}, set()),
+    ],
+)
+def test_secrets_of_a_tree(tree, found):
+    """Under a secret's name, in a URL, and as an option or variable of a command."""
+    assert set(secrets_in(tree)) == found
+    shown = str(redacted(tree))
+    assert all(secret not in shown for secret in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path", "secret"),
+    [
+        ("FOO", "odd-value-1", ("workflow", "command"), True),
+        ("FOO", "a-value-of-sixteen", ("workflow", "env", "X"), True),
+        ("FOO", "/aB3+xyz==", ("workflow", "env", "X"), True),
+        ("FOO", "short", ("llms", "a", "api_key"), True),
+        ("FOO_TOKEN", "short", ("llms", "a", "model_name"), True),
+        ("FOO", "gpt-4o-mini-2024", ("llms", "a", "model_name"), False),
+        ("MODEL_DIR", "models/qwen2.5-0.5b", ("workflow", "command"), False),
+        ("FOO", "/data/sets/train-01.jsonl", ("workflow", "command"), False),
+        ("FOO", "http://localhost:8000/v1", ("llms", "a", "base_url"), False),
+        ("FOO", "0.000123456789", ("finetuning", "learning_rate"), False),
+        ("FOO", "lr-sweep-3", ("finetuning", "output_dir"), False),
+        ("FOO", "production", ("workflow", "stage"), False),
+    ],
+)
+def test_which_variables_count(name, value, path, secret):
+    """Models, files, places, numbers and words are shown; whatever else the environment fills in is a secret."""
+    assert list(filled_secrets(name, value, path)) == ([value] if secret else [])
+
+
+def test_plain_names():
+    """The last word of a name decides."""
+    assert is_plain_name("MODEL_DIR")
+    assert not is_plain_name("DIRECTIONS")
+
+
+def test_secrets_of_the_environment_need_not_be_used():
+    """A key that stands in the environment is a secret, whoever reads it."""
+    assert list(environment_secrets({"HF_TOKEN": "hf_1", "HOME": "/root"})) == ["hf_1"]
+
+
+def test_loading_a_configuration_makes_its_secrets_known():
+    """Literals, filled-in variables and the environment's own; a default that the YAML states is none."""
+    environ = {"ODD": "odd-value-1", "HF_TOKEN": "hf-token-1"}
+    texts = {"a": "${ODD}", "b": "${UNSET:-written-in-yaml-1}", "api_key": "literal-1"}
+    tree = {"llms": {"x": {"_type": "openai", "model_name": "m", "base_url": "http://h", "extra_body": texts}}}
+    parse_config(tree, environ=environ)
+    assert (
+        redact("odd-value-1 hf-token-1 literal-1 written-in-yaml-1")
+        == f"{REDACTED} {REDACTED} {REDACTED} written-in-yaml-1"
+    )
