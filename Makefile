@@ -49,7 +49,7 @@ lint: install
 docs: install
 	$(BIN)/python docs/make_reference.py
 
-# Speed figures for docs/performance.md; needs a quiet machine.
+# Speed figures for docs/performance.md (needs a quiet machine), and how often the verdict is wrong.
 bench: install
 	$(BIN)/python -m bench
 

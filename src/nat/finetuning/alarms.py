@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nat.data_models.guards import GuardsConfig
+from nat.finetuning.diagnosis import CLIPPED, ENTROPY, TRUNCATED, diagnose_fall
 from nat.runs.records import EpochRecord
 
 EQUAL_GROUPS_EPOCHS = 5
@@ -14,10 +15,7 @@ EQUAL_GROUPS_EPOCHS = 5
 ENTROPY_EPOCHS = 20
 """Span within which a fall of the entropy counts as a collapse."""
 
-CLIPPED = ("train/clip_fraction_low", "train/clip_fraction_high")
 EFFECTIVE_SAMPLES = "train/effective_sample_size"
-ENTROPY = "train/entropy"
-TRUNCATED = "rollout/truncated"
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,12 @@ def _equal_groups(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | 
     shares = [e.share_without_difference for e in epochs[-EQUAL_GROUPS_EPOCHS:]]
     if len(shares) < EQUAL_GROUPS_EPOCHS or min(shares) <= config.max_equal_groups:
         return None
+    found = diagnose_fall(epochs)
+    advice = "Choose examples that are sometimes solved and sometimes not, or raise num_generations."
     return (
         f"at least {min(shares):.0%} of the groups had equal rewards in each of the last {len(shares)} epochs "
-        f"(alarm above {config.max_equal_groups:.0%}): most rollouts teach nothing. Choose examples that are sometimes "
-        "solved and sometimes not, or raise num_generations."
+        f"(alarm above {config.max_equal_groups:.0%}): most rollouts teach nothing. "
+        f"{advice if found is None else f'{found.seen} {found.remedy}'}"
     )
 
 

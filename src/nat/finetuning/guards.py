@@ -5,16 +5,20 @@ Pure: the trainer calls them after each epoch and lets them raise. What is worth
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.guards import GuardsConfig
 from nat.errors import NoLearningSignal, NoTrajectories, RewardCollapse, TooManyFailures, TrainingFailed
+from nat.finetuning.diagnosis import broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.jobs import reported_metrics
 from nat.runs.records import EpochRecord, LeftOutCause
 from nat.runs.tally import RolloutTally
 from nat.wire import rewards
+
+Epochs = Callable[[], Sequence[EpochRecord]]
+"""Read only where they are needed to tell a cause."""
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
@@ -33,8 +37,14 @@ _REMEDY = {
 }
 
 
-def check_trajectories(tally: RolloutTally, *, target_functions: Sequence[str], target_model: str | None) -> None:
-    """Raise `NoTrajectories` if no rollout of the epoch can be trained on."""
+def check_trajectories(
+    tally: RolloutTally,
+    *,
+    target_functions: Sequence[str],
+    target_model: str | None,
+    before: Epochs = list,
+) -> None:
+    """Raise `NoTrajectories` if no rollout of the epoch can be trained on; `before` gives the epochs that could."""
     if tally.num_usable > 0:
         return
     if tally.num_rollouts == 0:
@@ -50,21 +60,24 @@ def check_trajectories(tally: RolloutTally, *, target_functions: Sequence[str], 
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
     unwanted = [cause for cause, _ in tally.causes.most_common() if not cause.by_choice]
-    raise NoTrajectories("\n".join(lines), hint=_remedy(tally, unwanted))
+    message, hint = explained("\n".join(lines), _remedy(tally, unwanted), broken_by_update(before()))
+    raise NoTrajectories(message, hint=hint)
 
 
-def check_failures(tally: RolloutTally, *, max_failure_rate: float) -> None:
+def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epochs = list) -> None:
     """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
     failures = [cause for cause, _ in tally.causes.most_common() if cause.failure]
     causes = ", ".join(f"{tally.causes[cause]} x {cause}" for cause in failures)
     share = tally.num_failed / tally.num_rollouts
-    raise TooManyFailures(
+    message, hint = explained(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
         f"{max_failure_rate:.0%}): {causes}; {_commonest_error(tally)}",
-        hint=_remedy(tally, failures),
+        _remedy(tally, failures),
+        broken_by_update(before()),
     )
+    raise TooManyFailures(message, hint=hint)
 
 
 def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_groups: bool = False) -> None:
@@ -78,12 +91,14 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
         return
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
-    raise NoLearningSignal(
+    message, hint = explained(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         f"groups trained: {', '.join(f'{e.trained_groups} of {e.filtered_groups} submitted' for e in recent)}; "
         f"rewards from {low:g} to {high:g}",
-        hint=_signal_remedy(recent, low, high),
+        _signal_remedy(recent, low, high),
+        diagnose_fall(epochs),
     )
+    raise NoLearningSignal(message, hint=hint)
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
@@ -102,23 +117,27 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     error = sqrt(_variance(first, worst, best) + _variance(recent, worst, best))
     if now - worst >= config.collapse_share * (start - worst) or start - now <= _STANDARD_ERRORS * error:
         return
-    raise RewardCollapse(
+    message, hint = explained(
         f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
         f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
-        hint="Lower the learning rate (a third is a good next try), or set beta, the weight of the KL divergence to "
-        "the starting model. An earlier checkpoint still holds a better model.",
+        "The backend does not report how far its updates went. Most often the learning rate is too high: try a third, "
+        "or set beta, the weight of the KL divergence to the starting model.",
+        diagnose(epochs),
     )
+    raise RewardCollapse(message, hint=f"{hint} An earlier checkpoint still holds a better model.")
 
 
-def check_job(status: TrainingJobStatus) -> None:
-    """Raise `TrainingFailed` if the job ended without new weights."""
+def check_job(status: TrainingJobStatus, *, before: Epochs = list) -> None:
+    """Raise `TrainingFailed` if the job ended without new weights; `before` gives the epochs before it."""
     if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
         return
     reason = status.message or "the backend gave no reason"
-    raise TrainingFailed(
+    message, hint = explained(
         f"training job {status.run_id} on {status.backend} {status.status.value}: {reason}",
-        hint="The weights are those of the last completed epoch; the backend's log may say more.",
+        "The backend's log may say more.",
+        broken_by_update(before()),
     )
+    raise TrainingFailed(message, hint=f"{hint} The weights are those of the last completed epoch.")
 
 
 def check_trained(statuses: Sequence[TrainingJobStatus]) -> None:

@@ -31,6 +31,7 @@ from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.remote import open_remote
+from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
 from nat.runs.records import RunState, RunSummary
 
@@ -149,21 +150,21 @@ async def _trained(parts: Parts, config: Config, given: FinetuneRunConfig, scope
     if given.validation_dataset is not None:
         await validate(trainer, 0, scope)
     statuses = await trainer.run(finetuning.num_epochs)
-    _check_statuses(statuses)
+    _check_statuses(statuses, scope.journal)
     if given.validation_dataset is not None:
         await validate(trainer, len(statuses), scope)
     logger.debug("Final metrics: %s", await trainer.get_metrics(scope.run_id))
     return statuses
 
 
-def _check_statuses(statuses: list[TrainingJobStatus]) -> None:
+def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None:
     if not statuses:
         raise RunFailed(
             "the trainer ended without a single training job",
             hint="look above for what the trainer logged; its `run` must return one status per job",
         )
     for status in statuses:
-        guards.check_job(status)
+        guards.check_job(status, before=journal.epochs)
     if unfinished := [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]:
         raise RunFailed(
             f"the trainer ended while {len(unfinished)} of {len(statuses)} jobs go on ({unfinished[0].status})",

@@ -132,8 +132,11 @@ class EpochTrainer(Trainer):
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
-        guards.check_trajectories(counts, target_functions=config.target_functions, target_model=config.target_model)
-        guards.check_failures(counts, max_failure_rate=config.max_failure_rate)
+        before = self.scope.journal.epochs
+        guards.check_trajectories(
+            counts, target_functions=config.target_functions, target_model=config.target_model, before=before
+        )
+        guards.check_failures(counts, max_failure_rate=config.max_failure_rate, before=before)
         self._played = PlayedEpoch(epoch, run_id, collected, chosen, records)
         if not chosen.trajectories:
             return None

@@ -4,7 +4,8 @@ import torch
 from fakes.run_records import epoch_record, epoch_records
 from nat.backend.training.metrics import TokenSums, TokenValues
 from nat.data_models.guards import GuardsConfig
-from nat.finetuning.alarms import CLIPPED, EFFECTIVE_SAMPLES, ENTROPY, alarms
+from nat.finetuning.alarms import EFFECTIVE_SAMPLES, alarms
+from nat.finetuning.diagnosis import CLIPPED, ENTROPY
 from nat.finetuning.metrics import prefixed
 
 CONFIG = GuardsConfig()
@@ -101,5 +102,5 @@ def test_the_embedded_backend_reports_what_the_alarms_read():
     """A renamed metric would silence its alarm for good."""
     sums = TokenSums(torch.device("cpu"))
     ones = torch.ones(2)
-    sums.add(TokenValues(ones, ones, ones, None, ones, ones, ones))
+    sums.add(TokenValues(ones, ones, ones, None, ones, ones, ones, ones))
     assert {*CLIPPED, EFFECTIVE_SAMPLES, ENTROPY} <= prefixed(sums.means()).keys()

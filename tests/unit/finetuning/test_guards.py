@@ -204,7 +204,7 @@ def test_a_collapsed_reward_ends_the_run():
         check_reward(epoch_records([0.5, 0.6, 0.7, 0.8, 0.1, 0.1, 0.1]), CONFIG)
     text = str(caught.value)
     assert "fell from 0.600 in epochs 0 to 2 to 0.100 in epochs 4 to 6" in text
-    assert "Lower the learning rate" in text
+    assert "Most often the learning rate is too high: try a third" in text
 
 
 @given(st.floats(-100, 100), st.floats(0.01, 100))

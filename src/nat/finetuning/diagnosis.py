@@ -1,0 +1,180 @@
+"""Why a run went wrong: what changed in its epochs before the mean reward fell. Pure.
+
+Whatever names a cause asks here first, since a model that a single update has broken looks like examples that are too
+hard, like a workflow that fails, or like a gradient of zero. The backend's metrics tell the two apart; without them,
+nothing is said.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+from nat.runs.records import EpochRecord
+
+KL = "train/approx_kl"
+WEIGHTS = "train/update_ratio"
+GRADIENT = "train/grad_norm"
+ENTROPY = "train/entropy"
+CLIPPED = ("train/clip_fraction_low", "train/clip_fraction_high")
+RATE = "train/learning_rate"
+TRUNCATED = "rollout/truncated"
+
+KL_TOO_FAR = 0.3
+"""KL divergence per token of one epoch's update; updates that teach a model stay below 0.05."""
+WEIGHTS_TOO_FAR = 0.02
+"""Change of the weights in one optimizer step, as a share of their size; 0.002 is much."""
+CLIPPED_TOO_MUCH = 0.5
+GRADIENT_TOO_STEEP = 20.0
+"""Gradient norm over the median of the epochs before."""
+FALLEN = 0.5
+"""Share of its best height, above the worst reward seen, below which the mean reward has fallen."""
+TRUNCATED_MORE = 0.3
+ENTROPY_LEFT = 0.5
+
+
+class Cause(StrEnum):
+    """What most likely broke the run."""
+
+    UPDATE_TOO_LARGE = "an update moved the policy too far"
+    CUT_OFF = "answers were cut off"
+    EXPLORES_LESS = "the model stopped exploring"
+    UNKNOWN = "no update stands out"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A cause, the numbers that show it, and what to do."""
+
+    cause: Cause
+    seen: str
+    remedy: str
+
+
+def diagnose(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
+    """Judge the updates from the epoch of the best mean reward on; None if the backend reports nothing to judge by."""
+    if not epochs:
+        return None
+    best = _best(epochs)
+    before, since = epochs[:best], epochs[best:]
+    return _too_large(before, since) or _cut_off(before, since) or _explores_less(epochs, since) or _unknown(since)
+
+
+def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
+    """The same, where the mean reward is far below its best now; None where it is not."""
+    if not epochs:
+        return None
+    best, worst = epochs[_best(epochs)].avg_reward, min(e.min_reward for e in epochs)
+    if not epochs[-1].avg_reward - worst < FALLEN * (best - worst):
+        return None
+    found = diagnose(epochs)
+    peak = f"The mean reward was {best:.3f} in epoch {_best(epochs) + 1} and is {epochs[-1].avg_reward:.3f} now."
+    return None if found is None else Diagnosis(found.cause, f"{peak} {found.seen}", found.remedy)
+
+
+def broken_by_update(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
+    """The same, where what fails now may be the model: after an update that went too far."""
+    found = diagnose(epochs)
+    return found if found is not None and found.cause is Cause.UPDATE_TOO_LARGE else None
+
+
+def explained(message: str, remedy: str, found: Diagnosis | None) -> tuple[str, str]:
+    """The message and the remedy of an error, with the cause instead of a guess if one was found."""
+    return (message, remedy) if found is None else (f"{message}\n  {found.seen}", found.remedy)
+
+
+def _best(epochs: Sequence[EpochRecord]) -> int:
+    """The last epoch with the best mean reward, by its place."""
+    return max(range(len(epochs)), key=lambda place: (epochs[place].avg_reward, place))
+
+
+def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Diagnosis | None:
+    found = next((epoch for epoch in since if _moved_too_far(epoch, before)), None)
+    if found is None:
+        return None
+    rate = found.metrics.get(RATE)
+    lower = "Lower the learning rate"
+    if rate is not None:
+        lower += f": it was {rate:.2g} in that update, so try {rate / (10 if _value(found, KL) > 1 else 3):.1g}"
+    return Diagnosis(
+        Cause.UPDATE_TOO_LARGE,
+        f"The update of epoch {found.epoch + 1} moved the policy too far: {_numbers(found, before)}.",
+        f"{lower}. Fewer num_iterations or steps_per_batch, and beta (the KL divergence to the starting model), "
+        "hold the policy back, too.",
+    )
+
+
+def _moved_too_far(epoch: EpochRecord, before: Sequence[EpochRecord]) -> bool:
+    usual = [e.metrics[GRADIENT] for e in before if e.metrics.get(GRADIENT, 0) > 0]
+    return (
+        _value(epoch, KL) > KL_TOO_FAR
+        or _value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR
+        or _clipped(epoch) > CLIPPED_TOO_MUCH
+        or (bool(usual) and _value(epoch, GRADIENT) > GRADIENT_TOO_STEEP * median(usual))
+    )
+
+
+def _cut_off(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Diagnosis | None:
+    first, last = _value((before or since)[0], TRUNCATED), _value(since[-1], TRUNCATED)
+    if last - first <= TRUNCATED_MORE:
+        return None
+    return Diagnosis(
+        Cause.CUT_OFF,
+        f"{last:.0%} of the rollouts hit a token limit, {first:.0%} did at first: the answers grew.",
+        "Raise the LLM's max_tokens, or set mask_truncated_completions.",
+    )
+
+
+def _explores_less(epochs: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Diagnosis | None:
+    entropies = [e.metrics[ENTROPY] for e in epochs if ENTROPY in e.metrics]
+    if not entropies or entropies[-1] >= ENTROPY_LEFT * max(entropies):
+        return None
+    return Diagnosis(
+        Cause.EXPLORES_LESS,
+        f"The entropy per token fell from {max(entropies):.3f} to {entropies[-1]:.3f}, with no update that was too "
+        f"large by itself ({_largest(since)}).",
+        "Raise epsilon_high or beta (the KL divergence to the starting model), or lower the learning rate.",
+    )
+
+
+def _unknown(since: Sequence[EpochRecord]) -> Diagnosis | None:
+    largest = _largest(since)
+    if not largest:
+        return None
+    return Diagnosis(
+        Cause.UNKNOWN,
+        f"No update since was large ({largest}).",
+        "So look at what is rewarded: compare answers before and after in the run's trajectories/, and check the "
+        "evaluator and all that the workflow depends on.",
+    )
+
+
+def _numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
+    """What the epoch's update did, and what was usual before."""
+    shown = []
+    for name, text in ((KL, "KL divergence {:.3g} per token"), (GRADIENT, "gradient norm {:.3g}")):
+        if name in epoch.metrics:
+            usual = [e.metrics[name] for e in before if name in e.metrics]
+            shown.append(text.format(epoch.metrics[name]) + (f" (at most {max(usual):.3g} before)" if usual else ""))
+    if WEIGHTS in epoch.metrics:
+        shown.append(f"weights changed by {epoch.metrics[WEIGHTS]:.2%} a step")
+    if any(name in epoch.metrics for name in CLIPPED):
+        shown.append(f"{_clipped(epoch):.0%} of the tokens clipped")
+    if ENTROPY in epoch.metrics:
+        shown.append(f"entropy {epoch.metrics[ENTROPY]:.3f}")
+    return ", ".join(shown)
+
+
+def _largest(epochs: Sequence[EpochRecord]) -> str:
+    """The largest KL divergence and gradient norm, as far as they are reported."""
+    names = ((KL, "KL divergence per token"), (GRADIENT, "gradient norm"))
+    values = {text: [e.metrics[name] for e in epochs if name in e.metrics] for name, text in names}
+    return ", ".join(f"{text} at most {max(found):.3g}" for text, found in values.items() if found)
+
+
+def _clipped(epoch: EpochRecord) -> float:
+    return sum(epoch.metrics.get(name, 0.0) for name in CLIPPED)
+
+
+def _value(epoch: EpochRecord, name: str) -> float:
+    return epoch.metrics.get(name, 0.0)

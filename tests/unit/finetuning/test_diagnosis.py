@@ -1,0 +1,147 @@
+import pytest
+
+from fakes.run_records import epoch_records, rollout_record
+from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.guards import GuardsConfig
+from nat.errors import NoLearningSignal, RewardCollapse, TooManyFailures, TrainingFailed
+from nat.finetuning import guards
+from nat.finetuning.alarms import alarms
+from nat.finetuning.diagnosis import CLIPPED, ENTROPY, GRADIENT, KL, RATE, TRUNCATED, WEIGHTS, Cause, diagnose
+from nat.runs.records import LeftOutCause
+from nat.runs.tally import tally
+
+CONFIG = GuardsConfig()
+QUIET = {
+    KL: 0.03,
+    GRADIENT: 1.4,
+    WEIGHTS: 0.0015,
+    ENTROPY: 0.7,
+    RATE: 3e-4,
+    TRUNCATED: 0.0,
+    **dict.fromkeys(CLIPPED, 0.02),
+}
+BURST = {KL: 9.1, GRADIENT: 2.88, WEIGHTS: 0.105, ENTROPY: 0.283, RATE: 0.0099, **dict.fromkeys(CLIPPED, 0.1)}
+"""As tic-tac-toe reported it at a learning rate of 0.02, whose first update took every reward to 0."""
+
+
+def run(rewards, metrics, **changes):
+    """One epoch per reward, each with its metrics."""
+    epochs = epoch_records(rewards, **changes)
+    return [e.model_copy(update={"metrics": QUIET | own}) for e, own in zip(epochs, metrics, strict=True)]
+
+
+def burst(then=3, healthy=2):
+    """Healthy epochs, one update that breaks the model, and epochs in which nothing is won."""
+    rewards = [0.4] * healthy + [0.45] + [0.0] * then
+    metrics = [{}] * healthy + [BURST] + [{ENTROPY: 0.0}] * then
+    return run(rewards, metrics)
+
+
+def flat(epochs, count):
+    """The last epochs without any difference in reward."""
+    dead = {"groups_without_difference": 24, "filtered_groups": 0, "max_reward": 0.0}
+    return [*epochs[:-count], *(e.model_copy(update=dead) for e in epochs[-count:])]
+
+
+def test_an_update_that_went_too_far_is_named_with_its_numbers():
+    """The remedy has the learning rate that was used, and one to try."""
+    found = diagnose(burst())
+    assert found.cause is Cause.UPDATE_TOO_LARGE
+    assert found.seen == (
+        "The update of epoch 3 moved the policy too far: KL divergence 9.1 per token (at most 0.03 before), "
+        "gradient norm 2.88 (at most 1.4 before), weights changed by 10.50% a step, 20% of the tokens clipped, "
+        "entropy 0.283."
+    )
+    assert "Lower the learning rate: it was 0.0099 in that update, so try 0.001." in found.remedy
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [{KL: 0.5}, {WEIGHTS: 0.05}, {CLIPPED[0]: 0.6}, {GRADIENT: 60.0}],
+    ids=["KL", "weights", "clip", "gradient"],
+)
+def test_each_measure_of_an_update_counts(metrics):
+    """A backend need not report all of them."""
+    assert diagnose(run([0.4, 0.45, 0.0], [{}, metrics, {}])).cause is Cause.UPDATE_TOO_LARGE
+
+
+def test_updates_before_the_best_epoch_broke_nothing():
+    """What came before the reward was highest cannot be why it fell."""
+    assert diagnose(run([0.4, 0.6, 0.1], [BURST, {}, {}])).cause is Cause.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("metrics", "cause", "text"),
+    [
+        ({TRUNCATED: 0.9}, Cause.CUT_OFF, "90% of the rollouts hit a token limit, 0% did at first"),
+        ({ENTROPY: 0.1}, Cause.EXPLORES_LESS, "fell from 0.700 to 0.100, with no update that was too large"),
+        (
+            {},
+            Cause.UNKNOWN,
+            "No update since was large (KL divergence per token at most 0.03, gradient norm at most 1.4)",
+        ),
+    ],
+)
+def test_other_causes_are_told_apart(metrics, cause, text):
+    """The learning rate is not blamed for what other numbers explain, nor where no number stands out."""
+    found = diagnose(run([0.4, 0.45, 0.1], [{}, {}, metrics]))
+    assert found.cause is cause
+    assert text in found.seen
+    assert "it was" not in found.remedy
+
+
+def test_without_numbers_nothing_is_said():
+    """A backend that reports nothing gives no cause; nor do no epochs."""
+    assert diagnose(epoch_records([0.5, 0.1])) is None
+    assert diagnose([]) is None
+
+
+def test_equal_rewards_after_a_burst_are_not_blamed_on_the_examples():
+    """The finding: at a learning rate of 0.02 every reward became 0, and the error spoke of too hard examples."""
+    with pytest.raises(NoLearningSignal) as caught:
+        guards.check_signal(flat(burst(), 3), CONFIG)
+    text = str(caught.value)
+    assert "The mean reward was 0.450 in epoch 3 and is 0.000 now. The update of epoch 3 moved the policy" in text
+    assert "Lower the learning rate" in text
+    assert "too hard" not in text
+
+
+def test_equal_rewards_from_the_start_are_still_blamed_on_the_examples():
+    """Nothing fell, so no update is the cause, even if one was large."""
+    with pytest.raises(NoLearningSignal, match="If the examples are too hard"):
+        guards.check_signal(flat(run([0.0] * 3, [BURST, {}, {}]), 3), CONFIG)
+
+
+def test_a_collapse_is_explained_by_what_changed():
+    """With quiet updates the rewards are suspected, and not the learning rate."""
+    for epochs, remedy in [
+        (burst(healthy=3), "Lower the learning rate"),
+        (run([0.6] * 3 + [0.1] * 3, [{}] * 6), "look at what is rewarded"),
+    ]:
+        with pytest.raises(RewardCollapse, match=remedy):
+            guards.check_reward(epochs, CONFIG)
+
+
+def test_a_job_that_fails_after_a_burst_names_it():
+    """The backend sees one update only; what broke the model may have been the one before."""
+    failed = TrainingJobStatus(run_id="r", backend="b", status=TrainingStatusEnum.FAILED, message="gradient zero")
+    with pytest.raises(TrainingFailed, match=r"gradient zero\n  The update of epoch 3 moved.*\n  → Lower the learning"):
+        guards.check_job(failed, before=lambda: burst(then=0))
+    with pytest.raises(TrainingFailed, match=r"gradient zero\n  → The backend's log may say more"):
+        guards.check_job(failed, before=lambda: run([0.4], [{}]))
+
+
+def test_a_workflow_that_fails_on_what_a_broken_model_says_is_not_blamed():
+    """Rollouts that fail after an update that went too far fail because of it."""
+    counts = tally(rollout_record(str(n), left_out=LeftOutCause.FAILED, error="ValueError: no JSON") for n in range(8))
+    with pytest.raises(TooManyFailures, match="Lower the learning rate"):
+        guards.check_failures(counts, max_failure_rate=0.5, before=lambda: burst(then=0))
+    with pytest.raises(TooManyFailures, match="Fix the workflow"):
+        guards.check_failures(counts, max_failure_rate=0.5, before=lambda: run([0.4], [{}]))
+
+
+def test_the_warning_of_equal_groups_looks_at_what_changed():
+    """Examples are not the cause where they were solved before."""
+    (alarm,) = [a for a in alarms(flat(burst(then=5), 5), CONFIG) if a.name == "equal_groups"]
+    assert "Lower the learning rate" in alarm.text
+    assert "Choose examples" not in alarm.text
