@@ -22,7 +22,8 @@
     │   └── TooManyModels         the server holds as many models as its owner allows
     ├── RunFailed                 a finetuning run cannot learn, or must not go on
     │   ├── NoTrajectories        nothing to train on, with the causes counted
-    │   │   └── InvalidTrajectories   they are not conversations that the backend can be trained on
+    │   │   ├── InvalidTrajectories   they are not conversations that the backend can be trained on
+    │   │   └── UntrainableSampling   all answers were sampled otherwise than from the model's own distribution
     │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
     │   ├── TooManyFailures       more rollouts failed than the configuration allows
     │   └── RewardCollapse        the reward fell far below that of the first epochs
@@ -156,6 +157,10 @@ class NoTrajectories(RunFailed):
 
 class InvalidTrajectories(NoTrajectories, ValueError):
     """Trajectories are not conversations that the backend can be trained on."""
+
+
+class UntrainableSampling(NoTrajectories):
+    """All answers were sampled otherwise than from the model's own distribution: greedily, from a nucleus, …."""
 
 
 class NoLearningSignal(RunFailed):

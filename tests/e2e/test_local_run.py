@@ -63,7 +63,11 @@ def backends_of(output_dir: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("options", [(), ("-o", "llms.player.lora", "{rank: 4}")], ids=["all weights", "adapters"])
+ADAPTERS = ("-o", "llms.player.lora", "{rank: 4}")
+COLD = ("-o", "llms.player.temperature", "0.6")
+
+
+@pytest.mark.parametrize("options", [(), (*ADAPTERS, *COLD)], ids=["all weights", "adapters at temperature 0.6"])
 def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out, options):
     """One command goes from the starting model to new weights, with every promised file and a summary as JSON."""
     output_dir = tmp_path / "runs"
@@ -88,6 +92,10 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out, options):
     assert (run_dir / summary["plot"]).read_bytes().startswith(b"\x89PNG")
     for name in ("training_metrics.jsonl", "reward_history.json", "reward_plot.png", "summary.json"):
         assert (output_dir / name).resolve() == (run_dir / name).resolve()
+    for line in (run_dir / "training_metrics.jsonl").read_text().splitlines():
+        metrics = json.loads(line)["metrics"]
+        assert metrics["train/logprob_diff_mean"] < 1e-4
+        assert (metrics["drift/bent_calls"], metrics["drift/raw_calls"]) == (0, 0)
     weights = (ROOT / "examples/tic_tac_toe/model/model.safetensors").read_bytes()
     assert (run_dir / summary["model"] / "model.safetensors").read_bytes() != weights
     assert (run_dir / summary["model"] / "adapter" / "adapter_model.safetensors").is_file() == bool(options)

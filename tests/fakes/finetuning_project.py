@@ -45,7 +45,7 @@ from nat.registry.decorators import (
 from nat.runs.journal import Journal
 
 Ask = Callable[..., Awaitable[str]]
-"""One user message to the model (or to another `llm`), and its answer."""
+"""One user message to the model (or to another `llm`), with further fields of the request; and its answer."""
 Agent = Callable[[str, Ask], Awaitable[str]]
 
 
@@ -245,10 +245,10 @@ class FinetuningProject:
         self.built += 1
         clients = {name: await builder.get_llm(name, wrapper_type="openai") for name in self.config["llms"]}
 
-        async def ask(text: str, llm: str = config.llm) -> str:
+        async def ask(text: str, llm: str = config.llm, **fields: Any) -> str:
             client = clients[llm]
             messages = [{"role": "user", "content": text}]
-            reply = await client.chat.completions.create(model=client.model_name, messages=messages)
+            reply = await client.chat.completions.create(model=client.model_name, messages=messages, **fields)
             return reply.choices[0].message.content
 
         async def run(question: str) -> str:

@@ -25,6 +25,8 @@ class Say:
     others: tuple["Say", ...] = ()
     broken_prefix: str | None = None
     """Beside the ids of the prompt, as our own server tells it."""
+    tempered: bool = False
+    """Whether the log probabilities are said to be of the request's temperature, as those of our own server are."""
 
     @property
     def reason(self) -> str:
@@ -167,6 +169,7 @@ def _choice(say: Say, index: int, request: dict[str, Any], *, chat: bool) -> dic
         **said,
         "finish_reason": say.reason,
         **_tokens(message_ids(say.message), request, chat=chat),
+        **({"logprobs_temperature": request["temperature"]} if say.tempered else {}),
     }
 
 

@@ -27,6 +27,8 @@ class Choice:
     logprobs: list[float] | None
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
+    logprobs_temperature: float
+    """Of the distribution that the log probabilities are of, if the server says so (ours does); else 1."""
     broken_prefix: str | None
     """Why the prompt does not go on with tokens that were sampled, if the server says so (ours does)."""
 
@@ -93,6 +95,7 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
         logprobs=_logprobs(choice.get("logprobs")),
         prompt_token_ids=prompt_ids,
         token_ids=choice.get("token_ids"),
+        logprobs_temperature=choice.get("logprobs_temperature") or 1.0,
         broken_prefix=completion.get("broken_prefix"),
     )
 

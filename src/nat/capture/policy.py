@@ -26,6 +26,17 @@ class CapturePolicy:
     """Ask for the ids of prompt and completion; a server that does not know how is not asked again."""
     seed: int | None = None
     """From this each call gets a seed of its own, unless it brings one."""
+    replaced: "ReplacedSampling | None" = None
+    """How calls are sampled, whatever the agent asks for; None to leave that to the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedSampling:
+    """Calls are drawn from the model's own distribution at this temperature, and from nothing else."""
+
+    temperature: float
+    model: str | None = None
+    """Only calls of this LLM (its key in the YAML, or a name of the model); None for all calls."""
 
 
 class RolloutCapture:

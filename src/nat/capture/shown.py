@@ -44,6 +44,7 @@ class Hidden:
                     part.pop(key, None)
             if self.logprobs and "logprobs" in part:
                 part["logprobs"] = None
+                part.pop("logprobs_temperature", None)
         return completion
 
 

@@ -26,6 +26,7 @@ from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm_call import LLMCall
 from nat.wire.chat import SESSION_HEADER
 from nat.wire.known_secrets import excerpt
+from nat.wire.sampling import read_sampling, replaced
 
 logger = logging.getLogger(__name__)
 
@@ -141,12 +142,20 @@ class Attempt:
     def _complete(self, *, token_ids: bool) -> bytes:
         policy = self._capture.policy
         if policy.token_ids and not token_ids:
-            policy = CapturePolicy(logprobs=policy.logprobs, seed=policy.seed)
+            policy = replace(policy, token_ids=False)
         fields, chat = self._request.fields, self._request.chat
         own = left_out(fields, chat=chat, defaults=self._tap.defaults, seed=self._seed(policy))
+        if policy.replaced is not None and policy.replaced.model in {None, *self._names}:
+            own |= replaced({**fields, **own}, policy.replaced.temperature)
+        self._sampling = read_sampling({**fields, **own})
         ours = not_asked({**fields, **own}, chat=chat, policy=policy)
         self.hidden = Hidden(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
         return with_fields(self._author_body, fields, {**own, **ours})
+
+    @property
+    def _names(self) -> tuple[str | None, str, str]:
+        """Under which the call's LLM may be chosen."""
+        return self._tap.llm_name, self._request.model, self._asked_model
 
     def _seed(self, policy: CapturePolicy) -> int | None:
         """The rollout's own; the config's seed goes into it, as alone it would make all generations the same."""
@@ -189,7 +198,10 @@ class Attempt:
             tools=tools,
             message=recall.message(choice.message),
             finish_reason=choice.finish_reason,
+            temperature=self._sampling.temperature,
+            bent_by=list(self._sampling.bent_by),
             logprobs=choice.logprobs,
+            logprobs_temperature=choice.logprobs_temperature,
             prompt_token_ids=prompt_ids,
             token_ids=choice.token_ids,
             policy_version=policy_version,

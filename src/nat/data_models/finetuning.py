@@ -17,6 +17,7 @@ from nat.data_models.trajectory import (
     Trajectory,
     TrajectoryCollection,
 )
+from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 __all__ = [
     "CurriculumLearningConfig",
@@ -29,6 +30,7 @@ __all__ = [
     "GuardsConfig",
     "OpenAIMessage",
     "RewardFunctionConfig",
+    "SamplingInTraining",
     "TrainerAdapterConfig",
     "TrainerAdapterConfigT",
     "TrainerConfig",
@@ -121,6 +123,13 @@ class EarlyStoppingConfig(FinetuneModel):
     """A rise smaller than this is no improvement."""
 
 
+class SamplingInTraining(FinetuneModel):
+    """How calls of the target model are sampled in training rollouts, whatever the agent or the LLM block asks for."""
+
+    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
+    """Sampling temperature; top_p, top_k, penalties and whatever else changes the distribution are switched off."""
+
+
 class FinetuneRunConfig(BaseModel):
     """What the command line adds to the YAML; callers may carry keys of their own, a YAML may not."""
 
@@ -163,6 +172,8 @@ class FinetuneConfig(FinetuneModel):
     """Only LLM calls made inside these functions are trained on."""
     target_model: str | None = None
     """Only calls of this LLM (its key under `llms`, or its model name) are trained on; null: the adapter's."""
+    sampling_in_training: SamplingInTraining | None = None
+    """Replaces how calls of the target model are sampled, in training rollouts only; null leaves it to the agent."""
     curriculum_learning: CurriculumLearningConfig = CurriculumLearningConfig()
     """Easiest examples first."""
     num_epochs: int = Field(default=1, ge=1)

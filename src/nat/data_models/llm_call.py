@@ -22,8 +22,14 @@ class LLMCall(BaseModel):
     message: dict[str, Any]
     """The assistant message of this choice, tool calls included."""
     finish_reason: str | None = None
+    temperature: float = 1.0
+    """What it was sampled at, by the request as it was sent."""
+    bent_by: list[str] = []
+    """What in the request kept the answer from being drawn from softmax(logits / temperature), as `field=value`."""
     logprobs: list[float] | None = None
     """Log probability of each sampled token, in order; length C. None if the server gave none."""
+    logprobs_temperature: float = 1.0
+    """Of the distribution that the log probabilities are of; 1 unless the server says another."""
     prompt_token_ids: list[int] | None = None
     """The prompt as the model saw it; length P. None if the server does not tell."""
     token_ids: list[int] | None = None

@@ -6,6 +6,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, TrajectoryCollection
 from nat.data_models.score import problem_of
 from nat.errors import ConfigError, InvalidTrajectories
+from nat.finetuning.sampling import block_finding, block_sampling
 from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
 from nat.finetuning.trajectories.select import WHOLE_WORKFLOW
 from nat.registry.suggest import did_you_mean, one_of
@@ -20,6 +21,8 @@ def check(config: Config, given: FinetuneRunConfig) -> None:
             hint="set `finetuning.enabled: true`",
         )
     findings = [*_reward_findings(config, given)]
+    if finetuning.sampling_in_training is None:
+        findings += _sampling_findings(config)
     if finetuning.early_stopping is not None and given.validation_dataset is None:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
     if findings:
@@ -92,6 +95,20 @@ def _unknown_targets(config: Config) -> list[str]:
         for name in config.finetuning.target_functions
         if name not in known
     ]
+
+
+def _sampling_findings(config: Config) -> list[str]:
+    """Of the blocks that `target_model` chooses, by their key or the model's name; without one if all are bent."""
+    target, blocks = config.finetuning.target_model, {key: llm.model_dump() for key, llm in config.llms.items()}
+    chosen = {
+        key: block_sampling(block)
+        for key, block in blocks.items()
+        if target is None or target in {key, block.get("model_name")}
+    }
+    bent = {key: sampling for key, sampling in chosen.items() if not sampling.trainable}
+    if target is None and len(bent) < len(chosen):
+        return []
+    return [block_finding(key, sampling) for key, sampling in bent.items()]
 
 
 def _reward_findings(config: Config, given: FinetuneRunConfig) -> list[str]:

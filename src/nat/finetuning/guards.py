@@ -10,9 +10,17 @@ from math import sqrt
 
 from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.guards import GuardsConfig
-from nat.errors import NoLearningSignal, NoTrajectories, RewardCollapse, TooManyFailures, TrainingFailed
+from nat.errors import (
+    NoLearningSignal,
+    NoTrajectories,
+    RewardCollapse,
+    TooManyFailures,
+    TrainingFailed,
+    UntrainableSampling,
+)
 from nat.finetuning.diagnosis import broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.jobs import reported_metrics
+from nat.finetuning.sampling import remedy
 from nat.runs.records import EpochRecord, LeftOutCause
 from nat.runs.tally import RolloutTally
 from nat.wire import rewards
@@ -44,11 +52,17 @@ def check_trajectories(
     target_model: str | None,
     before: Epochs = list,
 ) -> None:
-    """Raise `NoTrajectories` if no rollout of the epoch can be trained on; `before` gives the epochs that could."""
+    """Raise `NoTrajectories` if no rollout of the epoch can be trained on; `before` gives the epochs that could.
+
+    Where most of them were left out for how they were sampled, it is `UntrainableSampling`.
+    """
     if tally.num_usable > 0:
         return
     if tally.num_rollouts == 0:
         raise NoTrajectories("no trajectory to train on: no rollout was started", hint="The dataset has no rows.")
+    unwanted = [cause for cause, _ in tally.causes.most_common() if not cause.by_choice]
+    if unwanted[0] is LeftOutCause.BENT_SAMPLING:
+        raise _untrainable(tally)
     lines = [f"no trajectory to train on; {tally.num_rollouts} rollouts were left out:"]
     lines += [f"  {count:6d} x {cause}" for cause, count in tally.causes.most_common()]
     if tally.errors:
@@ -59,9 +73,16 @@ def check_trajectories(
         )
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
-    unwanted = [cause for cause, _ in tally.causes.most_common() if not cause.by_choice]
     message, hint = explained("\n".join(lines), _remedy(tally, unwanted), broken_by_update(before()))
     raise NoTrajectories(message, hint=hint)
+
+
+def _untrainable(tally: RolloutTally) -> UntrainableSampling:
+    left_out = tally.causes[LeftOutCause.BENT_SAMPLING]
+    seen = f"{left_out} of {tally.num_rollouts} rollouts have no other answers; calls by function:"
+    lines = [f"the agent never samples from the distribution that is trained: {seen}"]
+    lines += [f"  {count:6d} x {function}: {how}" for (function, how), count in tally.bent.most_common()]
+    return UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.bent))
 
 
 def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epochs = list) -> None:

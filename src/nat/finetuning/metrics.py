@@ -31,7 +31,7 @@ def epoch_metrics(
     played = [record for record in records if record.num_calls]
     usable = [record for record in records if record.rows]
     metrics = reward_metrics(groups) | rollout_metrics(played) | drift_metrics(usable, groups)
-    metrics |= failure_metrics(records)
+    metrics |= failure_metrics(records) | sampling_metrics(records)
     metrics |= _batch(records, trained)
     metrics |= {f"time/{name}": value for name, value in seconds.items()}
     if played and seconds.get("rollout"):
@@ -92,6 +92,15 @@ def drift_metrics(usable: Sequence[RolloutRecord], groups: Groups) -> dict[str, 
         causes = sum((Counter(r.broken_by) for r in usable), Counter[str]())
         metrics |= {f"{BROKEN_BY}{cause}": float(count) for cause, count in sorted(causes.items())}
     return metrics | ({"drift/policy_versions": float(len(versions))} if versions else {})
+
+
+def sampling_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Calls left out for how they were sampled, and calls trained at 1 that were sampled at another temperature."""
+    counts = {"drift/bent_calls": [r.bent_calls for r in records], "drift/raw_calls": [r.raw_calls for r in records]}
+    return {
+        name: float(sum(sum(calls.values()) for found in own for calls in found.values()))
+        for name, own in counts.items()
+    }
 
 
 def prefixed(job: Mapping[str, float]) -> dict[str, float]:

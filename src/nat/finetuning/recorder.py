@@ -7,6 +7,7 @@ from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, Traini
 from nat.finetuning.alarms import Alarm
 from nat.finetuning.epoch import PlayedEpoch
 from nat.finetuning.jobs import finished, submitted
+from nat.finetuning.sampling import sampling_notes
 from nat.finetuning.scope import RunScope
 from nat.runs.files import write_trajectories
 from nat.runs.records import EpochRecord, JobRecord, Phase, RolloutRecord
@@ -24,11 +25,17 @@ class Recorder:
         self._scope = scope
         self._job: JobRecord | None = None
         self._alarmed: set[str] = set()
+        self._noted: set[str] = set()
 
     def rollouts(self, epoch: int, records: Sequence[RolloutRecord]) -> None:
         """Before anything judges them, so that the evidence outlives the judgement."""
         self._scope.journal.record_rollouts(Phase.TRAIN, epoch, records)
         write_trajectories(self._scope.journal, Phase.TRAIN, epoch)
+        for name, text in sampling_notes(records).items():
+            if name not in self._noted:
+                self._noted.add(name)
+                logger.warning("Epoch %d: %s", epoch + 1, text)
+                self._scope.progress.message(text)
 
     def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
         self._job = job = submitted(ref, played, self._scope.now())

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.capture.policy import ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
 from nat.finetuning.configured import trained_llm
@@ -25,7 +26,15 @@ async def open_sessions(
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
     remote = await opened_remote(stack, config, given, builder)
-    session = WorkflowSession(source, builder, config_file=path, override=given.override, training=True, remote=remote)
+    session = WorkflowSession(
+        source,
+        builder,
+        config_file=path,
+        override=given.override,
+        training=True,
+        remote=remote,
+        replaced=_replaced(config.finetuning),
+    )
     _use(stack, session, scope)
     if given.validation_config_file is not None:
         held_out = await _validation_session(stack, Path(given.validation_config_file), config, builder, remote)
@@ -54,6 +63,11 @@ async def opened_remote(
         )
     workflow = await stack.enter_async_context(open_remote(given.endpoint, trains=True))
     return Remote(workflow, timeout=given.endpoint_timeout)
+
+
+def _replaced(finetuning: FinetuneConfig) -> ReplacedSampling | None:
+    own = finetuning.sampling_in_training
+    return None if own is None else ReplacedSampling(own.temperature, finetuning.target_model)
 
 
 async def _validation_session(

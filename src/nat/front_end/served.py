@@ -15,7 +15,7 @@ from nat.builder.intermediate_step_manager import OnNext
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.address import Address
-from nat.capture.policy import CapturePolicy
+from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.capture.redirect import redirecting
 from nat.config.load import load_config
 from nat.data_models.evaluator import EvalInputItem
@@ -51,6 +51,12 @@ class ServedWorkflow:
         """
         workflow = Workflow(self.function)
         asked = wishes or RolloutWishes(item_id=uuid.uuid4().hex)
+        policy = CapturePolicy(
+            logprobs=asked.logprobs,
+            token_ids=asked.token_ids,
+            seed=asked.call_seed,
+            replaced=None if asked.temperature is None else ReplacedSampling(asked.temperature, asked.target_model),
+        )
         async with self.slots:
             with redirecting() as redirects:
                 for sent in asked.redirects:
@@ -60,7 +66,7 @@ class ServedWorkflow:
                     EvalInputItem(id=asked.item_id, input_obj=value, expected_output_obj=None),
                     seed=asked.seed,
                     generation=asked.generation,
-                    policy=CapturePolicy(logprobs=asked.logprobs, token_ids=asked.token_ids, seed=asked.call_seed),
+                    policy=policy,
                     deadline=self.deadline,
                     runtime_type=RuntimeTypeEnum.RUN_OR_SERVE if wishes is None else RuntimeTypeEnum.EVALUATE,
                     on_step=on_step,

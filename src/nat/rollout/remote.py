@@ -143,6 +143,8 @@ def _wishes(policy: CapturePolicy) -> RolloutWishes:
         call_seed=policy.seed,
         logprobs=policy.logprobs,
         token_ids=policy.token_ids,
+        temperature=policy.replaced and policy.replaced.temperature,
+        target_model=policy.replaced and policy.replaced.model,
         redirects=[
             SentRedirect(host=server.host, port=server.port, asked=asked, to=to)
             for server, asked, to in (redirects.entries() if redirects is not None else ())

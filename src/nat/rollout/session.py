@@ -13,7 +13,7 @@ from nat.builder.builder import EvalBuilder
 from nat.builder.context import RuntimeTypeEnum
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import CapturePolicy
+from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
@@ -53,7 +53,9 @@ class WorkflowSession:
         training: bool = False,
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
         remote: Remote | None = None,
+        replaced: ReplacedSampling | None = None,
     ) -> None:
+        """`replaced` is how training rollouts are sampled, whatever the agent asks for; others are not touched."""
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed
@@ -62,6 +64,7 @@ class WorkflowSession:
         self._config_file = config_file
         self._override = override
         self._training = training
+        self._replaced = replaced
         self._runtime_type = runtime_type
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
         self._deadline, self._deadline_option = _deadline(config, remote)
@@ -98,7 +101,10 @@ class WorkflowSession:
 
     async def run(self, item: EvalInputItem, *, seed: int | None, generation: int = 0) -> Rollout:
         """One rollout, as soon as there is a free slot; what goes wrong in it is in the record."""
-        policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed) if self._training else CapturePolicy()
+        policy = CapturePolicy()
+        if self._training:
+            replaced = self._replaced if self.phase == "train" else None
+            policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
             rollout = await play(
                 self._workflow,

@@ -20,6 +20,8 @@ class RolloutTally:
     """LLM calls by the function that made them."""
     models: Counter[str] = field(default_factory=Counter)
     """LLM calls by model."""
+    bent: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """LLM calls that were left out for how they were sampled, by function and by what bent them."""
 
     @property
     def num_usable(self) -> int:
@@ -39,8 +41,9 @@ def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
         num_rollouts += 1
         counts.functions.update(record.functions)
         counts.models.update(record.models)
+        counts.bent.update({(name, how): n for name, own in record.bent_calls.items() for how, n in own.items()})
         if record.left_out is not None:
             counts.causes[record.left_out] += 1
         if record.error is not None:
             counts.errors[record.error] += 1
-    return RolloutTally(num_rollouts, counts.causes, counts.errors, counts.functions, counts.models)
+    return RolloutTally(num_rollouts, counts.causes, counts.errors, counts.functions, counts.models, counts.bent)

@@ -42,6 +42,9 @@ class RolloutWishes(BaseModel):
     """From which each LLM call gets a seed of its own."""
     logprobs: bool = False
     token_ids: bool = False
+    temperature: float | None = None
+    """Sample calls of `target_model` (of all models if it is None) from their own distribution at this temperature."""
+    target_model: str | None = None
     redirects: list[SentRedirect] = []
 
     def header(self) -> str:

@@ -13,6 +13,7 @@ MIN_TEMPERATURE = 0.01
 """Below this a sampler is as good as greedy (vLLM raises lower temperatures to it), and gradients grow with 1/T."""
 MAX_TEMPERATURE = 100.0
 
+_LONGEST_SHOWN = 20
 _MOST_DIGITS = 18
 """A count with more of them is no count."""
 
@@ -110,5 +111,6 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
 
 
 def _shown(value: Any) -> str:
+    """A number or a word; of anything longer that there is something."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004  # a line has room for several
+    return text if len(text) <= _LONGEST_SHOWN and "," not in text and not isinstance(value, dict | list) else "…"

@@ -3,14 +3,18 @@
 import json
 import tracemalloc
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from fakes.openai_replies import Say, completion, events, logprob, message_ids, prompt_ids, tool_call
-from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.policy import CapturePolicy, ReplacedSampling, capturing
 from nat.capture.tap import Tap
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
 from nat.finetuning.trajectories.tokens import tokens_of_call
+from nat.wire.sampling import Sampling, read_sampling
 
 CHAT = "/v1/chat/completions"
 EXACT = CapturePolicy(logprobs=True, token_ids=True)
@@ -58,7 +62,10 @@ def test_a_call_is_recorded_exactly():
         "tools": tools,
         "message": {"role": "assistant", "content": "let me see", "tool_calls": [tool_call("look", {"at": 1})]},
         "finish_reason": "tool_calls",
+        "temperature": 1.0,
+        "bent_by": [],
         "logprobs": [logprob(token) for token in ids],
+        "logprobs_temperature": 1.0,
         "prompt_token_ids": prompt_ids(HI),
         "token_ids": ids,
         "policy_version": "p@1",
@@ -209,3 +216,65 @@ def test_memory_does_not_grow_with_the_square_of_the_turns():
         return size
 
     assert kept(80) < 2.6 * kept(40)
+
+
+def test_how_a_call_is_sampled_is_recorded():
+    """As the request was sent: what the agent says, and the LLM's own values for what it leaves out."""
+    rig = Rig(defaults={"temperature": 0.7, "top_k": 20})
+    with capturing(EXACT):
+        rig.call()
+        rig.call(temperature=0, top_k=-1)
+        rig.call(temperature=0.5, top_k=None, top_p=0.9)
+    assert [(c.temperature, c.bent_by) for c in rig.calls] == [
+        (0.7, ["top_k=20"]),
+        (1.0, ["temperature=0"]),
+        (0.5, ["top_p=0.9", "top_k=20"]),
+    ]
+
+
+def test_the_server_says_of_what_its_log_probabilities_are():
+    """Ours does; the agent, which did not ask for them, sees neither."""
+    rig = Rig()
+    with capturing(EXACT):
+        attempt = rig.attempt(temperature=0.5)
+        reply = completion(Say(), rig.sent[-1], chat=True, fingerprint="p@1")
+        reply["choices"][0]["logprobs_temperature"] = 0.5
+        attempt.answered(json.dumps(reply).encode(), events=False)
+    [call] = rig.calls
+    assert (call.temperature, call.logprobs_temperature) == (0.5, 0.5)
+    assert tokens_of_call(call).temperature == 0.5
+    assert "logprobs_temperature" not in json.loads(attempt.hidden.removed(json.dumps(reply).encode()))["choices"][0]
+
+
+AGENTS_OWN = {"temperature": 0, "top_p": 0.9, "logit_bias": {"5": 1}, "max_tokens": 7}
+
+
+@pytest.mark.parametrize("target", [None, "player", "m"])
+def test_sampling_is_replaced_where_the_rollout_says_so(target):
+    """The agent's own values and the LLM's: what is sent is drawn from the model's own distribution."""
+    rig = Rig(defaults={"top_k": 20, "presence_penalty": 0.5})
+    with capturing(replace(EXACT, replaced=ReplacedSampling(0.8, target))):
+        rig.call(**AGENTS_OWN)
+        rig.call()
+    for sent in rig.sent:
+        assert read_sampling(sent) == Sampling(0.8)
+        assert (sent["top_k"], sent["presence_penalty"]) == (-1, 0)
+    assert rig.sent[0]["max_tokens"] == 7
+    assert [(c.temperature, c.bent_by) for c in rig.calls] == [(0.8, [])] * 2
+
+
+def test_another_models_sampling_is_left_alone():
+    """A judge inside of the workflow stays as greedy as it is; so does everything without the setting."""
+    rig = Rig()
+    for policy in (replace(EXACT, replaced=ReplacedSampling(0.8, "student")), EXACT, CapturePolicy()):
+        with capturing(policy):
+            rig.call(**AGENTS_OWN)
+    assert all(AGENTS_OWN.items() <= sent.items() for sent in rig.sent)
+
+
+def test_sampling_stays_replaced_where_a_server_refuses_ids():
+    """The second attempt asks for less, and samples alike."""
+    rig = Rig()
+    with capturing(replace(EXACT, replaced=ReplacedSampling(0.8))):
+        again = rig.attempt(temperature=0).body_without_refused(400, b"return_token_ids: unknown field")
+    assert json.loads(again)["temperature"] == 0.8

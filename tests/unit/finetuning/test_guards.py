@@ -8,7 +8,14 @@ from pydantic import ValidationError
 from fakes.run_records import epoch_record, epoch_records, rollout_record
 from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.guards import GuardsConfig
-from nat.errors import NoLearningSignal, NoTrajectories, RewardCollapse, TooManyFailures, TrainingFailed
+from nat.errors import (
+    NoLearningSignal,
+    NoTrajectories,
+    RewardCollapse,
+    TooManyFailures,
+    TrainingFailed,
+    UntrainableSampling,
+)
 from nat.finetuning.guards import (
     check_failures,
     check_job,
@@ -265,3 +272,37 @@ def test_thresholds_out_of_bounds_and_unknown_ones_are_errors(wrong):
     """A threshold that can never fire, or a misspelt one, would switch its guard off in silence."""
     with pytest.raises(ValidationError):
         GuardsConfig(**wrong)
+
+
+def test_a_greedy_agent_is_told_which_function_samples_how():
+    """Not that there are no trajectories: what was seen by function, and both remedies."""
+    calls = {"play": {"temperature=0": 2}, "plan": {"temperature=0, top_p=0.9": 1}}
+    counts = all_left_out(LeftOutCause.BENT_SAMPLING, bent_calls=calls)
+    with pytest.raises(UntrainableSampling) as caught:
+        check_trajectories(counts, target_functions=["<workflow>"], target_model=None)
+    text = str(caught.value)
+    assert "the agent never samples from the distribution that is trained: 8 of 8 rollouts" in text
+    assert "16 x play: temperature=0\n" in text
+    assert "8 x plan: temperature=0, top_p=0.9\n" in text
+    assert "finetuning.sampling_in_training: {temperature: 1.0}" in text
+
+
+def test_a_forced_form_has_a_remedy_of_its_own():
+    """Other sampling would not help: the agent reads the form."""
+    counts = all_left_out(LeftOutCause.BENT_SAMPLING, bent_calls={"play": {"response_format=…": 1}})
+    text = no_trajectories(counts)
+    assert "Let the model answer without response_format" in text
+    assert "sampling_in_training" not in text
+
+
+def test_a_commoner_cause_is_told_first():
+    """Where most rollouts failed, the failure is what to mend."""
+    counts = tally(
+        [
+            rollout_record("a", left_out=LeftOutCause.BENT_SAMPLING, bent_calls={"play": {"temperature=0": 1}}),
+            *(rollout_record(str(n), left_out=LeftOutCause.FAILED) for n in range(2)),
+        ]
+    )
+    text = no_trajectories(counts)
+    assert "1 x its answers were not drawn from the model's own distribution" in text
+    assert "Fix the workflow" in text

@@ -10,6 +10,7 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving
 from nat.builder.context import Context
 from nat.builder.threads import run_in_thread
+from nat.capture.policy import ReplacedSampling, current_capture
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutWishes
 
@@ -101,13 +102,14 @@ async def test_steps_as_the_toolkits_clients_read_them(tmp_path):
 
 async def test_wishes_make_a_rollout(tmp_path):
     """The workflow sees seed and purpose of the rollout, and its steps come whole."""
-    seen = []
+    seen, replaced = [], []
 
     async def look(question):
         seen.append((Context.get().rollout_seed, Context.get().is_evaluating, Context.get().workflow_run_id))
+        replaced.append(current_capture().policy.replaced)
         return {"value": question}
 
-    wishes = RolloutWishes(item_id="Übung", generation=3, seed=5)
+    wishes = RolloutWishes(item_id="Übung", generation=3, seed=5, temperature=0.8, target_model="student")
     async with serving(ScriptedWorkflow(tmp_path, look, [])) as client:
         headers = {ROLLOUT_HEADER: wishes.header()}
         answer = await client.post("/generate/full", json={"input_message": "hi"}, headers=headers)
@@ -115,6 +117,7 @@ async def test_wishes_make_a_rollout(tmp_path):
         none = await client.post("/generate/full", json={"question": "x"}, headers=headers)
         plain = await client.post("/generate", json="x")
     assert seen[0] == (5, True, "Übung#3")
+    assert replaced == [ReplacedSampling(0.8, "student"), None]
     assert seen[1][:2] == (None, False)
     assert answer.headers[ROLLOUT_HEADER] == PROTOCOL_VERSION
     assert lines(answer.text, "data: ") == [{"value": {"value": "hi"}}]

@@ -17,11 +17,11 @@ BENT = [
     ({"frequency_penalty": -0.5}, "frequency_penalty=-0.5"),
     ({"presence_penalty": 0.5}, "presence_penalty=0.5"),
     ({"repetition_penalty": 1.1}, "repetition_penalty=1.1"),
-    ({"logit_bias": {"50256": -100}}, "logit_bias={'50256': -100}"),
+    ({"logit_bias": {"50256": -100}}, "logit_bias=…"),
     ({"min_tokens": 4}, "min_tokens=4"),
     ({"best_of": 4}, "best_of=4"),
     ({"use_beam_search": True}, "use_beam_search=True"),
-    ({"response_format": {"type": "json_object"}}, "response_format={'type': 'json_object'}"),
+    ({"response_format": {"type": "json_object"}}, "response_format=…"),
     ({"tool_choice": "required"}, "tool_choice=required"),
     ({"guided_regex": "a+"}, "guided_regex=a+"),
 ]

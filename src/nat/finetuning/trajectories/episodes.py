@@ -55,8 +55,10 @@ def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewar
 
 def _sampling(seen: SeenCall) -> dict[str, Any]:
     call = seen.call
-    tools = {"tools": call.tools} if call.tools else {}
-    return tools | {
+    told: dict[str, Any] = {"tools": call.tools} if call.tools else {}
+    if call.temperature != 1:
+        told |= {"temperature": call.temperature, "logprobs_temperature": call.logprobs_temperature}
+    return told | {
         "model": seen.model,
         "finish_reason": call.finish_reason,
         "policy_version": call.policy_version,

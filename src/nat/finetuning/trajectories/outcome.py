@@ -81,7 +81,7 @@ def scored(
     scores = {"reward": reward, "reasoning": score.reasoning}
     if chosen.cause is not None:
         record = _record(item, generation, seen, conversations(seen))
-        return Outcome(record.model_copy(update=scores | {"left_out": chosen.cause}))
+        return Outcome(record.model_copy(update=scores | _sampled(chosen) | {"left_out": chosen.cause}))
     try:
         judged = judge(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
@@ -99,7 +99,7 @@ def scored(
         | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
     )
     copied = {name: details[name] for name in ("broken_prefixes", "broken_by", "truncated", "policy_version")}
-    return Outcome(record.model_copy(update=scores | copied | {"rows": rows}), trajectory)
+    return Outcome(record.model_copy(update=scores | copied | _sampled(chosen) | {"rows": rows}), trajectory)
 
 
 def told(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
@@ -131,6 +131,22 @@ def _record(
         messages=[message for thread in threads for message in thread.messages],
         conversations=[thread.record for thread in threads],
     )
+
+
+def _sampled(chosen: Selection) -> dict[str, dict[str, dict[str, int]]]:
+    """What is worth telling of how calls were sampled, for the record."""
+    raw = [s for s in chosen.calls if s.call.temperature != s.call.logprobs_temperature]
+    return {
+        "bent_calls": _by_function((s.function, ", ".join(s.call.bent_by)) for s in chosen.bent),
+        "raw_calls": _by_function((s.function, f"temperature={s.call.temperature:g}") for s in raw),
+    }
+
+
+def _by_function(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (function, how), count in Counter(pairs).items():
+        found.setdefault(function, {})[how] = count
+    return found
 
 
 def _in_order_of(threads: Sequence[Conversation], by_call: Mapping[int, float]) -> list[float]:

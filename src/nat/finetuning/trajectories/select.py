@@ -1,4 +1,7 @@
-"""Choose the LLM calls that are trained on: those of the target functions, to the target model, with logprobs."""
+"""Choose the LLM calls that are trained on: those of the target functions, to the target model, with logprobs.
+
+And of these, those that were drawn from softmax(logits / temperature): `nat.wire.sampling` has the rule.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +20,8 @@ class Selection:
     calls: tuple[SeenCall, ...] = ()
     without_logprobs: int = 0
     """Calls to the target that were left out because the server sent no logprobs."""
+    bent: tuple[SeenCall, ...] = ()
+    """Calls to the target that were left out because of how they were sampled."""
     cause: LeftOutCause | None = None
 
 
@@ -28,7 +33,10 @@ def select(seen: Sequence[SeenCall], *, target_functions: Sequence[str], target_
     of_model = [s for s in of_function if target_model in (None, s.call.llm_name, s.call.model, s.call.asked_model)]
     if not of_model:
         return Selection(cause=LeftOutCause.NO_TARGET_MODEL)
-    usable = tuple(s for s in of_model if s.call.logprobs is not None)
+    bent = tuple(s for s in of_model if s.call.bent_by)
+    drawn = [s for s in of_model if not s.call.bent_by]
+    usable = tuple(s for s in drawn if s.call.logprobs is not None)
     if not usable:
-        return Selection(without_logprobs=len(of_model), cause=LeftOutCause.NO_LOGPROBS)
-    return Selection(calls=usable, without_logprobs=len(of_model) - len(usable))
+        cause = LeftOutCause.NO_LOGPROBS if drawn else LeftOutCause.BENT_SAMPLING
+        return Selection(without_logprobs=len(drawn), bent=bent, cause=cause)
+    return Selection(calls=usable, without_logprobs=len(drawn) - len(usable), bent=bent)

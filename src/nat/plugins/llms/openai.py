@@ -26,9 +26,9 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     model_name: str = Field(validation_alias=AliasChoices("model_name", "model"), serialization_alias="model")
     """The name under which the server knows the model."""
     temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature of requests that set none; training needs 1.0."""
+    """Sampling temperature of requests that set none; not every server trains at another than 1."""
     top_p: float | None = Field(default=None, ge=0, le=1)
-    """Nucleus sampling of requests that set none; training needs it unset."""
+    """Nucleus sampling of requests that set none; what is sampled with it cannot be trained on."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Limit of new tokens for requests that set none; through the gateway also the most that an agent gets."""
     seed: int | None = None

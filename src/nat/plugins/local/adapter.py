@@ -23,7 +23,7 @@ from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.trajectories.rows import training_groups
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.exported import moved_out
-from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
+from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.registry.decorators import register_trainer_adapter
 from nat.wire.training import JobState, TrainingConfig, TrainingJob
@@ -141,12 +141,6 @@ async def local_trainer_adapter(
         raise ConfigError(
             [f"llms.{config.llm}: is of type '{served.static_type()}', but {config.static_type()} trains 'local' LLMs"],
             hint="name an LLM whose `_type` is `local`, or use the adapter of the server that holds the model",
-        )
-    if isinstance(served, LocalModelConfig) and (served.temperature != 1 or served.top_p not in {None, 1}):
-        raise ConfigError(
-            [f"llms.{config.llm}: temperature {served.temperature:g}, top_p {served.top_p} cannot be trained on"],
-            hint="sample with temperature 1 and without top_p: the gradient is that of the model's own distribution; "
-            "a validation at another temperature has its own YAML (--validation_config_file)",
         )
     async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client:
         yield LocalTrainerAdapter(config, client=client, backend=provider.backend)

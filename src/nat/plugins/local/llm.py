@@ -36,9 +36,9 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     model_name: str | None = None
     """Name under which it is served; the directory's name if left out."""
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature; training needs 1.0."""
+    """Sampling temperature of requests that set none; each answer is trained at its own."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    """Nucleus sampling; training needs it unset."""
+    """Nucleus sampling of requests that set none; what is sampled with it cannot be trained on."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Limit of new tokens per answer; the rest of the context if left out."""
     stop: list[str] | None = None

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from nat.capture.address import Address, address_of
 from nat.errors import BackendUnreachable, ConfigError
+from nat.finetuning.sampling import REPLACE, block_finding
 from nat.plugins.openpipe.config import ARTBackendConfig
+from nat.wire.sampling import MODELS_OWN, Sampling
 
 
 @dataclass(frozen=True)
@@ -17,8 +19,8 @@ class ConfiguredLLM:
     """Under `llms`."""
     model: str
     base_url: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    sampling: Sampling = MODELS_OWN
+    """Of requests that set nothing."""
 
     @property
     def address(self) -> Address | None:
@@ -78,17 +80,21 @@ def notice(llm: ConfiguredLLM, served: str) -> str:
 
 
 def sampling_warnings(llms: Sequence[ConfiguredLLM]) -> list[str]:
-    """What is sampled from a bent distribution teaches a bent lesson."""
-    found = []
-    for llm in llms:
-        bent = [f"temperature {llm.temperature:g}"] if llm.temperature not in {None, 1} else []
-        bent += [f"top_p {llm.top_p:g}"] if llm.top_p not in {None, 1} else []
-        if bent:
-            found.append(
-                f"llms.{llm.key} samples with {' and '.join(bent)}, but what is trained is the model's own "
-                "distribution: set `temperature: 1` and leave `top_p` out to train on what is sampled."
-            )
-    return found
+    """A server of ours trains each temperature as it is sampled; ART's own takes all of them for 1.
+
+    Raises:
+        ConfigError: what an LLM samples cannot be trained on by either.
+
+    """
+    findings = [block_finding(llm.key, llm.sampling) for llm in llms if not llm.sampling.trainable]
+    if findings:
+        raise ConfigError(findings)
+    return [
+        f"llms.{llm.key} samples with temperature {llm.sampling.temperature:g}. `nat backend serve` trains that as it "
+        f"is sampled; ART's own server trains it as if it were sampled at 1. Set `temperature: 1` or `{REPLACE}`."
+        for llm in llms
+        if llm.sampling.temperature != 1
+    ]
 
 
 def _none_asks(llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, inference_url: str) -> ConfigError:

@@ -47,12 +47,14 @@ class ArtSession:
         keys, models = {llm.key for llm in self._trained}, {llm.model for llm in self._trained}
         return keys | models | {self._served, self._backend.name}
 
-    async def connect(self, target_model: str | None) -> None:
+    async def connect(self, target_model: str | None, *, sampling_replaced: bool = False) -> None:
         """Register the model, have it served, and let the LLMs that ask this server for it get it.
+
+        With `sampling_replaced` it does not matter how the LLMs' blocks sample.
 
         Raises:
             BackendUnreachable: no healthy ART server answers at the configured address.
-            ConfigError: no LLM of the configuration asks the server that trains.
+            ConfigError: no LLM of the configuration asks the server that trains, or one samples what none can train.
 
         """
         await self._client.check_health()
@@ -66,7 +68,7 @@ class ArtSession:
         for llm in self._trained:
             if llm.model != self._served:
                 _tell(logging.INFO, notice(llm, self._served))
-        for text in sampling_warnings(self._trained):
+        for text in () if sampling_replaced else sampling_warnings(self._trained):
             _tell(logging.WARNING, text)
 
     async def check(self) -> None:

@@ -25,6 +25,7 @@ from nat.plugins.openpipe.job import ArtJob, Report
 from nat.plugins.openpipe.routing import ConfiguredLLM
 from nat.plugins.openpipe.session import ArtSession
 from nat.registry.decorators import register_trainer_adapter
+from nat.wire.sampling import read_sampling
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ class ARTTrainerAdapter(TrainerAdapter):
                 hint="use `credit: outcome`, or train with `local_trainer_adapter`, which compares answer by answer",
             )
         await super().initialize(run_config)
-        await self._session.connect(run_config.target_model)
+        replaced = run_config.sampling_in_training is not None
+        await self._session.connect(run_config.target_model, sampling_replaced=replaced)
 
     async def is_healthy(self) -> bool:
         try:
@@ -167,6 +169,5 @@ async def _configured(key: str, builder: Builder) -> ConfiguredLLM | None:
         key=key,
         model=config.model_name,
         base_url=config.server_url,
-        temperature=config.temperature,
-        top_p=config.top_p,
+        sampling=read_sampling(config.request_defaults),
     )

@@ -52,6 +52,21 @@ def test_training_groups_are_the_collection_on_the_wire():
     assert groups[0].rollouts[0].rows[0].token_ids == [1, 2]
 
 
+def test_each_answer_goes_to_the_backend_with_its_temperature():
+    """From the calls and from the episodes alike: the one that its log probabilities are of."""
+    first = call([user("1")], "x", ids=([1], [2]), temperature=0.5, logprobs_temperature=0.5)
+    second = call([user("1"), assistant("x"), user("2")], "y", ids=([1, 2, 3], [4, 5]))
+    raw = call([user("3")], "z", ids=([6], [7]), temperature=0.5)
+    for rows in (
+        rows_of(calls_of(steps(first, second, raw))),
+        training_groups(TrajectoryCollection(trajectories=[[trajectory("a", 1.0, first, second, raw)]], run_id="r"))[0]
+        .rollouts[0]
+        .rows,
+    ):
+        assert [(t.num_tokens, t.temperature) for t in rows[0].temperatures or ()] == [(1, 0.5), (2, 1.0)]
+        assert rows[1].temperatures is None
+
+
 def test_trajectories_without_ids_are_left_out_and_none_at_all_is_an_error():
     """Text is never tokenised again; a collection without any ids says so."""
     exact = trajectory("a", 1.0, call([user("1")], "x", ids=([1], [2])))

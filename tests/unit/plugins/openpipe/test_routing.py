@@ -3,6 +3,7 @@ import pytest
 from nat.errors import BackendUnreachable, ConfigError
 from nat.plugins.openpipe.config import ARTBackendConfig
 from nat.plugins.openpipe.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
+from nat.wire.sampling import read_sampling
 
 BACKEND = ARTBackendConfig(ip="localhost", port=7623, name="my_run", base_model="Qwen/tiny")
 HERE = "http://localhost:8000/v1"
@@ -81,9 +82,18 @@ def test_a_redirected_llm_is_named():
     assert "ask for my_run" in text
 
 
-def test_bent_sampling_is_a_warning():
-    """The guide's own file has temperature 0.4, so it runs; what that means is said."""
-    warned = sampling_warnings([llm("agent", "m", temperature=0.4, top_p=0.9)])
-    assert len(warned) == 1
-    assert "llms.agent samples with temperature 0.4 and top_p 0.9" in warned[0]
-    assert sampling_warnings([llm("agent", "m", temperature=1.0, top_p=1.0), llm("agent", "m")]) == []
+def test_a_temperature_is_a_warning():
+    """The guide's own file has temperature 0.4, so it runs; what that means with which server is said."""
+    (warned,) = sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4}))])
+    assert "llms.agent samples with temperature 0.4." in warned
+    assert "ART's own server trains it as if it were sampled at 1" in warned
+    plain = read_sampling({"temperature": 1.0, "top_p": 1.0})
+    assert sampling_warnings([llm("agent", "m", sampling=plain), llm("agent", "m")]) == []
+
+
+def test_what_no_server_can_train_is_an_error():
+    """Before the first rollout, with the LLM's key, the field and the remedy."""
+    with pytest.raises(ConfigError) as error:
+        sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4, "top_p": 0.9}))])
+    assert "llms.agent: top_p=0.9: answers that are sampled so cannot be trained on" in str(error.value)
+    assert "sampling_in_training" in str(error.value)

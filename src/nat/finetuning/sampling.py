@@ -1,0 +1,72 @@
+"""What a user is told of answers that were not drawn from the model's own distribution. Pure.
+
+Which fields of a request do that is said in `nat.wire.sampling`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nat.runs.records import RolloutRecord
+from nat.wire.sampling import FORCED, Sampling, read_sampling
+
+REPLACE = "finetuning.sampling_in_training: {temperature: 1.0}"
+"""The setting that samples training rollouts from the model's own distribution."""
+
+
+def remedy(bent: Iterable[str]) -> str:
+    """What to do about fields, each as `field=value`."""
+    names = {field.partition("=")[0] for fields in bent for field in fields.split(", ")}
+    forced = sorted(names & FORCED.keys())
+    parts = []
+    if names - FORCED.keys():
+        parts.append(
+            "Sample with a temperature above 0 and without top_p, top_k, min_p, penalties and biases; or set "
+            f"`{REPLACE}`, which replaces them in training rollouts only."
+        )
+    if forced:
+        parts.append(f"Let the model answer without {' and '.join(forced)}, and let the reward teach the form.")
+    return " ".join(parts)
+
+
+def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
+    """What is worth a warning in these rollouts; each with a name that tells repetitions from news."""
+    bent: dict[str, Counter[str]] = {}
+    raw: dict[str, Counter[str]] = {}
+    for record in records:
+        for counts, own in ((bent, record.bent_calls), (raw, record.raw_calls)):
+            for function, calls in own.items():
+                counts.setdefault(function, Counter()).update(calls)
+    return {f"bent {name}": _bent(name, calls) for name, calls in bent.items()} | {
+        f"raw {name}": _raw(name, calls) for name, calls in raw.items()
+    }
+
+
+def block_sampling(block: Mapping[str, Any]) -> Sampling:
+    """How requests that set nothing are sampled, by the LLM block of a YAML."""
+    return read_sampling({**block, **(block.get("extra_body") or {})})
+
+
+def block_finding(key: str, sampling: Sampling) -> str:
+    """What is wrong with an LLM block whose own values leave nothing to train on."""
+    bent = ", ".join(sampling.bent_by)
+    return f"llms.{key}: {bent}: answers that are sampled so cannot be trained on. {remedy(sampling.bent_by)}"
+
+
+def _bent(function: str, calls: Counter[str]) -> str:
+    return (
+        f"function '{function}' samples with {_listed(calls)}: these answers are not drawn from the distribution that "
+        f"is trained, so they are left out of training. {remedy(calls)}"
+    )
+
+
+def _raw(function: str, calls: Counter[str]) -> str:
+    return (
+        f"function '{function}' samples with {_listed(calls)}, but the server reports the log probabilities of "
+        "temperature 1, and its answers are trained as if they were sampled at that. Sample at temperature 1, or set "
+        f"`{REPLACE}`; `nat backend serve` and `local` LLMs train each temperature as it is sampled."
+    )
+
+
+def _listed(calls: Counter[str]) -> str:
+    return "; ".join(f"{how} ({count} calls)" for how, count in calls.most_common())
