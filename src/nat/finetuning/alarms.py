@@ -36,12 +36,11 @@ def _equal_groups(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | 
     shares = [e.share_without_difference for e in epochs[-EQUAL_GROUPS_EPOCHS:]]
     if len(shares) < EQUAL_GROUPS_EPOCHS or min(shares) <= config.max_equal_groups:
         return None
-    found = diagnose_fall(epochs)
-    advice = "Choose examples that are sometimes solved and sometimes not, or raise num_generations."
+    advice = _advice(epochs, "Choose examples that are sometimes solved and sometimes not, or raise num_generations.")
     return (
         f"at least {min(shares):.0%} of the groups had equal rewards in each of the last {len(shares)} epochs "
         f"(alarm above {config.max_equal_groups:.0%}): most rollouts teach nothing. "
-        f"{advice if found is None else f'{found.seen} {found.remedy}'}"
+        f"{advice}"
     )
 
 
@@ -80,9 +79,10 @@ def _truncated(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | Non
     value = epochs[-1].metrics.get(TRUNCATED)
     if value is None or value <= config.max_truncated:
         return None
+    advice = _advice(epochs, "Raise the LLM's max_tokens, or set mask_truncated_completions.")
     return (
         f"{value:.0%} of the rollouts hit a token limit (alarm above {config.max_truncated:.0%}): their rewards say "
-        "little about what the model meant to do. Raise the LLM's max_tokens, or set mask_truncated_completions."
+        f"little about what the model meant to do. {advice}"
     )
 
 
@@ -90,11 +90,17 @@ def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
     values = [e.metrics[ENTROPY] for e in epochs[-ENTROPY_EPOCHS - 1 :] if ENTROPY in e.metrics]
     if not values or values[-1] >= (1 - config.max_entropy_drop) * max(values):
         return None
+    advice = _advice(epochs, "Lower the learning rate or raise epsilon_high.")
     return (
         f"the entropy per token fell from {max(values):.3f} to {values[-1]:.3f} within {ENTROPY_EPOCHS} epochs "
-        f"(alarm at -{config.max_entropy_drop:.0%}): the model stops exploring. Lower the learning rate "
-        "or raise epsilon_high."
+        f"(alarm at -{config.max_entropy_drop:.0%}): the model stops exploring. {advice}"
     )
+
+
+def _advice(epochs: Sequence[EpochRecord], usual: str) -> str:
+    """What usually helps; where the reward has fallen, what changed before it did, and what helps against that."""
+    found = diagnose_fall(epochs)
+    return usual if found is None else f"{found.seen} {found.remedy}"
 
 
 _CHECKS: dict[str, Callable[[Sequence[EpochRecord], GuardsConfig], str | None]] = {

@@ -23,7 +23,9 @@ TRUNCATED = "rollout/truncated"
 KL_TOO_FAR = 0.3
 """KL divergence per token of one epoch's update; updates that teach a model stay below 0.05."""
 WEIGHTS_TOO_FAR = 0.02
-"""Change of the weights in one optimizer step, as a share of their size; 0.002 is much."""
+"""Change of the weights in one optimizer step, as a share of their size."""
+WEIGHTS_USUAL = 0.002
+"""The same in updates that teach a small model."""
 CLIPPED_TOO_MUCH = 0.5
 GRADIENT_TOO_STEEP = 20.0
 """Gradient norm over the median of the epochs before."""
@@ -62,14 +64,20 @@ def diagnose(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
 
 def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
     """The same, where the mean reward is far below its best now; None where it is not."""
+    found = diagnose(epochs) if has_fallen(epochs) else None
+    if found is None:
+        return None
+    best, last = epochs[_best(epochs)], epochs[-1]
+    fall = f"The mean reward was {best.avg_reward:.3f} in epoch {best.epoch + 1} and is {last.avg_reward:.3f} now."
+    return Diagnosis(found.cause, f"{fall} {found.seen}", found.remedy)
+
+
+def has_fallen(epochs: Sequence[EpochRecord]) -> bool:
+    """True if the mean reward is far below its best, measured from the worst reward seen."""
     if not epochs:
-        return None
+        return False
     best, worst = epochs[_best(epochs)].avg_reward, min(e.min_reward for e in epochs)
-    if not epochs[-1].avg_reward - worst < FALLEN * (best - worst):
-        return None
-    found = diagnose(epochs)
-    peak = f"The mean reward was {best:.3f} in epoch {_best(epochs) + 1} and is {epochs[-1].avg_reward:.3f} now."
-    return None if found is None else Diagnosis(found.cause, f"{peak} {found.seen}", found.remedy)
+    return epochs[-1].avg_reward - worst < FALLEN * (best - worst)
 
 
 def broken_by_update(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
@@ -95,13 +103,18 @@ def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> D
     rate = found.metrics.get(RATE)
     lower = "Lower the learning rate"
     if rate is not None:
-        lower += f": it was {rate:.2g} in that update, so try {rate / (10 if _value(found, KL) > 1 else 3):.1g}"
+        lower += f": it was {rate:.2g} on average in that update, so try {rate * _factor(found):.1g}"
     return Diagnosis(
         Cause.UPDATE_TOO_LARGE,
         f"The update of epoch {found.epoch + 1} moved the policy too far: {_numbers(found, before)}.",
         f"{lower}. Fewer num_iterations or steps_per_batch, and beta (the KL divergence to the starting model), "
         "hold the policy back, too.",
     )
+
+
+def _factor(epoch: EpochRecord) -> float:
+    """What to multiply the learning rate by: the change of the weights in a step grows in proportion to it."""
+    return min(1 / 10 if _value(epoch, KL) > 1 else 1 / 3, WEIGHTS_USUAL / max(_value(epoch, WEIGHTS), WEIGHTS_USUAL))
 
 
 def _moved_too_far(epoch: EpochRecord, before: Sequence[EpochRecord]) -> bool:

@@ -3,8 +3,10 @@
 import logging
 from typing import Any
 
+from nat.data_models.guards import GuardsConfig
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
+from nat.finetuning.held_out_fall import held_out_warning
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.scope import RunScope
 from nat.runs.records import ValidationRecord
@@ -28,8 +30,18 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
         if metrics.get("error"):
             raise EvaluationError(f"validation after {epoch} epochs failed: {metrics['error']}")
         known = scope.journal.validation(epoch) or _keep(scope, epoch, _mean(metrics))
+        _warn_of_a_fall(trainer, scope)
     scope.write_files()
     return known
+
+
+def _warn_of_a_fall(trainer: Trainer, scope: RunScope) -> None:
+    journal, config = scope.journal, trainer.run_config
+    limits = GuardsConfig() if config is None else config.guards  # a plug-in's own `initialize` may keep it elsewhere
+    text = held_out_warning(journal.validations(), journal.epochs(), limits)
+    if text is not None:
+        logger.warning("%s", text)
+        scope.progress.message(text)
 
 
 def _mean(metrics: dict[str, Any]) -> float:
