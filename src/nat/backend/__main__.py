@@ -4,6 +4,7 @@ The options are checked before torch is imported, so that a mistake is told at o
 """
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -13,9 +14,10 @@ from typing import get_args
 from pydantic import ValidationError
 
 from nat.errors import NatError, findings_of
+from nat.wire.extras import install_hint, missing_packages
 from nat.wire.known_secrets import known_secrets
 from nat.wire.private_process import keep_files_private, keep_memory_private, redact_output
-from nat.wire.serving import API_KEY_VARIABLE, KEY_FD, Handover, ServeOptions
+from nat.wire.serving import API_KEY_VARIABLE, FAILED, KEY_FD, LOCAL_PACKAGES, Handover, ServeOptions
 
 
 def main() -> int:
@@ -26,14 +28,27 @@ def main() -> int:
     os.environ.pop(API_KEY_VARIABLE, None)
     keep_memory_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    from nat.backend.serve import serve  # noqa: PLC0415 - torch; a mistake in the options is told without it
+    if missing := missing_packages(LOCAL_PACKAGES):
+        return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))
+    from nat.backend.failures import explained  # noqa: PLC0415 - torch; a mistake in the options is told without it
+    from nat.backend.serve import serve  # noqa: PLC0415 - likewise
 
     try:
         serve(options)
     except NatError as error:
-        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the last word of a command line
-        return 1
+        return _failed(options, error.message, error.hint)
+    except Exception as error:
+        logging.getLogger(__name__).exception("the backend failed")
+        return _failed(options, *explained(error))
     return 0
+
+
+def _failed(options: ServeOptions, message: str, hint: str | None) -> int:
+    """Say it to people, and as an event to a parent."""
+    print(f"Error: {NatError(message, hint=hint)}", file=sys.stderr)  # noqa: T201 - the last word of a command line
+    if options.exit_with_parent:
+        print(json.dumps({"event": FAILED, "message": message, "hint": hint}), flush=True)  # noqa: T201 - for the parent
+    return 1
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions:

@@ -1,6 +1,6 @@
 """Take ports, serve an application on them until told to stop, and say when requests are welcome.
 
-One line of JSON on stdout, `{"event": "ready", "port": …}`, tells the parent; all else goes to stderr. SIGTERM,
+One line of JSON on stdout, `{"event": READY, "port": …}`, tells the parent; all else goes to stderr. SIGTERM,
 Ctrl-C and, if asked for, the end of stdin stop the server.
 """
 

@@ -1,7 +1,6 @@
 """The `nat` command: options that all commands share, and errors turned into text and exit codes."""
 
 import logging
-import os
 import signal
 import sys
 from importlib.metadata import version
@@ -75,10 +74,6 @@ def exit_code(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except BrokenPipeError:  # as in `nat finetune … | head`
-        click.secho("Ended: nobody reads the output any more.", fg="yellow", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's own last flush fails again
-        return EXIT_SIGNAL + signal.SIGPIPE
     except OSError as error:
         failure = storage_failure(error)
         if failure is None:

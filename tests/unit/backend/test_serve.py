@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -32,10 +33,10 @@ def start(source) -> Iterator[Callable[..., tuple[subprocess.Popen, httpx.Client
     """Starts backends; whatever a test leaves running is killed."""
     with Processes() as processes:
 
-        def start_one(*options):
+        def start_one(*options, **process_options):
             command = ["-m", "nat.backend", "--model", str(source), "--port", "0", "--threads", "1", *options]
             environment = {**os.environ, "NAT_BACKEND_API_KEY": "key"}
-            process = processes.start(*command, stdin=subprocess.PIPE, env=environment)
+            process = processes.start(*command, stdin=subprocess.PIPE, env=environment, **process_options)
             http = httpx.Client(
                 base_url=f"http://127.0.0.1:{json.loads(first_line(process))['port']}",
                 headers={"Authorization": "Bearer key"},
@@ -110,6 +111,39 @@ def test_resume_passes_over_a_damaged_checkpoint_and_trains_its_job_again(tmp_pa
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=DEADLINE)
     assert "step_000002 is damaged: model.safetensors has another checksum" in log
+
+
+def test_a_full_disk_is_no_matter_of_memory(start, source, tmp_path):
+    """A checkpoint that cannot be written fails its job, and an export its request, with a remedy for disks."""
+
+    def small_files_only():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    job = TrainingJob(id="job-1", groups=random_groups(load_model(source)), config=TrainingConfig(learning_rate=1e-3))
+    process, http = start("--output_dir", str(tmp_path), preexec_fn=small_files_only)
+    with http:
+        http.post("/v1/training/jobs", content=job.model_dump_json())
+        state = JobState.model_validate_json(http.get("/v1/training/jobs/job-1", params={"wait": 60}).content)
+        refused = http.post("/v1/training/export", json={"name": "out"})
+    end(process, signal.SIGTERM)
+    assert state.status == "failed"
+    assert "File too large" in state.failure.message
+    assert "ulimit -f" in state.failure.hint
+    assert "micro_batch_tokens" not in state.failure.hint
+    assert refused.status_code == 500
+    assert "ulimit -f" in refused.text
+
+
+def test_a_backend_that_cannot_start_tells_its_parent_why(tmp_path):
+    """The reason and the remedy are a line on stdout, so that nobody has to read a log."""
+    command = ["-m", "nat.backend", "--model", str(tmp_path), "--port", "0", "--exit_with_parent"]
+    with Processes() as processes:
+        process = processes.start(*command, stdin=subprocess.PIPE)
+        event = json.loads(first_line(process))
+        assert process.wait(timeout=DEADLINE) == 1
+    assert event["event"] == "failed"
+    assert event["message"] == f"{tmp_path} is not a Hugging Face checkpoint: it has no config.json"
+    assert event["hint"]
 
 
 def test_without_output_dir_it_serves_only(start):

@@ -70,3 +70,21 @@ def test_log_level_has_an_effect(tmp_path, capsys):
     exit_code(["--log-level", "info", "validate", "--config_file", str(config)])
     assert "use_uvloop" in capsys.readouterr().err
     assert "use_uvloop" not in quiet
+
+
+def test_a_missing_extra_is_told_with_the_command_that_brings_it(tmp_path):
+    """Without torch, a `local` LLM is an error of the installation, before any process is started."""
+    config = tmp_path / "config.yml"
+    config.write_text("llms: {student: {_type: local, model: models/none}}")
+    without_torch = "import sys; sys.modules['torch'] = None; from nat.cli.main import run_cli; run_cli()"
+    shown = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", without_torch, "run", f"--config_file={config}", "--input=x"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 1
+    assert "llms.student: `_type: local` needs packages that are not installed: torch" in shown.stderr
+    assert "pip install 'nat-finetuning-harness[local]'" in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert "memory" not in shown.stderr

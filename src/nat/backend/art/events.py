@@ -4,6 +4,7 @@ import logging
 
 from nat.backend.art.port import RunningCall
 from nat.backend.art.stream import metrics_of
+from nat.backend.failures import explained
 from nat.errors import NatError
 from nat.wire.serverless import ServerlessEvent
 
@@ -28,7 +29,7 @@ class JobEvents:
             self._add("training_failed", error_message=str(error))
         except Exception as error:  # the boundary of a job: the client hears of it, whatever it is
             logger.exception("job %s failed", call.job_id)
-            self._add("training_failed", error_message=f"{type(error).__name__}: {error}")
+            self._add("training_failed", error_message="; ".join(explained(error)))
         else:
             self._add("training_ended")
 

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nat.backend.failures import explained
 from nat.errors import (
     BackendError,
     BatchRefused,
@@ -97,5 +98,6 @@ async def on_backend_error(_: Request, error: Exception) -> Response:
 
 
 async def on_crash(_: Request, error: Exception) -> Response:
-    """A bug: the log has the traceback, the client the kind of error."""
-    return ApiError(f"the backend failed: {type(error).__name__}: {error}", status=500).response()
+    """Memory, a disk or a bug: the log has the traceback, the client the kind of error and what to do."""
+    found = explained(error)
+    return ApiError(f"the backend failed: {found.message}; {found.hint}", status=500).response()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from nat.backend.failures import explained
 from nat.backend.training.learner import Report
 from nat.errors import TrainingFailed, UpdateCanceled, UpdateRejected
 from nat.wire.training import JobFailure, JobState, JobStatus
@@ -140,8 +141,5 @@ def _failure(error: TrainingFailed) -> JobFailure:
 
 
 def _internal(error: Exception) -> JobFailure:
-    return JobFailure(
-        type="internal",
-        message=f"{type(error).__name__}: {error}",
-        hint="the backend's log has the traceback; out of memory: lower micro_batch_tokens",
-    )
+    found = explained(error)
+    return JobFailure(type="internal", message=found.message, hint=found.hint)

@@ -1,6 +1,5 @@
 """`nat serve`: a workflow behind HTTP."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ from nat.cli.commands.checked_options import checked_options
 from nat.cli.commands.config_options import config_file_option, override_option
 from nat.errors import ConfigError
 from nat.front_end.options import ServeOptions
+from nat.wire.extras import install_hint, missing_packages
 
 _NEEDED = ("fastapi", "uvicorn")
 
@@ -43,12 +43,11 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
 
 def check_installed(command: str, *needed: str) -> None:
     """Raise ConfigError if what a command needs to serve is not installed."""
-    missing = [name for name in needed if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages(needed):
         raise ConfigError(
             [f"{', '.join(missing)}: not installed, but `{command}` needs it"],
             source="the installation",
-            hint="pip install 'nat-finetuning-harness[serve]'",
+            hint=install_hint("serve"),
         )
 
 

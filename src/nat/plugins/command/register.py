@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import AsyncGenerator
-from importlib.util import find_spec
 from pathlib import Path
 
 from nat.builder.builder import Builder, EvalBuilder
@@ -11,6 +10,7 @@ from nat.errors import ConfigError
 from nat.gateway import WRAPPER_TYPE
 from nat.plugins.command.config import CommandConfig
 from nat.registry.decorators import register_function
+from nat.wire.extras import install_hint, missing_packages
 
 KEPT_FOLDERS = "folders"
 
@@ -40,11 +40,11 @@ def check(config: CommandConfig) -> None:
         findings.append(f"workflow.folder: {config.folder} is no folder (paths start at the current one)")
     if findings:
         raise ConfigError(findings)
-    if find_spec("uvicorn") is None or find_spec("httptools") is None:
+    if missing := missing_packages(("uvicorn", "httptools")):
         raise ConfigError(
-            ["workflow: `_type: command` needs uvicorn and httptools, which are not installed"],
+            [f"workflow: `_type: command` needs packages that are not installed: {', '.join(missing)}"],
             source="the installation",
-            hint="pip install 'nat-finetuning-harness[serve]'",
+            hint=install_hint("serve"),
         )
 
 

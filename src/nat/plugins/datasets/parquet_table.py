@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from nat.errors import DatasetError
+from nat.wire.extras import install_hint
 
 
 def read_parquet_table(path: Path) -> list[dict[str, Any]]:
@@ -14,7 +15,7 @@ def read_parquet_table(path: Path) -> list[dict[str, Any]]:
     except ImportError as error:
         raise DatasetError(
             f"dataset '{path}' is parquet, and pyarrow is not installed",
-            hint="pip install 'nat-finetuning-harness[parquet]'",
+            hint=install_hint("parquet"),
         ) from error
     if not path.is_file():
         raise DatasetError(f"dataset file '{path}' does not exist")

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nat.errors import ConfigError
-
-DISTRIBUTION = "nat-finetuning-harness"
+from nat.wire.extras import install_hint
 
 
 @contextmanager
@@ -17,5 +16,5 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise ConfigError(
             [f"wrapper_type '{extra}': the package '{error.name}' is not installed"],
             source="the environment",
-            hint=f"pip install '{DISTRIBUTION}[{extra}]'",
+            hint=install_hint(extra),
         ) from error

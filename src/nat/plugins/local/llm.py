@@ -14,7 +14,9 @@ from nat.errors import ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
+from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model
+from nat.wire.serving import LOCAL_PACKAGES
 
 
 class LoRAOptions(BaseModel):
@@ -109,6 +111,12 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
 @register_llm_provider(config_type=LocalModelConfig)
 async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """Start the backend; what the clients see is an OpenAI-compatible server."""
+    if missing := missing_packages(LOCAL_PACKAGES):
+        raise ConfigError(
+            [f"llms.{builder.llm_name}: `_type: local` needs packages that are not installed: {', '.join(missing)}"],
+            source="the installation",
+            hint=install_hint("local"),
+        )
     if not is_model(config.model):
         finding = f"llms.{builder.llm_name}.model: {config.model} is not a checkpoint directory (it has no config.json)"
         raise ConfigError(

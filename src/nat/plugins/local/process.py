@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -12,14 +13,15 @@ from typing import IO
 
 from nat.builder.children import known_child
 from nat.config.secrets import is_secret_key
-from nat.errors import BackendUnreachable
+from nat.errors import BackendError, BackendUnreachable
 from nat.wire.known_secrets import known_secrets, new_key
-from nat.wire.serving import KEY_FD, Handover
+from nat.wire.serving import FAILED, KEY_FD, READY, Handover
 
 logger = logging.getLogger(__name__)
 
 _STOP_GRACE_SECONDS = 10.0
 _LOG_TAIL_LINES = 20
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class BackendProcess:
@@ -80,6 +82,7 @@ async def running_backend(
     of its own, so that a Ctrl-C in the terminal reaches it through us and not by surprise.
 
     Raises:
+        BackendError: it cannot start, in its own words.
         BackendUnreachable: it ended, or said nothing for `startup_timeout` seconds; with the tail of its log.
 
     """
@@ -143,8 +146,11 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
         async with asyncio.timeout(timeout_s):
             async for line in process.stdout:
                 event = _event(line)
-                if event.get("event") == "ready":
+                if event.get("event") == READY:
                     return int(event["port"])
+                if event.get("event") == FAILED:
+                    await process.wait()
+                    raise BackendError(f"the backend cannot start: {event['message']}", hint=f"{event['hint'] or ''}")
             await process.wait()
     except TimeoutError:
         raise BackendUnreachable(
@@ -166,8 +172,23 @@ def _event(line: bytes) -> dict[str, str | int]:
 def _died(returncode: int | None, log_path: Path) -> BackendUnreachable:
     return BackendUnreachable(
         f"the backend has ended with exit code {returncode}; the end of {log_path}:\n{tail(log_path)}",
-        hint="mend what the log says; exit code -9 usually means that the machine ran out of memory",
+        hint=_remedy(returncode),
     )
+
+
+def _remedy(returncode: int | None) -> str:
+    """What the exit code alone tells."""
+    if returncode is None or returncode >= 0:
+        return "mend what the log says"
+    if -returncode == signal.SIGKILL:
+        return (
+            "the system has killed it, usually because the machine ran out of memory: lower micro_batch_tokens, "
+            "max_seq_length, max_num_seqs or prefix_cache_mb, or train with lora"
+        )
+    name = signal.Signals(-returncode).name
+    if -returncode in _STOPS:
+        return f"somebody has stopped it ({name}); start again"
+    return f"a library has crashed ({name}): reinstall torch for this machine, and report it if that does not help"
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ def test_a_missing_framework_names_its_extra():
     with pytest.raises(ConfigError) as raised, needs_extra("some_framework"):
         importlib.import_module("some_framework_that_nobody_has")
     assert "wrapper_type 'some_framework': the package 'some_framework_that_nobody_has'" in str(raised.value)
-    assert raised.value.hint == "pip install 'nat-finetuning-harness[some_framework]'"
+    assert raised.value.hint.startswith("pip install 'nat-finetuning-harness[some_framework]'")
 
 
 def test_a_framework_that_fails_to_import_is_its_own_error():

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from nat.errors import BackendUnreachable
+from nat.errors import BackendError, BackendUnreachable
 from nat.plugins.local.process import running_backend, tail
 from nat.wire.known_secrets import known_secrets
 
@@ -45,6 +46,36 @@ async def test_a_child_that_dies_at_start_is_an_error_with_its_log(tmp_path: Pat
     with pytest.raises(BackendUnreachable, match=r"exit code 3(.|\n)*cannot load the model"):
         async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(DIES)):
             pass
+
+
+@pytest.mark.parametrize(
+    ("end", "hint"),
+    [
+        ("sys.exit(3)", "mend what the log says"),
+        ("os.kill(os.getpid(), 9)", "ran out of memory"),
+        ("os.kill(os.getpid(), 11)", r"a library has crashed \(SIGSEGV\)"),
+        ("os.kill(os.getpid(), 15)", r"somebody has stopped it \(SIGTERM\)"),
+    ],
+)
+async def test_each_end_has_its_own_remedy(tmp_path: Path, end: str, hint: str) -> None:
+    """Memory is spoken of where the system has killed the process, and nowhere else."""
+    with pytest.raises(BackendUnreachable) as error:
+        async with running_backend(
+            [], log_path=tmp_path / "log", startup_timeout=30, command=child(f"import os, sys; {end}")
+        ):
+            pass
+    assert re.search(hint, error.value.hint)
+    assert ("memory" in error.value.hint) == ("9" in end)
+
+
+async def test_a_child_that_says_why_it_cannot_start_is_quoted(tmp_path: Path) -> None:
+    """Its own words and its own remedy, instead of a log and a guess."""
+    event = {"event": "failed", "message": "no model", "hint": "give one"}
+    script = f"print({json.dumps(event)!r}, flush=True); raise SystemExit(1)"
+    with pytest.raises(BackendError, match="the backend cannot start: no model") as error:
+        async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
+            pass
+    assert error.value.hint == "give one"
 
 
 async def test_a_silent_child_runs_into_the_deadline(tmp_path: Path) -> None:

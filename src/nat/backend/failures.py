@@ -1,0 +1,36 @@
+"""What an unexpected error of the backend means for its user: memory, files, or a fault of ours."""
+
+from typing import NamedTuple
+
+import torch
+
+from nat.errors import describe_error
+from nat.wire.storage import storage_failure
+
+_OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""How torch says so where it has no class for it."""
+
+
+class Failure(NamedTuple):
+    """What broke, and what to do about it."""
+
+    message: str
+    hint: str
+
+
+def explained(error: BaseException) -> Failure:
+    """The error with the remedy that fits it."""
+    if _is_out_of_memory(error):
+        return Failure(
+            f"out of memory: {describe_error(error)}",
+            "lower micro_batch_tokens, max_seq_length, max_num_seqs or prefix_cache_mb, or train with lora",
+        )
+    if (failure := storage_failure(error)) is not None:
+        return Failure(failure.message, failure.hint)
+    return Failure(describe_error(error), "the backend's log has the traceback")
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
