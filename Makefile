@@ -11,7 +11,7 @@ EXAMPLES := examples/tic_tac_toe
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks agents docs bench pins clean
+.PHONY: install demo test lint interop frameworks agents installs docs bench pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -37,6 +37,10 @@ frameworks: install
 agents: install
 	$(BIN)/python coding_agents/releases.py
 	$(BIN)/pytest coding_agents
+
+# `pip install` as people do it, on each Python and with the lowest versions; downloads several gigabytes.
+installs: install
+	$(BIN)/pytest installs
 
 # Style, types, layers.
 lint: install
