@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script beside the pages that it writes, no package
-"""Write the reference pages from the code: `docs/reference/configuration.md` and `docs/reference/cli.md`.
+"""Write the reference pages from the code: `configuration.md`, `cli.md` and `metrics.md` in `docs/reference/`.
 
 Run it with `make docs`. A test compares the committed pages with what this script makes, so a field or an option
 that changes without its page fails the build. Everything that is said of a field stands in its attribute docstring,
@@ -8,7 +8,7 @@ everything that is said of an option in its `help`; only what frames them stands
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -21,10 +21,12 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.finetuning import FinetuneConfig
+from nat.finetuning.metrics import EPOCH
 from nat.registry.catalog import current_catalog
 from nat.registry.component import BASE_CONFIGS, NOUNS
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
 from nat.registry.discovery import discover_components
+from nat.wire.metrics import UPDATE
 
 REFERENCE = Path(__file__).parent / "reference"
 OWN_PACKAGE = "nat/"
@@ -70,6 +72,26 @@ Options may come from the environment, too: `NAT_<COMMAND>_<OPTION>`, for exampl
 Results go to stdout; log lines and errors go to stderr. With `--json` a command prints one JSON object per result.
 """
 
+METRICS_HEAD = """\
+# Metrics
+
+This page is made from the code by `make docs`. Each epoch has these under `metrics` in
+[`training_metrics.jsonl`](../concepts/run_folder.md#training_metricsjsonl) and in the journal. What is not known,
+because a server does not tell it, is absent. An adapter of your own may report any number under any name; it is put
+under `train/` unless it begins with one of the prefixes below.
+"""
+METRICS_UPDATE = """\
+## train/, from the embedded backend
+
+What the backend reports of an update. A token here is a sampled one that carries loss. A mean of the tokens of all
+passes takes a token once for each pass (`num_iterations`), with the value that it had then. An update that trained no
+group reports the counts, `policy_step`, `seconds` and `tokens_per_second` alone.
+
+With an OpenPipe ART server, the server's own metrics are put under `train/`, each the mean of the gradient steps;
+`train/trained_groups` and `train/trained_tokens` are then its `data/step_num_groups_trainable` and
+`data/step_trainer_tokens`, and 0 if it made no gradient step.
+"""
+
 _WORDS = {
     "str": "text",
     "int": "integer",
@@ -94,7 +116,7 @@ _COMPONENT_SECTIONS = ("dataset", "evaluators")
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write all pages."""
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
@@ -102,7 +124,7 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """File name → what the page must say."""
-    return {"configuration.md": configuration_page(), "cli.md": cli_page()}
+    return {"configuration.md": configuration_page(), "cli.md": cli_page(), "metrics.md": metrics_page()}
 
 
 def configuration_page() -> str:
@@ -119,6 +141,26 @@ def cli_page() -> str:
     """Every command with its options."""
     context = click.Context(cli, info_name="nat")
     return CLI_HEAD + "".join(f"\n{text}\n" for text in _commands(cli, context))
+
+
+def metrics_page() -> str:
+    """A table per prefix, and one of what the backend reports."""
+    parts = [METRICS_HEAD]
+    for prefix in dict.fromkeys(name.partition("/")[0] for name in EPOCH):
+        own = {name: meaning for name, meaning in EPOCH.items() if name.startswith(f"{prefix}/")}
+        parts.append(f"\n## {prefix}/\n\n" + _metrics_table(own))
+    return "".join(
+        [
+            *parts,
+            "\n" + METRICS_UPDATE + "\n",
+            _metrics_table({f"train/{name}": meaning for name, meaning in UPDATE.items()}),
+        ]
+    )
+
+
+def _metrics_table(meanings: Mapping[str, str]) -> str:
+    rows = [f"| `{name}` | {_cell(meaning)} |" for name, meaning in meanings.items()]
+    return "\n".join(["| metric | what it is, and of what |", "|---|---|", *rows]) + "\n"
 
 
 def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]:

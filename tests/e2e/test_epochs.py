@@ -91,9 +91,9 @@ async def test_a_run_leaves_everything_it_did(tmp_path):
     assert epochs[0].metrics["drift/rows_per_rollout"] == 1.0
     assert {"time/rollout", "time/train", "time/epoch"} <= epochs[0].metrics.keys()
     assert (jobs[0].policy_version, jobs[0].num_rows, jobs[0].tokens_trained > 0) == ("tiny@1", 8, True)
-    assert [(r.example_id, r.generation, r.policy_version) for r in rollouts[:2]] == [
-        ("000", 0, "tiny@0"),
-        ("000", 1, "tiny@0"),
+    assert [(r.example_id, r.generation, r.policy_versions) for r in rollouts[:2]] == [
+        ("000", 0, {"tiny@0": 1}),
+        ("000", 1, {"tiny@0": 1}),
     ]
     assert len((result.run_dir / "trajectories" / "epoch_0001.jsonl").read_text().splitlines()) == 8
     lines = (project.output_dir / "training_metrics.jsonl").read_text().splitlines()

@@ -140,7 +140,7 @@ class LiveProgress:
                 f"{record.avg_reward:.3f}",
                 "" if held_out is None else _mean(held_out),
                 f"{record.trained_groups}/{record.num_groups}",
-                _metric(record, "train/tokens", ".0f"),
+                _metric(record, "train/trained_tokens", ".0f"),
                 _metric(record, "train/grad_norm", ".3f"),
                 _metric(record, "train/entropy", ".3f"),
                 f"{record.seconds:.1f}",

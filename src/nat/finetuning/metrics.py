@@ -1,7 +1,8 @@
 """The metrics of an epoch, from its records; pure.
 
 Names carry the prefixes reward/ rollout/ drift/ train/ time/. What the backend reports of its job comes in
-under train/ unless it has one of these prefixes already. What is not known is not there.
+under train/ unless it has one of these prefixes already. What is not known is not there. What each metric means stands
+in `EPOCH`, and for those of the embedded backend in `nat.wire.metrics`.
 """
 
 from collections import Counter
@@ -11,10 +12,45 @@ from statistics import fmean, pstdev
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning import rewards
 from nat.runs.records import RolloutRecord
+from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
 BROKEN_BY = "drift/broken_by_"
 """Before a cause: how many calls did not continue the tokens before them because of it."""
+
+EPOCH: Mapping[str, str] = {
+    "reward/mean": "Mean reward of all trajectories of the epoch, before any group is left out; `avg_reward`.",
+    "reward/std": "Standard deviation (population) of the same rewards.",
+    "reward/spread_in_group": "Largest difference between rewards (or returns) of a group; mean of all groups.",
+    "reward/equal_groups": "Share of all groups whose rollouts are all alike: they carry no learning signal.",
+    "reward/equal_groups_lowest": "Share of all groups that are such and have the epoch's lowest reward.",
+    "reward/equal_groups_highest": "Share of all groups that are such and have the epoch's highest reward.",
+    "reward/top_duplicates": "Share of the rollouts with the highest reward that repeat another of them.",
+    "rollout/failed": "Share of all rollouts that raised, ran into their deadline or got no score.",
+    "rollout/failed_calls": "Attempts at an LLM call that brought no answer, per rollout; all rollouts.",
+    "rollout/calls": "LLM calls that were answered, per rollout that had one.",
+    "rollout/conversations": "Conversations, per rollout that called a model.",
+    "rollout/prompt_tokens": "Prompt tokens of all its calls, per rollout whose server tells token ids.",
+    "rollout/completion_tokens": "Sampled tokens of all its calls, per rollout whose server tells them.",
+    "rollout/truncated": "Share of the rollouts with a call in which an answer of the target hit its token limit.",
+    "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
+    "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
+    "drift/broken_prefixes": "Calls that did not go on with the tokens before them, in all rollouts; 0 is ideal.",
+    f"{BROKEN_BY}<cause>": "The same, for one cause.",
+    "drift/calls_without_logprobs": "Calls of the target that came without log probabilities, in all trajectories.",
+    "drift/bent_calls": "Calls of the target that were left out for how they were sampled, in all rollouts.",
+    "drift/raw_calls": "Trained calls whose log probabilities are of another temperature than they were sampled at.",
+    "drift/policy_versions": "Different weights that gave the answers of the rollouts with rows; 1 is ideal.",
+    "train/submitted_groups": "Groups that the job was given; `filtered_groups`.",
+    "train/submitted_rollouts": "Rollouts that the job was given.",
+    "train/submitted_rows": "Rows that the job was given.",
+    "train/submitted_tokens": "Sampled tokens that the job was given.",
+    "time/epoch": "Seconds of the epoch, validation left out.",
+    "time/rollout": "Seconds until all rollouts were played and scored.",
+    "time/submit": "Seconds until the backend had taken the job.",
+    "time/train": "Seconds until the job had ended.",
+}
+"""Name → what it is, and of what."""
 
 Groups = Sequence[Sequence[Trajectory]]
 
@@ -34,8 +70,8 @@ def epoch_metrics(
     metrics |= failure_metrics(records) | sampling_metrics(records)
     metrics |= _batch(records, trained)
     metrics |= {f"time/{name}": value for name, value in seconds.items()}
-    if played and seconds.get("rollout"):
-        metrics["rollout/tokens_per_second"] = sum(r.completion_tokens for r in played) / seconds["rollout"]
+    if seconds.get("rollout") and (tokens := sum(r.completion_tokens for r in played)):
+        metrics["rollout/tokens_per_second"] = tokens / seconds["rollout"]
     return metrics | prefixed(job)
 
 
@@ -45,15 +81,15 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
     if not values:
         return {}
     low, high = min(values), max(values)
-    flat = [group[0].reward for group in groups if rewards.spread(group) == 0]
-    top = [_said(t) for group in groups for t in group if t.reward == high and high > low]
+    flat = [rewards.mean(group) for group in groups if not rewards.teaches(group)]
+    top = [_said(t) for group in groups for t in group if equal([t.reward, high]) and not equal([low, high])]
     metrics = {
         "reward/mean": fmean(values),
         "reward/std": pstdev(values),
         "reward/spread_in_group": fmean(rewards.spread(group) for group in groups),
         "reward/equal_groups": len(flat) / len(groups),
-        "reward/equal_groups_lowest": sum(reward == low for reward in flat) / len(groups),
-        "reward/equal_groups_highest": sum(reward == high for reward in flat) / len(groups),
+        "reward/equal_groups_lowest": sum(equal([reward, low]) for reward in flat) / len(groups),
+        "reward/equal_groups_highest": sum(equal([reward, high]) for reward in flat) / len(groups),
     }
     return metrics | ({"reward/top_duplicates": 1 - len(set(top)) / len(top)} if top else {})
 
@@ -75,9 +111,9 @@ def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:
     return {
         "rollout/calls": fmean(r.num_calls for r in played),
         "rollout/conversations": fmean(len(r.conversations) for r in played),
-        "rollout/prompt_tokens": fmean(r.prompt_tokens for r in played),
-        "rollout/completion_tokens": fmean(r.completion_tokens for r in played),
         "rollout/truncated": _share(r.truncated for r in played),
+        **_mean_of_known("rollout/prompt_tokens", [r.prompt_tokens for r in played]),
+        **_mean_of_known("rollout/completion_tokens", [r.completion_tokens for r in played]),
     }
 
 
@@ -85,7 +121,7 @@ def drift_metrics(usable: Sequence[RolloutRecord], groups: Groups) -> dict[str, 
     """How exactly that which is trained on is that which was sampled; 0 broken, 0 dropped and 1 version are ideal."""
     metadata = [t.metadata or {} for group in groups for t in group]
     metrics = {"drift/calls_without_logprobs": float(sum(m.get("calls_without_logprobs", 0) for m in metadata))}
-    versions = {r.policy_version for r in usable if r.policy_version is not None}
+    versions = {version for r in usable for version in r.policy_versions}
     if usable:
         metrics["drift/rows_per_rollout"] = fmean(len(r.rows) for r in usable)
         metrics["drift/broken_prefixes"] = float(sum(r.broken_prefixes for r in usable))
@@ -109,13 +145,13 @@ def prefixed(job: Mapping[str, float]) -> dict[str, float]:
 
 
 def _batch(records: Sequence[RolloutRecord], trained: Groups) -> dict[str, float]:
-    """The effective batch, in groups, rollouts, rows and sampled tokens."""
+    """What was submitted, in groups, rollouts, rows and sampled tokens; the job tells what of it was trained."""
     rows = [row for r in records if r.left_out is None for row in r.rows]
     return {
-        "train/groups": float(len(trained)),
-        "train/rollouts": float(sum(map(len, trained))),
-        "train/rows": float(len(rows)),
-        "train/tokens": float(sum(row.num_sampled for row in rows)),
+        "train/submitted_groups": float(len(trained)),
+        "train/submitted_rollouts": float(sum(map(len, trained))),
+        "train/submitted_rows": float(len(rows)),
+        "train/submitted_tokens": float(sum(row.num_sampled for row in rows)),
     }
 
 
@@ -126,6 +162,12 @@ def _said(trajectory: Trajectory) -> tuple[str, ...]:
         for item in trajectory.episode
         if not isinstance(item, EpisodeItem) or item.role is EpisodeItemRole.ASSISTANT
     )
+
+
+def _mean_of_known(name: str, counts: Sequence[int]) -> dict[str, float]:
+    """Of the rollouts whose server tells tokens: a call that has none is one that nothing is known of."""
+    known = [count for count in counts if count]
+    return {name: fmean(known)} if known else {}
 
 
 def _share(flags: Iterable[bool]) -> float:

@@ -93,7 +93,7 @@ class RolloutRecord(RunRecord):
     broken_by: dict[str, int] = {}
     """The same by cause."""
     truncated: bool = False
-    """True if some completion stopped at its token limit."""
+    """True if some completion stopped at its token limit: of the target, where one is set and was called."""
     rows: list[TrainingRow] = []
     """The exact token ids and sampler logprobs; empty if the server does not tell them."""
     functions: dict[str, int] = {}
@@ -104,8 +104,8 @@ class RolloutRecord(RunRecord):
     """Calls to the target that were left out for how they were sampled: by function, and by what bent them."""
     raw_calls: dict[str, dict[str, int]] = {}
     """Calls that were sampled at another temperature than that of their log probabilities, likewise."""
-    policy_version: str | None = None
-    """Which weights sampled it."""
+    policy_versions: dict[str, int] = {}
+    """Answers of the target, by the weights that sampled them; empty if the server does not name them."""
     seed: int | None = None
     seconds: float = Field(default=0.0, ge=0)
 

@@ -1,6 +1,9 @@
+import pytest
+
 from fakes.run_records import rollout_record
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning.metrics import (
+    EPOCH,
     drift_metrics,
     epoch_metrics,
     failure_metrics,
@@ -39,6 +42,22 @@ def test_flat_groups_are_told_apart_by_what_they_reached():
     assert metrics["reward/spread_in_group"] == 0.25
 
 
+def test_groups_that_differ_by_rounding_are_flat():
+    """0.3 and 0.1 + 0.2 are one reward, also where it is asked whether it is the lowest or the highest."""
+    metrics = reward_metrics([[said("a", 0.3), said("b", 0.1 + 0.2)], [said("c", 1.0), said("d", 0.3)]])
+    assert (metrics["reward/equal_groups"], metrics["reward/equal_groups_lowest"]) == (0.5, 0.5)
+    metrics = reward_metrics([[said("a", 0.3), said("b", 0.1 + 0.2)]])
+    assert (metrics["reward/equal_groups_lowest"], metrics["reward/equal_groups_highest"]) == (1.0, 1.0)
+    assert "reward/top_duplicates" not in metrics
+
+
+def test_tokens_that_no_server_tells_are_unknown():
+    """A rollout without a single prompt token would be a wonder, so zero is no mean of anything."""
+    metrics = rollout_metrics([played(prompt_tokens=0), played(prompt_tokens=8)])
+    assert metrics["rollout/prompt_tokens"] == 8.0
+    assert "rollout/prompt_tokens" not in rollout_metrics([played()])
+
+
 def test_copies_among_the_best_are_counted():
     """Many identical top rollouts are a sign of reward hacking."""
     assert reward_metrics([[said("same", 1.0), said("same", 1.0), said("no", 0.0)]])["reward/top_duplicates"] == 0.5
@@ -58,7 +77,7 @@ def test_what_went_wrong_is_counted_over_all_rollouts():
 
 def test_drift_counts_what_is_not_exact():
     """Rows per rollout, broken prefixes and the policies that played."""
-    records = [played(policy_version="m@1", broken_prefixes=1), played(policy_version="m@2")]
+    records = [played(policy_versions={"m@1": 2, "m@2": 1}, broken_prefixes=1), played(policy_versions={"m@2": 3})]
     metrics = drift_metrics(records, [])
     assert (metrics["drift/rows_per_rollout"], metrics["drift/broken_prefixes"]) == (1.0, 1.0)
     assert metrics["drift/policy_versions"] == 2.0
@@ -88,6 +107,60 @@ def test_an_epoch_has_its_batch_its_time_and_its_speed():
         seconds={"rollout": 2.0, "epoch": 3.0},
         job={"loss": 0.5},
     )
-    assert (metrics["train/tokens"], metrics["train/rows"], metrics["train/groups"]) == (4.0, 2.0, 1.0)
+    submitted = [metrics[f"train/submitted_{what}"] for what in ("groups", "rollouts", "rows", "tokens")]
+    assert submitted == [1.0, 2.0, 2.0, 4.0]
     assert (metrics["time/rollout"], metrics["rollout/tokens_per_second"]) == (2.0, 2.0)
     assert (metrics["rollout/truncated"], metrics["train/loss"]) == (0.5, 0.5)
+
+
+def test_every_metric_has_a_meaning_and_every_meaning_a_metric():
+    """The reference page is made of these meanings; a small epoch computes each of them, here by hand."""
+    row = TrainingRow(token_ids=[1, 2, 3, 4], logprobs=[None, None, -0.5, -0.5])
+    whole = {"num_calls": 2, "prompt_tokens": 10, "completion_tokens": 4, "left_out": None, "rows": [row]}
+    records = [
+        rollout_record("a", 0, **whole, policy_versions={"m@0": 1, "m@1": 1}),
+        rollout_record("a", 1, **whole | {"prompt_tokens": 20, "truncated": True}, policy_versions={"m@0": 2}),
+        rollout_record("b", 0, **whole | {"left_out": LeftOutCause.NO_REWARD_DIFFERENCE}, broken_prefixes=1).model_copy(
+            update={"broken_by": {"rewritten": 1}}
+        ),
+        rollout_record("b", 1, left_out=LeftOutCause.FAILED, reward=None, num_failed_calls=2),
+    ]
+    records[0] = records[0].model_copy(update={"bent_calls": {"f": {"top_p": 2}}, "raw_calls": {"f": {"t": 1}}})
+    first, second = [said("x", 0.0), said("y", 1.0)], [said("z", 1.0)]
+    first[0].metadata = {"calls_without_logprobs": 3}
+    seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0}
+    metrics = epoch_metrics(records, [first, second], [first], seconds=seconds, job={})
+    expected = {
+        "reward/mean": 2 / 3,
+        "reward/std": (2 / 9) ** 0.5,
+        "reward/spread_in_group": 0.5,
+        "reward/equal_groups": 0.5,
+        "reward/equal_groups_lowest": 0.0,
+        "reward/equal_groups_highest": 0.5,
+        "reward/top_duplicates": 0.0,
+        "rollout/failed": 0.25,
+        "rollout/failed_calls": 0.5,
+        "rollout/calls": 2.0,
+        "rollout/conversations": 0.0,
+        "rollout/prompt_tokens": 40 / 3,
+        "rollout/completion_tokens": 4.0,
+        "rollout/truncated": 1 / 3,
+        "rollout/tokens_per_second": 3.0,
+        "drift/rows_per_rollout": 1.0,
+        "drift/broken_prefixes": 1.0,
+        "drift/broken_by_rewritten": 1.0,
+        "drift/calls_without_logprobs": 3.0,
+        "drift/bent_calls": 2.0,
+        "drift/raw_calls": 1.0,
+        "drift/policy_versions": 2.0,
+        "train/submitted_groups": 1.0,
+        "train/submitted_rollouts": 2.0,
+        "train/submitted_rows": 2.0,
+        "train/submitted_tokens": 4.0,
+        "time/epoch": 9.0,
+        "time/rollout": 4.0,
+        "time/submit": 1.0,
+        "time/train": 3.0,
+    }
+    assert metrics == pytest.approx(expected)
+    assert {name.replace("rewritten", "<cause>") for name in expected} == set(EPOCH)

@@ -1,10 +1,12 @@
 """Tell whether the sampler computes with the weights of an update, and how far that moved the policy.
 
-A few rows are scored twice, by the learner and through the path that serves requests. A cache of old results,
+A few short rows are scored twice, by the learner and through the path that serves requests. A cache of old results,
 a merged copy of the weights or an adapter that never arrived would show here, and nowhere else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from random import Random
 
 import torch
 from torch import Tensor
@@ -22,6 +24,8 @@ SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
 
 _MAX_ROWS = 8
 _MAX_TOKENS = 1024
+_DRAWN_SHARE = 1 / 16
+_MIN_DRAWN = 8
 
 
 def probe_rows(rows: Sequence[Row]) -> list[Row]:
@@ -36,6 +40,11 @@ def probe_rows(rows: Sequence[Row]) -> list[Row]:
             break
         chosen.append(row)
     return chosen
+
+
+def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
+    """Draw a sixteenth of the rows, at least eight: long ones as often as short ones, so that they stand for all."""
+    return random.sample(list(rows), min(len(rows), max(_MIN_DRAWN, ceil(_DRAWN_SHARE * len(rows)))))
 
 
 def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:

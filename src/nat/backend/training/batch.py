@@ -58,8 +58,6 @@ class Batch:
 
     rows: list[Row]
     advantages: BatchAdvantages
-    raw_tokens: int
-    """Tokens of all rows as they came, trained on or not."""
     truncated_share: float
     """Share of the rollouts that ran into their token limit."""
 
@@ -99,7 +97,6 @@ def make_batch(groups: Sequence[TrainingGroup], config: TrainingConfig) -> Batch
     return Batch(
         rows=rows,
         advantages=advantages,
-        raw_tokens=sum(len(row.token_ids) for _, rollout, _ in rollouts for row in rollout.rows),
         truncated_share=sum(rollout.truncated for _, rollout, _ in rollouts) / len(rollouts),
     )
 

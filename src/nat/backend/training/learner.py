@@ -14,13 +14,14 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from random import Random
 from time import perf_counter
 
 import torch
 from transformers import PreTrainedModel
 
 from nat.backend.model import LoadedModel
-from nat.backend.training.agreement import SamplerScore, difference, policy_shift, probe_rows
+from nat.backend.training.agreement import SamplerScore, difference, drawn_rows, policy_shift, probe_rows
 from nat.backend.training.anchors import AnchorTable, ByRow, by_row
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
@@ -63,6 +64,7 @@ class _Update:
     num_steps: int
     anchors: AnchorTable = field(default_factory=AnchorTable)
     steps_done: int = 0
+    packed_tokens: int = 0
     passes: int = 0
     passes_done: int = 0
 
@@ -101,7 +103,7 @@ class Learner:
         """
         started = perf_counter()
         batch = make_batch(groups, config)
-        metrics = batch_metrics(batch, micro_batch_tokens=config.micro_batch_tokens)
+        metrics = batch_metrics(batch)
         if batch.rows:
             with self.all_or_nothing():
                 metrics |= self._train(batch.rows, config, report, on_step)
@@ -144,6 +146,7 @@ class Learner:
             **sums.means(),
             **{name: sum(outcome[name] for outcome in outcomes) / len(outcomes) for name in outcomes[0]},
             **self._prove(rows, update),
+            "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
             "skipped_steps": len(steps) - update.steps_done,
         }
@@ -191,6 +194,7 @@ class Learner:
         loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
         for each in (sums, update.sums):
             each.add(values)
+        update.packed_tokens += len(batch.packed.token_ids_T)
         update.advance()
         return Loss(loss.total.detach(), loss.policy)
 
@@ -207,13 +211,15 @@ class Learner:
         return found
 
     def _prove(self, rows: list[Row], update: _Update) -> dict[str, float]:
-        """Show on a few rows that the sampler serves the new weights, and measure how far the policy moved."""
+        """Show on a few short rows that the sampler serves the new weights, and on random ones how far they moved."""
         probe = probe_rows(rows)
-        after = self._scores(self._policy.model, pack(probe, update.config.micro_batch_tokens), lambda: None)
+        drawn = drawn_rows(rows, Random(f"{update.config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
+        scored = list({row.index: row for row in (*probe, *drawn)}.values())
+        after = self._scores(self._policy.model, pack(scored, update.config.micro_batch_tokens), lambda: None)
         served = difference(probe, after, self._sampler_score(self._policy, probe))
         check_served_weights(served, update.config.max_served_difference or update.config.max_logprob_difference)
         return {
-            "approx_kl": policy_shift(probe, update.anchors.start, after),
+            "approx_kl": policy_shift(drawn, update.anchors.start, after),
             "served_diff_mean": served.mean,
             "served_diff_max": served.largest,
         }

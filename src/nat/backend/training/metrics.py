@@ -1,4 +1,4 @@
-"""Sums over sampled tokens that become the metrics of an update.
+"""Sums over sampled tokens that become the metrics of an update; `nat.wire.metrics` says what each means.
 
 Sums stay on the device until the end, so that measuring never makes the device wait.
 
@@ -13,7 +13,6 @@ from torch import Tensor
 from nat.backend.training.batch import Batch
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import MAX_LOG_RATIO, k3
-from nat.backend.training.packing import pack
 from nat.backend.tree import unique_tokens
 
 
@@ -86,23 +85,15 @@ class TokenSums:
         }
 
 
-def batch_metrics(batch: Batch, *, micro_batch_tokens: int) -> dict[str, float]:
-    """What of a batch is trained on.
-
-    A pass over the batch computes `packed_tokens` of its `row_tokens`; `unique_tokens` are all that differ.
-    """
+def batch_metrics(batch: Batch) -> dict[str, float]:
+    """What of a batch is trained on."""
     rows = [row.input_ids for row in batch.rows]
-    passes = pack(batch.rows, micro_batch_tokens)
-    rollouts = len({row.rollout for row in batch.rows})
     return {
         "truncated_fraction": batch.truncated_share,
         "trained_groups": len(batch.group_ids),
-        "trained_rollouts": rollouts,
+        "trained_rollouts": len({row.rollout for row in batch.rows}),
         "trained_rows": len(batch.rows),
-        "rows_per_rollout": len(batch.rows) / rollouts if rollouts else 0.0,
         "trained_tokens": sum(len(row.targets) for row in batch.rows),
         "row_tokens": sum(map(len, rows)),
-        "packed_tokens": sum(unique_tokens([row.input_ids for row in part]) for part in passes),
         "unique_tokens": unique_tokens(rows),
-        "raw_tokens": batch.raw_tokens,
     }

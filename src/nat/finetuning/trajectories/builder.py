@@ -112,19 +112,19 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         target = Target(functions=self.run_config.target_functions, model=self.run_config.target_model)
         for item in output.eval_input.eval_input_items:
             if (failure := failures.get(str(item.id))) is not None:
-                yield Outcome(failed(item, failure, generation))
+                yield Outcome(failed(item, failure, generation, target))
                 continue
             score = scores.get(str(item.id))
             if score is None or score.score is None:
-                yield Outcome(unscored(item, generation, (score and score.error) or NOT_SCORED))
+                yield Outcome(unscored(item, generation, (score and score.error) or NOT_SCORED, target))
                 continue
             try:
                 reward = await self.compute_reward(score, metadata)
             except EvaluationError as error:
-                yield Outcome(unscored(item, generation, str(error)))
+                yield Outcome(unscored(item, generation, str(error), target))
                 continue
             except ANY_FAILURE as error:  # the boundary of one rollout: its reward is user code
-                yield Outcome(unscored(item, generation, f"compute_reward: {describe_error(error)}"))
+                yield Outcome(unscored(item, generation, f"compute_reward: {describe_error(error)}", target))
                 continue
             credit = self.run_config.reward_function
             yield scored(item, score, reward, generation=generation, target=target, credit=credit, metadata=metadata)

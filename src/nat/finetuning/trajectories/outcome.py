@@ -32,6 +32,10 @@ class Target:
     functions: Sequence[str]
     model: str | None = None
 
+    def choose(self, seen: Sequence[SeenCall]) -> Selection:
+        """Those of the calls that can be trained on."""
+        return select(seen, target_functions=self.functions, target_model=self.model)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -41,9 +45,11 @@ class Outcome:
     trajectory: Trajectory | None = None
 
 
-def failed(item: EvalInputItem, failure: RolloutFailure, generation: int) -> RolloutRecord:
+def failed(
+    item: EvalInputItem, failure: RolloutFailure, generation: int, target: Target | None = None
+) -> RolloutRecord:
     """A rollout that raised or ran into its deadline, with what it did until then."""
-    record = _recorded(item, generation)
+    record = _recorded(item, generation, target)
     return record.model_copy(update={"left_out": _FAILURES[failure.kind], "error": str(failure)})
 
 
@@ -57,9 +63,9 @@ def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord
     return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
 
 
-def unscored(item: EvalInputItem, generation: int, error: str) -> RolloutRecord:
+def unscored(item: EvalInputItem, generation: int, error: str, target: Target | None = None) -> RolloutRecord:
     """A rollout without a reward is left out; no number stands in for it."""
-    record = _recorded(item, generation)
+    record = _recorded(item, generation, target)
     return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error})
 
 
@@ -76,20 +82,20 @@ def scored(
     """The trajectory of the target's calls; `metadata` (run id, epoch …) is added to the trajectory's own."""
     seen = calls_of(item.trajectory)
     if problem := problem_of(reward, "the reward"):
-        return Outcome(unscored(item, generation, problem))
-    chosen = select(seen, target_functions=target.functions, target_model=target.model)
+        return Outcome(unscored(item, generation, problem, target))
+    chosen = target.choose(seen)
     scores = {"reward": reward, "reasoning": score.reasoning}
     if chosen.cause is not None:
-        record = _record(item, generation, seen, conversations(seen))
+        record = _record(item, generation, seen, conversations(seen), chosen.of_target)
         return Outcome(record.model_copy(update=scores | _sampled(chosen) | {"left_out": chosen.cause}))
     try:
         judged = judge(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
-        return Outcome(unscored(item, generation, str(error)))
+        return Outcome(unscored(item, generation, str(error), target))
     threads = conversations(chosen.calls)
-    record = _record(item, generation, seen, threads)
+    record = _record(item, generation, seen, threads, chosen.of_target)
     rows = rows_of(chosen.calls, None if judged is None else judged.returns)
-    details = _details(chosen, rows, threads) | ({} if judged is None else judged.details)
+    details = _details(record, chosen, rows, threads) | ({} if judged is None else judged.details)
     trajectory = Trajectory(
         episode=episode(threads, {} if judged is None else judged.rewards_by_call(chosen.calls)),
         reward=reward,
@@ -98,7 +104,7 @@ def scored(
         | details
         | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
     )
-    copied = {name: details[name] for name in ("broken_prefixes", "broken_by", "truncated", "policy_version")}
+    copied = {name: details[name] for name in ("broken_prefixes", "broken_by")}
     return Outcome(record.model_copy(update=scores | copied | _sampled(chosen) | {"rows": rows}), trajectory)
 
 
@@ -108,14 +114,20 @@ def told(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> lis
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
-def _recorded(item: EvalInputItem, generation: int) -> RolloutRecord:
+def _recorded(item: EvalInputItem, generation: int, target: Target | None = None) -> RolloutRecord:
     """What was done, in all of its conversations."""
     seen = calls_of(item.trajectory)
-    return _record(item, generation, seen, conversations(seen))
+    return _record(
+        item, generation, seen, conversations(seen), seen if target is None else target.choose(seen).of_target
+    )
 
 
 def _record(
-    item: EvalInputItem, generation: int, seen: Sequence[SeenCall], threads: Sequence[Conversation]
+    item: EvalInputItem,
+    generation: int,
+    seen: Sequence[SeenCall],
+    threads: Sequence[Conversation],
+    chosen: Sequence[SeenCall],
 ) -> RolloutRecord:
     names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.asked_model} if name]
     return RolloutRecord(
@@ -130,6 +142,8 @@ def _record(
         models=dict(Counter(names)),
         messages=[message for thread in threads for message in thread.messages],
         conversations=[thread.record for thread in threads],
+        truncated=any(s.call.finish_reason == "length" for s in chosen),
+        policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
     )
 
 
@@ -154,8 +168,9 @@ def _in_order_of(threads: Sequence[Conversation], by_call: Mapping[int, float]) 
     return [by_call[seen.at] for thread in threads for seen in thread.sampled.values()]
 
 
-def _details(chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Conversation]) -> dict[str, Any]:
-    versions = [s.call.policy_version for s in chosen.calls]
+def _details(
+    record: RolloutRecord, chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Conversation]
+) -> dict[str, Any]:
     causes = broken_by(threads)
     return {
         "trained_tokens": sum(row.num_sampled for row in rows),
@@ -164,6 +179,6 @@ def _details(chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[C
         "conversations": [thread.record.model_dump(mode="json") for thread in threads],
         "calls": len(chosen.calls),
         "calls_without_logprobs": chosen.without_logprobs,
-        "truncated": any(s.call.finish_reason == "length" for s in chosen.calls),
-        "policy_version": versions[-1],
+        "truncated": record.truncated,
+        "policy_versions": record.policy_versions,
     }

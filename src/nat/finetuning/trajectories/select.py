@@ -24,6 +24,11 @@ class Selection:
     """Calls to the target that were left out because of how they were sampled."""
     cause: LeftOutCause | None = None
 
+    @property
+    def of_target(self) -> tuple[SeenCall, ...]:
+        """Calls to the target whose answers are known token by token, trained on or not."""
+        return (*self.calls, *self.bent)
+
 
 def select(seen: Sequence[SeenCall], *, target_functions: Sequence[str], target_model: str | None) -> Selection:
     """Keep the target's calls; `target_model` is an LLM's key in the YAML or a name of the model, asked for or sent."""

@@ -68,11 +68,9 @@ def test_each_update_deals_in_an_order_of_its_own():
 
 
 def test_rows_without_sampled_tokens_are_left_out():
-    """They can carry no loss; they still count as tokens that came in."""
+    """They can carry no loss."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, None], [None, -1.0]), rollout(0, [None, -1.0])])]
-    batch = make_batch(groups, TrainingConfig())
-    assert len(batch.rows) == 2
-    assert batch.raw_tokens == 6
+    assert len(make_batch(groups, TrainingConfig()).rows) == 2
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 100))

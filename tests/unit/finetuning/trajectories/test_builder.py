@@ -141,6 +141,31 @@ async def test_what_is_left_out_is_recorded_with_its_cause():
     assert {(record.seed, record.seconds) for record in builder.rollouts("r")} == {(11, 0.5)}
 
 
+async def test_a_record_names_the_weights_of_each_answer():
+    """Weights may change in the middle of a rollout; the answers of another model than the target are not counted."""
+    versions = ["m@1", "m@2", "m@2"]
+    calls = [call([user(v)], "a", ids=([1], [2]), policy_version=v) for v in versions]
+    judge = call([user("q")], "a", ids=([1], [2]), llm_name="judge", policy_version="judge-7", finish_reason="length")
+    builder = Scripted(output([item("a", *calls, judge)], {"a": 1.0}))
+    collection = await collected(builder, target_model="student")
+    (record,) = builder.rollouts("r")
+    assert record.policy_versions == {"m@1": 1, "m@2": 2}
+    assert collection.trajectories[0][0].metadata["policy_versions"] == record.policy_versions
+    assert not record.truncated
+
+
+async def test_a_rollout_that_failed_is_truncated_all_the_same():
+    """An answer that hit its token limit is a common cause of a failure, so it counts where there is no reward, too."""
+    cut = call([user("q")], "{", ids=([1], [2]), finish_reason="length")
+    failures = [RolloutFailure(item_id="raised", kind="raised", type="ValueError", message="no JSON")]
+    builder = Scripted(
+        output([item("raised", cut), item("unscored", cut), item("fine")], {"fine": 1.0}, failures=failures)
+    )
+    await collected(builder)
+    found = {record.example_id: record.truncated for record in builder.rollouts("r")}
+    assert found == {"raised": True, "unscored": True, "fine": False}
+
+
 async def test_a_reward_of_ones_own_that_raises_is_no_score():
     """`compute_reward` is user code: its error is that rollout's, with its text."""
 

@@ -1,0 +1,43 @@
+"""What the metrics of an update mean: the backend reports these names and no others; an epoch has them under `train/`.
+
+"Tokens" are sampled tokens that carry loss, where nothing else is said. "Of all passes": with `num_iterations` above 1
+a token counts once in each pass, with the values that it has then.
+"""
+
+from collections.abc import Mapping
+
+UPDATE: Mapping[str, str] = {
+    "trained_groups": "Groups that carried loss; what was submitted and is not among them had nothing to compare.",
+    "trained_rollouts": "Rollouts that carried loss.",
+    "trained_rows": "Rows that carried loss.",
+    "trained_tokens": "Tokens, each counted once; the sum over all updates is `tokens_trained` of the summary.",
+    "truncated_fraction": "Share of the submitted rollouts in which an answer stopped at its token limit.",
+    "row_tokens": "Tokens of the trained rows, prompts included, each row up to the token before its last sampled one.",
+    "packed_tokens": "Of these, what one training pass computed; the mean of all passes.",
+    "unique_tokens": "Of these, the fewest that a pass could have computed.",
+    "optimizer_steps": "Optimizer steps that changed the weights.",
+    "skipped_steps": "Optimizer steps that found a gradient of zero and changed nothing.",
+    "loss": "`policy_loss` plus `beta` times the KL divergence to the reference; mean of the optimizer steps.",
+    "policy_loss": "What the advantages contribute to the loss; mean of the optimizer steps.",
+    "grad_norm": "Norm of the gradient before it is clipped; mean of the optimizer steps, 0 for those skipped.",
+    "update_ratio": "Norm of a step's change of the trained weights over their norm; mean as for `grad_norm`.",
+    "learning_rate": "Mean of the optimizer steps.",
+    "entropy": "Entropy in nats of the distribution that each token comes from; mean of the tokens of all passes.",
+    "clip_fraction_low": "Share of the tokens of all passes that the lower end of the clip range touched.",
+    "clip_fraction_high": "Share of the tokens of all passes that the upper end of the clip range touched.",
+    "effective_sample_size": "(Σw)²/(n·Σw²) with w = π/μ, learner over sampler, for the n tokens of all passes.",
+    "logprob_diff_mean": "Mean |Δ log p| between the learner before the update and what the sampler reported.",
+    "logprob_diff_max": "The largest such difference.",
+    "sampler_kl": "Estimate (k3) of the KL divergence per token from the sampler to the learner before the update.",
+    "reference_kl": "Estimate (k3) of the KL divergence per token from the policy to the reference, over the tokens of "
+    "all passes; only where `beta` or `kl_penalty_coef` needs the reference.",
+    "approx_kl": "Estimate (k3) of the KL divergence per token from the policy before the update to that after it, "
+    "over the tokens of a sixteenth of the rows, at least eight, drawn at random.",
+    "served_diff_mean": "Mean |Δ log p| between sampler and learner after the update, over the tokens of at most eight "
+    "of the shorter rows.",
+    "served_diff_max": "The largest such difference.",
+    "policy_step": "Optimizer steps since the backend's first update, those of this one included.",
+    "seconds": "Time of the update inside the backend, without that of saving it.",
+    "tokens_per_second": "`row_tokens` per second of the update.",
+}
+"""Name → what it is, and of what."""

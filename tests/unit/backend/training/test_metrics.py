@@ -1,0 +1,135 @@
+"""The metrics of an update against their definitions in `nat.wire.metrics`, computed by hand or another way."""
+
+from math import exp, log
+from random import Random
+
+import pytest
+import torch
+
+from fakes.training_batches import random_groups, random_row
+from nat.backend.model import load_model
+from nat.backend.training.agreement import drawn_rows
+from nat.backend.training.batch import Row, make_batch
+from nat.backend.training.metrics import TokenSums, TokenValues
+from nat.backend.training.served import served_logprobs
+from nat.wire.metrics import UPDATE
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_means_over_tokens():
+    """Four tokens in two micro-batches: sums go over all of them, and each mean is what its meaning says."""
+    now, start, sampler = tensor(-1.0, -2.0, -0.5, -1.5), tensor(-1.1, -2.0, -0.5, -1.0), tensor(-1.0, -2.0, -0.9, -1.0)
+    sums = TokenSums(torch.device("cpu"))
+    for part in (slice(0, 3), slice(3, 4)):
+        values = TokenValues(
+            logprobs_K=now[part],
+            start_logprobs_K=start[part],
+            sampler_logprobs_K=sampler[part],
+            reference_K=(now - log(2))[part],
+            entropy_K=tensor(0.5, 1.5, 1.0, 2.0)[part],
+            advantages_K=tensor(1.0, 0.0, -1.0, 0.0)[part],
+            clipped_low_K=torch.tensor([False, False, True, False])[part],
+            clipped_high_K=torch.tensor([True, False, False, True])[part],
+        )
+        sums.add(values)
+    ratios = [1.0, 1.0, exp(0.4), exp(-0.5)]
+    k3 = sum(exp(-d) - 1 + d for d in (0.1, 0.0, -0.4, 0.0)) / 4
+    assert sums.means() == pytest.approx(
+        {
+            "entropy": 1.25,
+            "clip_fraction_low": 0.25,
+            "clip_fraction_high": 0.5,
+            "logprob_diff_mean": (0.1 + 0.4) / 4,
+            "logprob_diff_max": 0.4,
+            "sampler_kl": k3,
+            "reference_kl": 0.5 - 1 + log(2),
+            "effective_sample_size": sum(ratios) ** 2 / (4 * sum(r * r for r in ratios)),
+        }
+    )
+    assert (sums.with_advantage, sums.clipped) == (0.5, 0.75)
+
+
+@pytest.mark.parametrize("options", [{}, {"beta": 0.1}, {"kl_penalty_coef": 0.1, "num_iterations": 2}], ids=str)
+def test_every_metric_has_a_meaning_and_every_meaning_a_metric(make_learner, loaded, options):
+    """What is reported stands in the reference and the other way round; without a reference there is no KL to it."""
+    metrics = make_learner(loaded).update(random_groups(loaded), TrainingConfig(learning_rate=1e-4, **options))
+    assert set(UPDATE) - set(metrics) == (set() if options else {"reference_kl"})
+    assert set(metrics) <= set(UPDATE)
+
+
+def test_an_update_that_trained_nothing_has_counts_and_no_means(make_learner, loaded):
+    """Nothing has no entropy and no gradient; that it is zero would look like a measurement."""
+    groups = [TrainingGroup(id=g.id, rollouts=g.rollouts[:1]) for g in random_groups(loaded)]
+    metrics = make_learner(loaded).update(groups, TrainingConfig())
+    assert {name: value for name, value in metrics.items() if name not in {"seconds", "tokens_per_second"}} == {
+        "truncated_fraction": 0,
+        "trained_groups": 0,
+        "trained_rollouts": 0,
+        "trained_rows": 0,
+        "trained_tokens": 0,
+        "row_tokens": 0,
+        "unique_tokens": 0,
+        "policy_step": 0,
+    }
+
+
+def test_counts_are_of_what_carries_loss(make_learner, loaded):
+    """Of two groups one is flat; of the other, tokens before the last sampled one are computed, in two rows each."""
+    groups = random_groups(loaded, groups=2, rollouts=2, rows=2)
+    groups[0] = TrainingGroup(id="flat", rollouts=[r.model_copy(update={"reward": 0.5}) for r in groups[0].rollouts])
+    groups[1].rollouts[0].truncated = True
+    metrics = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-4, steps_per_batch=4))
+    rows = [row for rollout in groups[1].rollouts for row in rollout.rows]
+    assert (metrics["trained_groups"], metrics["trained_rollouts"], metrics["trained_rows"]) == (1, 2, 4)
+    assert metrics["trained_tokens"] == sum(row.num_sampled for row in rows)
+    assert metrics["row_tokens"] == sum(len(row.token_ids) - 1 for row in rows)
+    assert metrics["truncated_fraction"] == 0.25
+    assert (metrics["optimizer_steps"], metrics["skipped_steps"], metrics["policy_step"]) == (1, 0, 1)
+
+
+def test_packed_tokens_are_those_that_a_pass_computes(make_learner, loaded):
+    """Rollouts of one prompt that are dealt to different steps share nothing, whatever a whole batch could."""
+    groups = random_groups(loaded, groups=1, prompt=12)
+    shared = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-5, num_iterations=2))
+    dealt = {"tokens_per_step": 1, "max_logprob_difference": 10}
+    apart = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-5, num_iterations=2, **dealt))
+    assert shared["packed_tokens"] == shared["unique_tokens"] == shared["row_tokens"] - 3 * 12
+    assert apart["packed_tokens"] == apart["row_tokens"]
+
+
+def test_approx_kl_is_that_of_long_rows_too(make_learner, checkpoint, loaded):
+    """The mean of k3 over the sampled tokens of all eight rows, of which some are much longer than the others."""
+    random = Random(0)  # noqa: S311 - made-up batches
+    lengths = [4, 80, 5, 90, 4, 5, 70, 6]
+    groups = [
+        TrainingGroup(
+            id=str(number),
+            rollouts=[
+                TrainingRollout(reward=float(place), rows=[random_row(loaded, random, length)])
+                for place, length in enumerate(lengths[2 * number : 2 * number + 2])
+            ],
+        )
+        for number in range(4)
+    ]
+    config = TrainingConfig(learning_rate=1e-3)
+    metrics = make_learner(loaded).update(groups, config)
+    rows = make_batch(groups, config).rows
+    before, after = served_logprobs(load_model(checkpoint, device="cpu"), rows), served_logprobs(loaded, rows)
+    change = torch.cat([before[row.index] - after[row.index] for row in rows]).double()
+    assert metrics["approx_kl"] == pytest.approx(float((torch.exp(-change) - 1 + change).mean()), rel=1e-3)
+
+
+def test_drawn_rows_stand_for_all():
+    """A sixteenth, at least eight; long rows are drawn as often as short ones, and another sample each time."""
+    rows = [Row(i, 0, i, [0] * (1000 if i % 4 == 0 else 10), [0], [0], [0.0], [1.0]) for i in range(320)]
+    drawn = [drawn_rows(rows, Random(seed)) for seed in range(50)]  # noqa: S311 - a test's dice
+    assert {len(sample) for sample in drawn} == {20}
+    share = sum(len(row.input_ids) == 1000 for sample in drawn for row in sample) / (50 * 20)
+    assert share == pytest.approx(0.25, abs=0.05)
+    assert len({tuple(row.index for row in sample) for sample in drawn}) == 50
+    assert len(drawn_rows(rows[:20], Random(0))) == 8  # noqa: S311 - a test's dice
+    assert len(drawn_rows(rows[:3], Random(0))) == 3  # noqa: S311 - a test's dice
