@@ -8,18 +8,32 @@ stdin, stdout, stderr
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import stat
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from nat.wire.known_secrets import excerpt, redact
 
 MAX_READ_BYTES = 32 * 2**20
 """Of one file that a program leaves; more is no answer."""
 _TAIL_BYTES = 2000
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 class NotLeft(ValueError):
@@ -58,16 +72,20 @@ class RolloutFolder:
 
     def complaint(self) -> str:
         """The end of what the program wrote to stderr."""
-        with self.stderr.open("rb") as file:
-            file.seek(max(0, self.stderr.stat().st_size - _TAIL_BYTES))
-            return file.read().decode(errors="replace").strip()
+        try:
+            with opened_regular(self.root, (self.stderr.name,)) as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                return file.read(_TAIL_BYTES).decode(errors="replace").strip()
+        except NotLeft as error:
+            return str(error)
+
+    def said(self) -> str:
+        """What the program wrote to stdout."""
+        return read_text(self.root, (self.stdout.name,))
 
     def read(self, name: str) -> str:
-        """A file in `work`; NotLeft if there is none there, since a link may lead elsewhere."""
-        path = self.work / name
-        if not path.resolve().is_relative_to(self.work.resolve()) or not path.is_file():
-            raise NotLeft(f"the program left no file {name!r}")
-        return read_text(path)
+        """A file in `work`."""
+        return read_text(self.root, (self.work.name, *PurePosixPath(name).parts))
 
     def read_number(self, name: str) -> float:
         """The one number in a file; NotLeft if it is none."""
@@ -77,7 +95,7 @@ class RolloutFolder:
         except ValueError:
             number = float("nan")
         if not abs(number) < float("inf"):
-            raise NotLeft(f"the file {name!r} holds {text[:100]!r} and not one number")
+            raise NotLeft(f"the file {name!r} holds {excerpt(repr(text), 100)} and not one number")
         return number
 
 
@@ -91,6 +109,8 @@ async def opened_folder(start: Path | None, *, kept_in: Path | None, name: str) 
         gone = [folder.root] if kept_in is None else [folder.home, folder.scratch]
         for path in gone:
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+        if kept_in is not None:
+            await asyncio.to_thread(_redact, folder)
 
 
 def as_text(value: Any) -> str:
@@ -98,11 +118,54 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def read_text(path: Path) -> str:
-    """What stands in a file; NotLeft if that is too much."""
-    if path.stat().st_size > MAX_READ_BYTES:
-        raise NotLeft(f"{path.name} is larger than {MAX_READ_BYTES} bytes")
-    return path.read_text(encoding="utf-8", errors="replace")
+@contextmanager
+def opened_regular(root: Path, parts: Sequence[str]) -> Iterator[BinaryIO]:
+    """A file below `root`, if it is a regular one and no link is on the way.
+
+    A program may leave a FIFO, a device or a link under the name: opening it must neither wait nor lead elsewhere.
+
+    Raises:
+        NotLeft: there is no such file.
+
+    """
+    name = "/".join(parts[1:] or parts)
+    try:
+        with ExitStack() as folders:
+            here = os.open(root, _FOLDER)
+            folders.callback(os.close, here)
+            for part in parts[:-1]:
+                here = os.open(part, _FOLDER, dir_fd=here)
+                folders.callback(os.close, here)
+            mode = os.stat(parts[-1], dir_fd=here, follow_symlinks=False).st_mode
+            descriptor = os.open(parts[-1], _FILE, dir_fd=here) if stat.S_ISREG(mode) else None
+    except OSError as error:
+        raise NotLeft(f"the program left no file {name!r}: {error.strerror}") from error
+    if descriptor is None:
+        raise NotLeft(f"the program left no file {name!r}, but {_KINDS.get(stat.S_IFMT(mode), 'something else')}")
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotLeft(f"the program left no file {name!r}: it was changed as it was read")
+        yield file
+
+
+def read_text(root: Path, parts: Sequence[str]) -> str:
+    """What stands in such a file; NotLeft if that is too much."""
+    with opened_regular(root, parts) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(MAX_READ_BYTES + 1) if size <= MAX_READ_BYTES else b""
+    if max(size, len(data)) > MAX_READ_BYTES:
+        raise NotLeft(f"{parts[-1]} is larger than {MAX_READ_BYTES} bytes")
+    return data.decode(errors="replace")
+
+
+def _redact(folder: RolloutFolder) -> None:
+    """Take known secrets out of what a kept folder says of the program's output; the rest is the program's own."""
+    for path in (folder.stdin, folder.stdout, folder.stderr):
+        with suppress(NotLeft, OSError):
+            text = read_text(folder.root, (path.name,))
+            if (shown := redact(text)) != text:
+                path.unlink()
+                path.write_text(shown, encoding="utf-8")
 
 
 def _make(start: Path | None, kept_in: Path | None, name: str) -> RolloutFolder:

@@ -1,28 +1,108 @@
-"""Run a program until it ends or its time is over; nothing that it started stays behind."""
+"""Run a program until it ends or its time is over; nothing that it started stays behind.
+
+On Linux a supervisor (`supervisor.py`) stands between, which finds whatever the program has started. Elsewhere the
+program's process group is ended, which a program can leave by `setsid`.
+"""
 
 import asyncio
+import json
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from nat.builder.children import known_child
 
 _GRACE_SECONDS = 2.0
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_SUPERVISOR_SECONDS = 20.0
+"""Longer than the supervisor takes, whatever it has to end."""
 
 
-async def run_program(
-    arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: Path, stdout: Path, stderr: Path
-) -> int:
+@dataclass(frozen=True)
+class Program:
+    """What is run, and with what.
+
+    It reads and writes files, since a pipe stays open as long as anything holds it.
+    """
+
+    arguments: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    stdin: Path
+    stdout: Path
+    stderr: Path
+
+
+async def run_program(program: Program, *, mark: str) -> int:
     """The exit code, once the program has ended by itself; when this task is cancelled, it is ended.
 
-    It reads and writes files, since a pipe stays open as long as anything holds it. It leads a process group of its
-    own, which ends with it: a service that it started must not go on asking the model.
+    `mark` is a value of its environment that no other program has: by it processes are found if the supervisor is
+    killed.
+
+    Raises:
+        OSError: it cannot be started.
+
     """
-    with stdin.open("rb") as reads, stdout.open("wb") as writes, stderr.open("wb") as complains:
+    return await (_supervised(program, mark) if sys.platform == "linux" else _in_a_group(program))
+
+
+async def _supervised(program: Program, mark: str) -> int:
+    command = [sys.executable, "-I", "-S", *map(str, (_SUPERVISOR, program.stdin, program.stdout)), *program.arguments]
+    with program.stderr.open("wb") as complains:
         process = await asyncio.create_subprocess_exec(
-            *arguments, env=env, cwd=cwd, stdin=reads, stdout=writes, stderr=complains, start_new_session=True
+            *command,
+            env=program.env,
+            cwd=program.cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=complains,
+            start_new_session=True,
+        )
+    assert process.stdin is not None, "a pipe was asked for"
+    assert process.stdout is not None, "likewise"
+    report = b""
+    try:
+        report = await process.stdout.read()
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_SUPERVISOR_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        if process.returncode != 0:
+            _kill_marked(mark)
+    if not report:
+        return process.returncode or -signal.SIGKILL
+    facts = json.loads(report)
+    if "errno" in facts:
+        raise OSError(facts["errno"], os.strerror(facts["errno"]))
+    return int(facts["exit"])
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill what has the mark in its environment: the last resort, where a program has killed its supervisor."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is not ours
+            if mark.encode() in path.read_bytes():
+                os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+async def _in_a_group(program: Program) -> int:
+    with program.stdin.open("rb") as reads, program.stdout.open("wb") as writes, program.stderr.open("wb") as complains:
+        process = await asyncio.create_subprocess_exec(
+            *program.arguments,
+            env=program.env,
+            cwd=program.cwd,
+            stdin=reads,
+            stdout=writes,
+            stderr=complains,
+            start_new_session=True,
         )
     with known_child(process.pid):
         try:

@@ -11,6 +11,7 @@ from nat.gateway import WRAPPER_TYPE
 from nat.plugins.command.config import CommandConfig
 from nat.registry.decorators import register_function
 from nat.wire.extras import install_hint, missing_packages
+from nat.wire.private_process import keep_memory_private
 
 KEPT_FOLDERS = "folders"
 
@@ -24,6 +25,7 @@ async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[Fun
     from nat.gateway.listen import listening  # noqa: PLC0415 - the server comes with the `serve` extra only
     from nat.plugins.command.workflow import CommandWorkflow  # noqa: PLC0415 - as above
 
+    keep_memory_private()  # the program is of the same user, who may else read our environment
     upstream = await builder.get_llm(config.llm, wrapper_type=WRAPPER_TYPE)
     keyring = Keyring()
     async with listening(GatewayApp(keyring)) as url:

@@ -15,8 +15,8 @@ from nat.gateway.keys import Keyring
 from nat.gateway.upstream import Upstream
 from nat.plugins.command.config import CommandConfig
 from nat.plugins.command.environment import environment
-from nat.plugins.command.folder import NotLeft, RolloutFolder, as_text, opened_folder, read_text
-from nat.plugins.command.process import run_program
+from nat.plugins.command.folder import NotLeft, RolloutFolder, as_text, opened_folder
+from nat.plugins.command.process import Program, run_program
 
 COMMAND_STEP = "command"
 """Name of the step that a program leaves at its end."""
@@ -73,16 +73,10 @@ class CommandWorkflow:
             file.write_text(text, encoding="utf-8")
         async with self._keyring.opened(Door(self._upstreams)) as key:
             env = environment(config.env, os.environ, url=self._url, key=key, home=folder.home, scratch=folder.scratch)
+            program = Program(arguments, env, folder.work, folder.stdin, folder.stdout, folder.stderr)
             try:
                 async with asyncio.timeout(config.timeout):
-                    return await run_program(
-                        arguments,
-                        env=env,
-                        cwd=folder.work,
-                        stdin=folder.stdin,
-                        stdout=folder.stdout,
-                        stderr=folder.stderr,
-                    )
+                    return await run_program(program, mark=key)
             except TimeoutError as error:
                 raise CommandFailed(
                     f"the program did not end within {config.timeout:g} s; {_said(folder)}",
@@ -100,7 +94,7 @@ class CommandWorkflow:
         if exit_code != 0:
             how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
             raise CommandFailed(f"the program ended with {how}; {_said(folder)}")
-        answer = read_text(folder.stdout) if self._config.output == "stdout" else folder.read(self._config.output_file)
+        answer = folder.said() if self._config.output == "stdout" else folder.read(self._config.output_file)
         return answer.rstrip("\r\n")
 
 

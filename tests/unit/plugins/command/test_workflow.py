@@ -1,6 +1,7 @@
 """Programs as workflows: what they are given, what is taken back, and what is left of them."""
 
 import asyncio
+import ctypes
 import os
 import sys
 import time
@@ -27,6 +28,7 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.discovery import discover_components
 from nat.rollout.play import play
 from nat.rollout.record import Rollout
+from nat.wire.known_secrets import REDACTED, known_secrets
 
 ASK = """
 import json, os, sys, urllib.request
@@ -38,6 +40,9 @@ request = urllib.request.Request(
 )
 print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"])
 """
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a program can leave its group")
 
 
 def python(code: str) -> list[str]:
@@ -197,6 +202,71 @@ async def test_what_the_program_leaves_running_ends_with_it(tmp_path):
     assert_gone(pids)
 
 
+ESCAPES = {
+    "a session of its own": "setsid sleep 61 & echo $! > {pids}",
+    "a lost parent": "(setsid sh -c 'echo $$ > {pids}; exec sleep 61' &) ; while ! [ -s {pids} ]; do sleep 0.01; done",
+    "an empty environment": "(env -i setsid sh -c 'echo $$ > {pids}; exec sleep 61' &) ; "
+    "while ! [ -s {pids} ]; do sleep 0.01; done",
+    "what ignores signals": "(setsid sh -c 'trap \"\" TERM HUP; echo $$ > {pids}; sleep 61; sleep 61' &) ; "
+    "while ! [ -s {pids} ]; do sleep 0.01; done",
+}
+
+
+@linux_only
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+@pytest.mark.parametrize("ending", ["echo done", "sleep 60"])
+async def test_nothing_escapes_by_leaving_the_group(tmp_path, escape, ending):
+    """Whatever the program has started ends with the rollout, be it done or out of time."""
+    pids = tmp_path / "pids"
+    async with command(f"{escape.format(pids=pids)}; {ending}", timeout=5) as played:
+        rollout = await played()
+    assert (rollout.error is None) is (ending == "echo done")
+    assert_gone(pids)
+
+
+@linux_only
+async def test_one_rollout_ends_no_process_of_another(tmp_path):
+    """While one program ends, an escaped process of another one goes on; it ends with its own rollout."""
+    pids, go = tmp_path / "pids", tmp_path / "go"
+    wait = "while ! [ -e {} ]; do sleep 0.01; done"
+    escape = f"(env -i setsid sh -c 'echo $$ > {pids}; exec sleep 61' &)"
+    longer = f"{escape}; {wait.format(go)}; kill -0 $(cat {pids}) && echo alive"
+    async with command('eval "$1"', input="argument") as played:
+        first = asyncio.create_task(played(longer, item="1"))
+        second = await played(f"{wait.format(pids)}; setsid sleep 61 & echo done", item="2")
+        go.touch()
+        assert (second.output, (await first).output) == ("done", "alive")
+    assert_gone(pids)
+
+
+@linux_only
+async def test_a_program_that_kills_its_supervisor_is_found(tmp_path):
+    """Without a supervisor, what has the rollout's key in its environment is ended all the same."""
+    pids = tmp_path / "pids"
+    code = f"setsid sleep 61 & echo $! $$ > {pids}; kill -9 $PPID; sleep 61"
+    assert "signal 9" in await failure(code)
+    assert_gone(pids)
+
+
+@linux_only
+async def test_the_harness_keeps_its_memory_private():
+    """As long as a program of the same user runs, /proc/<pid>/environ of the harness is closed to it."""
+    get_dumpable = 3
+    async with command("true"):
+        assert ctypes.CDLL(None).prctl(get_dumpable, 0, 0, 0, 0) == 0
+
+
+async def test_a_kept_folder_tells_no_secret_that_the_program_was_given(tmp_path):
+    """What the harness keeps of the program's output is redacted; the answer in memory is not."""
+    known_secrets.remember(["given-secret-1"])
+    program = "echo $GIVEN; echo $GIVEN >&2"
+    async with command(program, run_dir=tmp_path, keep_folder=True, env={"GIVEN": "given-secret-1"}) as played:
+        rollout = await played()
+    assert rollout.output == "given-secret-1"
+    [kept] = (tmp_path / "folders").iterdir()
+    assert (kept / "stdout").read_text() == (kept / "stderr").read_text() == f"{REDACTED}\n"
+
+
 async def test_a_deadline_of_the_evaluation_ends_the_program_too(tmp_path):
     """A cancelled rollout leaves no process and no folder behind."""
     pids, where = tmp_path / "pids", tmp_path / "where"
@@ -249,12 +319,34 @@ async def test_the_reward_is_read_back():
         ("true", "left no file 'reward'"),
         ("echo high > reward", "holds 'high'"),
         ("echo nan > reward", "holds 'nan'"),
-        ("ln -s /etc/hostname reward", "left no file 'reward'"),
+        ("ln -s /etc/hostname reward", "left no file 'reward', but a link"),
+        ("mkfifo reward", "left no file 'reward', but a FIFO"),
+        ("mkdir reward", "left no file 'reward', but a folder"),
+        ("truncate -s 1T reward", "larger than"),
     ],
 )
 async def test_a_reward_that_is_none_fails_the_rollout(code, wanted):
     """No number is made up for a program that left none, and no link is followed out of its folder."""
     assert wanted in await failure(code, reward_file="reward")
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("mkdir out; mkfifo out/a.txt", "left no file 'out/a.txt', but a FIFO"),
+        ("mkdir real; echo x > real/a.txt; ln -s real out", "left no file 'out/a.txt': "),
+        ("echo x > out", "left no file 'out/a.txt': "),
+        ("rm ../stderr; mkfifo ../stderr; exit 1", "left no file 'stderr', but a FIFO"),
+    ],
+)
+async def test_output_is_taken_from_regular_files_only(code, wanted):
+    """A FIFO does not hold up the run past its deadline, and no link is followed, wherever it is on the way."""
+    assert wanted in await failure(code, output="file", output_file="out/a.txt")
+
+
+async def test_stdout_that_was_replaced_is_no_answer():
+    """The program knows where its stdout lies and can put something else there."""
+    assert "left no file 'stdout', but a FIFO" in await failure("rm ../stdout; mkfifo ../stdout")
 
 
 async def test_the_folder_is_kept_if_asked(tmp_path):
