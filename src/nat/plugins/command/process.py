@@ -5,7 +5,6 @@ program's process group is ended, which a program can leave by `setsid`.
 """
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -79,10 +78,10 @@ async def _supervised(program: Program, mark: str) -> int:
             _kill_marked(mark)
     if not report:
         return process.returncode or -signal.SIGKILL
-    facts = json.loads(report)
-    if "errno" in facts:
-        raise OSError(facts["errno"], os.strerror(facts["errno"]))
-    return int(facts["exit"])
+    kind, number = report.split()
+    if kind == b"errno":
+        raise OSError(int(number), os.strerror(int(number)))
+    return int(number)
 
 
 def _kill_marked(mark: str) -> None:

@@ -4,12 +4,11 @@
 
 A process of its own for each rollout, on Linux only: orphans of the program become children of this process and of
 no other rollout's. It needs the standard library alone, so that it starts quickly. Its own stdin ends when the
-harness wants the program to end, or is gone. On its stdout it writes one JSON object: `{"exit": …}` with the exit code
-(negative for a signal), or `{"errno": …}` if the program cannot be started.
+harness wants the program to end, or is gone. On its stdout it writes `exit N` with the exit code (negative for a
+signal), or `errno N` if the program cannot be started.
 """
 
 import ctypes
-import json
 import os
 import select
 import signal
@@ -33,11 +32,11 @@ def main(stdin: str, stdout: str, *arguments: str) -> None:
     try:
         program = _start(arguments, stdin, stdout)
     except OSError as error:
-        _report(errno=error.errno)
+        os.write(1, f"errno {error.errno}".encode())
         return
     code = _wait(program, woken)
     _kill_all()
-    _report(exit=code)
+    os.write(1, f"exit {code}".encode())
 
 
 def _wake_on_signals() -> int:
@@ -121,10 +120,6 @@ def _descendants() -> list[int]:
     for pid in found:
         found += children.get(pid, ())
     return found
-
-
-def _report(**facts: int | None) -> None:
-    os.write(1, json.dumps(facts).encode())
 
 
 if __name__ == "__main__":
