@@ -3,11 +3,16 @@
 import asyncio
 import json
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer, SeenRequest
+from fakes.processes import DEADLINE, NAT, Processes
 
 AGENT = """
 import json, os, pathlib, sys, urllib.request
@@ -84,3 +89,32 @@ async def evaluated(folder: Path, server: OpenAIServer) -> dict[str, Any]:
 
 def reports(folder: Path) -> dict[str, Any]:
     return {path.stem.removesuffix("_output"): json.loads(path.read_text()) for path in folder.glob("*_output.json")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a program can leave its group")
+def test_a_killed_harness_leaves_no_program_behind(tmp_path):
+    """Even after SIGKILL, when no cleanup runs, the program ends with all that it has started."""
+    pid = tmp_path / "pid"
+    server = {"_type": "openai", "model_name": "m", "base_url": "http://127.0.0.1:9/v1", "api_key": "k"}
+    program = f"(env -i setsid sh -c 'echo \\$\\$ > {pid}; exec sleep 600' &); sleep 600"
+    path = tmp_path / "config.yml"
+    workflow = {"_type": "command", "llm": "student", "command": program}
+    path.write_text(json.dumps({"llms": {"student": server}, "workflow": workflow}))
+    with Processes() as processes:
+        harness = processes.start("-c", NAT, "run", f"--config_file={path}", "--input=x")
+        wait_until(lambda: pid.exists() and pid.read_text().strip())
+        assert not gone(pid)
+        harness.kill()
+        wait_until(lambda: gone(pid))
+
+
+def gone(pid: Path) -> bool:
+    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

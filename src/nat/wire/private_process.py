@@ -34,7 +34,7 @@ def keep_memory_private() -> bool:
     """Keep other processes of the same user from reading this one's environment and memory; tells whether it could.
 
     On Linux `/proc/<pid>/environ` and `mem` then belong to root, and no debugger of the user's can attach; programs
-    that this process starts are not affected. macOS keeps both from other processes by itself, unless one is root.
+    that this process starts are not affected. Elsewhere there is nothing of the kind.
     """
     if sys.platform != "linux":
         return False

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import textwrap
@@ -7,6 +8,7 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from nat.errors import JournalError
+from nat.runs.folder import create_run_folder
 from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.runs.records import Phase, RunState, RunSummary
 from nat.wire.training import JobStatus, TrainingRow
@@ -180,3 +182,16 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path, acknowledged):
     assert set(rollouts[len(epochs) :]) <= {0, 8}
     for file in run_dir.glob("**/*.jsonl"):
         assert file.read_bytes().endswith(b"\n")
+
+
+def test_the_journal_is_its_owners_alone(tmp_path, monkeypatch):
+    """The database and the files beside it are closed to others, whatever the process's mask says."""
+    mask = os.umask(0)
+    try:
+        run_dir = create_run_folder(tmp_path, "run")
+        with Journal.create(run_dir, "run", "", created_at=NOON):
+            modes = {path.name: oct(path.stat().st_mode & 0o777) for path in [run_dir, *run_dir.iterdir()]}
+    finally:
+        os.umask(mask)
+    files = dict.fromkeys(["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"], "0o600")
+    assert modes == {"run": "0o700", **files}
