@@ -35,12 +35,16 @@ What is *not* here: one failed rollout or one item that could not be scored. Tho
 ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-zero exit code.
 """
 
+from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
     from pathlib import Path
 
     from pydantic import ValidationError
+
+
+_TRACEBACK_CHARS = 20_000
 
 
 class NatError(Exception):
@@ -203,6 +207,13 @@ def findings_of(error: "ValidationError") -> list[Finding]:
     """What pydantic found, at least one finding."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [Finding(".".join(map(str, each["loc"])), each["msg"]) for each in found]
+
+
+def traceback_of(error: BaseException) -> str:
+    """The whole traceback as Python prints it, with the errors behind it; cut in the middle if it is endless."""
+    text = "".join(format_exception(error))
+    half = _TRACEBACK_CHARS // 2
+    return text if len(text) <= _TRACEBACK_CHARS else f"{text[:half]}\n  …\n{text[-half:]}"
 
 
 def describe_error(error: BaseException) -> str:

@@ -28,7 +28,7 @@ class Heard(NullProgress):
     def rollouts_started(self, phase, total):
         self.events.append(f"{phase} {total}")
 
-    def rollout_done(self, *, failed):
+    def rollout_done(self, error):
         self.events.append("rollout")
 
     def training_started(self, num_groups, num_trajectories):

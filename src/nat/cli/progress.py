@@ -1,5 +1,6 @@
 """A run's progress for people: a live view on a terminal, one line per event everywhere else."""
 
+import logging
 import math
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from nat.data_models.rollout_failure import one_line
+from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import NullProgress
+from nat.runs.epochs import shown, when
+from nat.runs.failures import total_of
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
 
 _ROWS_SHOWN = 12
@@ -19,10 +24,14 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class LineProgress(NullProgress):
-    """One line per finished epoch and validation, for logs and pipes; warnings stand in the log beside it."""
+    """One line per finished epoch and validation, for pipes; warnings and failures stand in the log beside it.
 
-    def __init__(self, console: Console) -> None:
+    With `log_tells` the log has lines for epochs and validations, too, so that here there are none.
+    """
+
+    def __init__(self, console: Console, *, log_tells: bool) -> None:
         self._console = console
+        self._log_tells = log_tells
         self._num_epochs = 0
 
     def __enter__(self) -> Self:
@@ -38,14 +47,17 @@ class LineProgress(NullProgress):
         self._line(f"run {run_id}: {num_epochs} epochs, everything goes to {run_dir}")
 
     def epoch_finished(self, record: EpochRecord) -> None:
+        if self._log_tells:
+            return
         self._line(
-            f"epoch {record.epoch + 1}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
+            f"epoch {shown(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
             f"groups {record.trained_groups}/{record.num_groups}  rollouts {record.num_rollouts}  "
             f"{record.seconds:.1f} s"
         )
 
     def validation_finished(self, record: ValidationRecord) -> None:
-        self._line(f"held-out after epoch {record.epoch}: {_mean(record)} on {record.num_examples} examples")
+        if not self._log_tells:
+            self._line(f"held-out {when(record.epoch)}: {_mean(record)} on {record.num_examples} examples")
 
     def _line(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -68,7 +80,8 @@ class LiveProgress:
         self._now = self._bars.add_task("rollouts", total=None, note="")
         self._records: list[EpochRecord] = []
         self._held_out: dict[int, ValidationRecord] = {}
-        self._failed = 0
+        self._failed: list[str] = []
+        self._failures_file: Path | None = None
         self._title = Text("starting: loading the model and building the workflow …", style="dim")
         self._live = Live(self._view(), console=console, refresh_per_second=4)
 
@@ -84,6 +97,7 @@ class LiveProgress:
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         self._title = Text.assemble(("nat finetune ", "bold"), f"{run_id}  →  {run_dir}")
+        self._failures_file = run_dir / FAILURES_NAME
         self._bars.update(self._epochs, total=num_epochs)
         self._refresh()
 
@@ -91,12 +105,13 @@ class LiveProgress:
         self._bars.update(self._epochs, completed=epoch, total=num_epochs)
 
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
-        self._failed = 0
+        self._failed = []
         name = "held-out" if phase is Phase.VALIDATION else "rollouts"
         self._bars.reset(self._now, total=total, description=name, note="")
 
-    def rollout_done(self, *, failed: bool) -> None:
-        self._failed += failed
+    def rollout_done(self, error: str | None) -> None:
+        if error is not None:
+            self._failed.append(error)
         self._bars.update(self._now, advance=1)
         self._note("")
 
@@ -108,7 +123,7 @@ class LiveProgress:
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
-        self._bars.update(self._epochs, completed=record.epoch + 1)
+        self._bars.update(self._epochs, completed=shown(record.epoch))
         self._refresh()
 
     def validation_finished(self, record: ValidationRecord) -> None:
@@ -119,7 +134,7 @@ class LiveProgress:
         self._console.print(text, highlight=False, markup=False)
 
     def _note(self, text: str) -> None:
-        failed = f"{self._failed} failed" if self._failed else ""
+        failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""
         self._bars.update(self._now, note="  ".join(filter(None, (failed, text))))
 
     def _refresh(self) -> None:
@@ -127,16 +142,24 @@ class LiveProgress:
 
     def _view(self) -> Group:
         curve = Text(f"reward     {sparkline([r.avg_reward for r in self._records])}", style="cyan")
-        return Group(self._title, self._table(), curve, self._bars)
+        return Group(self._title, self._table(), curve, *self._failures(), self._bars)
+
+    def _failures(self) -> list[Text]:
+        """What failed in the run so far, by cause, and where its tracebacks are."""
+        causes = total_of(self._records, list(self._held_out.values()))
+        lines = [Text(f"failed     {each}", style="red") for each in causes]
+        return [*lines, Text(f"           tracebacks: {self._failures_file}", style="dim")] if lines else []
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2), header_style="dim")
         for column in ("epoch", "reward", "held-out", "groups", "tokens", "grad norm", "entropy", "seconds"):
             table.add_column(column, justify="right")
+        if (before := self._held_out.get(0)) is not None:
+            table.add_row("before", "", _mean(before))
         for record in self._records[-_ROWS_SHOWN:]:
-            held_out = self._held_out.get(record.epoch)
+            held_out = self._held_out.get(shown(record.epoch))
             table.add_row(
-                str(record.epoch + 1),
+                str(shown(record.epoch)),
                 f"{record.avg_reward:.3f}",
                 "" if held_out is None else _mean(held_out),
                 f"{record.trained_groups}/{record.num_groups}",
@@ -150,7 +173,9 @@ class LiveProgress:
 
 def console_progress(console: Console) -> LineProgress | LiveProgress:
     """The live view if somebody watches, lines otherwise."""
-    return LiveProgress(console) if console.is_terminal else LineProgress(console)
+    if console.is_terminal:
+        return LiveProgress(console)
+    return LineProgress(console, log_tells=logging.getLogger().isEnabledFor(logging.INFO))
 
 
 def sparkline(values: list[float], width: int = 60) -> str:

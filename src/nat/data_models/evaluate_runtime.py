@@ -73,6 +73,8 @@ class EvaluationRunOutput(BaseModel):
     usage_stats: UsageStats | None = None
     profiler_results: Any | None = None
     """Nothing is profiled here; other tools of the toolkit put their results in."""
+    failures_file: Path | None = None
+    """Tracebacks, one for each way in which rollouts or evaluators failed; None if nothing failed."""
     config_effective_file: Path | None = None
     config_metadata_file: Path | None = None
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.intermediate_step import IntermediateStep
@@ -50,6 +50,8 @@ class EvalOutputItem(BaseModel):
     reasoning: Any
     error: str | None = None
     """Why there is no score."""
+    traceback: str | None = Field(default=None, exclude=True, repr=False)
+    """Of the error, where the evaluator raised one; written to `failures.txt`, not beside each score."""
     step_rewards: dict[int | str, float] | None = None
     """What single steps were worth, by the number of a call (from 0, or -1 for the last) or by a step's UUID. With
     `finetuning.reward_function.credit` they take the place of the score, which then is what is reported."""

@@ -1,10 +1,16 @@
-"""Why a rollout gave no output; counted and shown, never scored."""
+"""Why a rollout gave no output or no score; counted and shown, never scored."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+RAISED = "the workflow raised an error"
+TIMED_OUT = "the workflow ran into its deadline"
+NO_SCORE = "the evaluator gave no score"
+
+_LINE_CHARS = 400
 
 
 class RolloutFailure(BaseModel):
@@ -19,11 +25,72 @@ class RolloutFailure(BaseModel):
     type: str
     """Name of the exception's class."""
     message: str
+    traceback: str | None = Field(default=None, exclude=True, repr=False)
+    """As Python prints it; None where nothing was raised, or elsewhere."""
+
+    @property
+    def cause(self) -> str:
+        return RAISED if self.kind == "raised" else TIMED_OUT
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-def commonest(failures: Sequence[RolloutFailure]) -> tuple[str, int]:
-    """The most frequent error as text, and how often it happened; the first one seen on a tie."""
-    return Counter(str(failure) for failure in failures).most_common(1)[0]
+class FailureCount(BaseModel):
+    """How many rollouts failed in one way."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cause: str
+    """What went wrong, in the words that users see."""
+    count: int = Field(ge=1)
+    error: str | None = None
+    """The commonest error in one line, the first one seen on a tie: the last line of its traceback."""
+
+    def __str__(self) -> str:
+        return f"{self.count} x {self.cause}" + (f": {self.error}" if self.error else "")
+
+
+class FirstFailure(BaseModel):
+    """The first rollout that failed in one way; `failures.txt` shows each once."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rollout: str
+    """Which one it was, in words."""
+    cause: str
+    error: str | None
+    traceback: str | None
+
+    @property
+    def way(self) -> str:
+        """Equal for failures at the same place in the code, whatever their messages say."""
+        if self.traceback is None:
+            return self.cause
+        frames = [line for line in self.traceback.splitlines() if line.startswith("  File ")]
+        return "\n".join([self.cause, *frames])
+
+
+def counted(failures: Iterable[tuple[str, str | None]]) -> list[FailureCount]:
+    """From (cause, error) of each rollout to the counts by cause, the commonest cause first."""
+    errors: dict[str, Counter[str | None]] = {}
+    for cause, error in failures:
+        errors.setdefault(cause, Counter())[error] += 1
+    found = [(cause, counts.total(), counts.most_common(1)[0][0]) for cause, counts in errors.items()]
+    found.sort(key=lambda each: -each[1])
+    return [FailureCount(cause=cause, count=count, error=error and one_line(error)) for cause, count, error in found]
+
+
+def total(counts: Iterable[Sequence[FailureCount]]) -> list[FailureCount]:
+    """Of several epochs: the counts of each cause together, with the error that was seen first."""
+    sums: dict[str, FailureCount] = {}
+    for each in (each for some in counts for each in some):
+        known = sums.get(each.cause)
+        sums[each.cause] = each if known is None else known.model_copy(update={"count": known.count + each.count})
+    return sorted(sums.values(), key=lambda each: -each.count)
+
+
+def one_line(error: str) -> str:
+    """The error without line breaks, cut where nobody reads on."""
+    text = " ".join(error.split())
+    return text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]} …"

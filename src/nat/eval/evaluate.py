@@ -10,7 +10,7 @@ from nat.config.output_folders import check_writable
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.errors import ANY_FAILURE, EvaluationError, describe_error
+from nat.errors import ANY_FAILURE, EvaluationError
 from nat.eval.dataset import repeated
 from nat.eval.dataset_source import chosen_dataset, load_items
 from nat.eval.evaluation_files import write_reports
@@ -152,7 +152,7 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem]) ->
     try:
         output = await evaluate(EvalInput(eval_input_items=items))
     except ANY_FAILURE as error:  # an evaluator is user code: its failure leaves its items without a score
-        logger.exception("evaluator '%s' failed", name)
-        failed = [unscored(item.id, describe_error(error)) for item in items]
+        logger.debug("evaluator '%s' failed", name, exc_info=error)
+        failed = [unscored(item.id, error) for item in items]
         return EvalOutput(average_score=None, eval_output_items=failed)
     return checked(output, items)

@@ -7,6 +7,7 @@ from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
+from nat.eval.failures import FAILURES_NAME, failures_of, failures_text
 from nat.eval.report import (
     CONFIG_EFFECTIVE,
     CONFIG_METADATA,
@@ -20,6 +21,7 @@ from nat.eval.report import (
     write_bytes,
     write_json,
 )
+from nat.wire.known_secrets import redact
 
 
 def write_reports(
@@ -43,10 +45,17 @@ def write_reports(
             "evaluator_output_files": [
                 write_json(folder / names[name], scores(result)) for name, result in output.evaluation_results
             ],
+            "failures_file": _write_failures(folder / FAILURES_NAME, failures_text(failures_of(output))),
             "config_effective_file": write_bytes(folder / CONFIG_EFFECTIVE, dump_resolved(config).encode()),
             "config_metadata_file": write_json(folder / CONFIG_METADATA, _metadata(run, dataset)),
         }
     )
+
+
+def _write_failures(path: Path, text: str) -> Path | None:
+    """None, and no file of an earlier evaluation, if nothing failed."""
+    path.unlink(missing_ok=True)
+    return write_bytes(path, redact(text).encode(errors="backslashreplace")) if text else None
 
 
 def _metadata(run: EvaluationRunConfig, dataset: DatasetBaseConfig) -> dict[str, object]:

@@ -14,6 +14,7 @@ from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
+from nat.eval.failures import FAILURES_NAME
 from nat.wire.known_secrets import redact_json
 from nat.wire.text import without_surrogates
 
@@ -99,7 +100,7 @@ def write_bytes(path: Path, data: bytes) -> Path:
 
 def remove_reports(folder: Path) -> None:
     """Delete the files that an evaluation writes, and nothing else that may lie in the folder."""
-    for pattern in ("*_output.json", CONFIG_EFFECTIVE, CONFIG_METADATA):
+    for pattern in ("*_output.json", CONFIG_EFFECTIVE, CONFIG_METADATA, FAILURES_NAME):
         for path in folder.glob(pattern):
             path.unlink()
 

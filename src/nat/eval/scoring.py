@@ -5,6 +5,7 @@ from numbers import Real
 
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, problem_of
+from nat.errors import describe_error, traceback_of
 
 
 def average(items: Iterable[EvalOutputItem]) -> float | None:
@@ -13,9 +14,12 @@ def average(items: Iterable[EvalOutputItem]) -> float | None:
     return mean(scores) if scores else None
 
 
-def unscored(item_id: object, error: str) -> EvalOutputItem:
+def unscored(item_id: object, error: str | BaseException) -> EvalOutputItem:
     """The record of an item that could not be scored."""
-    return EvalOutputItem(id=item_id, score=None, reasoning={"error": error}, error=error)
+    if isinstance(error, str):
+        return EvalOutputItem(id=item_id, score=None, reasoning={"error": error}, error=error)
+    item = unscored(item_id, describe_error(error))
+    return item.model_copy(update={"traceback": traceback_of(error)})
 
 
 def checked(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalOutput:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory
 from nat.finetuning import rewards
+from nat.runs.epochs import shown
 
 
 class CurriculumState(BaseModel):
@@ -108,15 +109,15 @@ def description(selection: CurriculumSelection, state: CurriculumState, *, epoch
     """What the curriculum did, in lines for the log; epochs count from 1 there."""
     flat, ranked = len(selection.without_difference), len(selection.ranked)
     if not ranked:
-        return [f"Curriculum learning at epoch {epoch + 1}: none of {flat} groups has enough difference in reward"]
+        return [f"Curriculum learning at epoch {shown(epoch)}: none of {flat} groups has enough difference in reward"]
     lines = []
     if selection.expanded_from is not None:
         lines.append(
-            f"Expanding curriculum at epoch {epoch + 1}: {selection.expanded_from:.0%} -> "
+            f"Expanding curriculum at epoch {shown(epoch)}: {selection.expanded_from:.0%} -> "
             f"{state.current_percentile:.0%} of trajectory groups"
         )
     lines.append(
-        f"Curriculum learning at epoch {epoch + 1}: Using {len(selection.groups)}/{ranked} groups "
+        f"Curriculum learning at epoch {shown(epoch)}: Using {len(selection.groups)}/{ranked} groups "
         f"({state.current_percentile:.0%}), {flat} without enough difference in reward"
     )
     means = sorted((rewards.mean(group) for group in selection.groups), reverse=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
+from nat.runs.epochs import shown
 from nat.runs.records import EpochRecord
 
 KL = "train/approx_kl"
@@ -68,7 +69,8 @@ def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
     if found is None:
         return None
     best, last = epochs[_best(epochs)], epochs[-1]
-    fall = f"The mean reward was {best.avg_reward:.3f} in epoch {best.epoch + 1} and is {last.avg_reward:.3f} now."
+    at = shown(best.epoch)
+    fall = f"The mean reward was {best.avg_reward:.3f} in epoch {at} and is {last.avg_reward:.3f} now."
     return Diagnosis(found.cause, f"{fall} {found.seen}", found.remedy)
 
 
@@ -106,7 +108,7 @@ def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> D
         lower += f": it was {rate:.2g} on average in that update, so try {rate * _factor(found):.1g}"
     return Diagnosis(
         Cause.UPDATE_TOO_LARGE,
-        f"The update of epoch {found.epoch + 1} moved the policy too far: {_numbers(found, before)}.",
+        f"The update of epoch {shown(found.epoch)} moved the policy too far: {_numbers(found, before)}.",
         f"{lower}. Fewer num_iterations or steps_per_batch, and beta (the KL divergence to the starting model), "
         "hold the policy back, too.",
     )

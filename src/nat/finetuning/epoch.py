@@ -9,6 +9,7 @@ from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory, Tra
 from nat.finetuning import rewards
 from nat.finetuning.metrics import epoch_metrics
 from nat.finetuning.trajectories.groups import example_id
+from nat.runs.epochs import shown
 from nat.runs.records import EpochRecord, LeftOutCause, RolloutRecord
 from nat.runs.tally import tally
 
@@ -73,7 +74,7 @@ def epoch_record(
     groups, trained = played.collected.trajectories, played.chosen.trajectories
     every, kept = rewards.of_groups(groups), rewards.of_groups(trained)
     if every is None:
-        raise ValueError(f"epoch {played.epoch} has no trajectory, so it has no record")
+        raise ValueError(f"epoch {shown(played.epoch)} has no trajectory, so it has no record")
     counts = tally(played.records)
     return EpochRecord(
         epoch=played.epoch,
@@ -93,6 +94,7 @@ def epoch_record(
         curriculum_state=dict(curriculum) if curriculum else None,
         num_rollouts=counts.num_rollouts,
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
+        failures=list(counts.failures),
         groups_without_difference=sum(not rewards.teaches(group) for group in groups),
         seconds=seconds,
         metrics=epoch_metrics(played.records, groups, trained, seconds={"epoch": seconds, **stages}, job=job),

@@ -10,6 +10,7 @@ from math import sqrt
 
 from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.guards import GuardsConfig
+from nat.data_models.rollout_failure import FailureCount
 from nat.errors import (
     NoLearningSignal,
     NoTrajectories,
@@ -18,9 +19,11 @@ from nat.errors import (
     TrainingFailed,
     UntrainableSampling,
 )
+from nat.eval.remedies import remedy_of
 from nat.finetuning.diagnosis import broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.jobs import reported_metrics
 from nat.finetuning.sampling import remedy
+from nat.runs.epochs import span
 from nat.runs.records import EpochRecord, LeftOutCause
 from nat.runs.tally import RolloutTally
 from nat.wire import rewards
@@ -36,10 +39,6 @@ _UNTRAINED = (
     "token limit, are not trained on; what is left of their groups may have nothing to be compared with."
 )
 _REMEDY = {
-    LeftOutCause.FAILED: "Fix the workflow: `nat run` with the same config shows the whole error for one input.",
-    LeftOutCause.TIMED_OUT: "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the "
-    "episodes.",
-    LeftOutCause.NO_SCORE: "Fix the evaluator that finetuning.reward_function names: `nat eval` shows its errors.",
     LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
     "take its client from builder.get_llm, which asks for them.",
 }
@@ -60,20 +59,18 @@ def check_trajectories(
         return
     if tally.num_rollouts == 0:
         raise NoTrajectories("no trajectory to train on: no rollout was started", hint="The dataset has no rows.")
-    unwanted = [cause for cause, _ in tally.causes.most_common() if not cause.by_choice]
-    if unwanted[0] is LeftOutCause.BENT_SAMPLING:
+    if tally.failures[0].cause == LeftOutCause.BENT_SAMPLING:
         raise _untrainable(tally)
     lines = [f"no trajectory to train on; {tally.num_rollouts} rollouts were left out:"]
-    lines += [f"  {count:6d} x {cause}" for cause, count in tally.causes.most_common()]
-    if tally.errors:
-        lines.append(f"  {_commonest_error(tally)}")
+    lines += [f"  {each}" for each in tally.failures]
+    lines += [f"  {count} x {cause}" for cause, count in tally.causes.most_common() if cause.by_choice]
     if LeftOutCause.NO_TARGET_FUNCTION in tally.causes:
         lines.append(
             f"  target_functions: {', '.join(target_functions)}; LLM calls came from: {_names(tally.functions)}"
         )
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
-    message, hint = explained("\n".join(lines), _remedy(tally, unwanted), broken_by_update(before()))
+    message, hint = explained("\n".join(lines), _remedy(tally, tally.failures), broken_by_update(before()))
     raise NoTrajectories(message, hint=hint)
 
 
@@ -89,12 +86,11 @@ def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epoc
     """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
-    failures = [cause for cause, _ in tally.causes.most_common() if cause.failure]
-    causes = ", ".join(f"{tally.causes[cause]} x {cause}" for cause in failures)
+    failures = [each for each in tally.failures if LeftOutCause(each.cause).failure]
     share = tally.num_failed / tally.num_rollouts
     message, hint = explained(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
-        f"{max_failure_rate:.0%}): {causes}; {_commonest_error(tally)}",
+        f"{max_failure_rate:.0%}): {'; '.join(map(str, failures))}",
         _remedy(tally, failures),
         broken_by_update(before()),
     )
@@ -113,7 +109,7 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     message, hint = explained(
-        f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
+        f"nothing to learn from in {span(recent)}: groups whose rewards are all equal: {seen}; "
         f"groups trained: {', '.join(f'{e.trained_groups} of {e.filtered_groups} submitted' for e in recent)}; "
         f"rewards from {low:g} to {high:g}",
         _signal_remedy(recent, low, high),
@@ -139,7 +135,7 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     if now - worst >= config.collapse_share * (start - worst) or start - now <= _STANDARD_ERRORS * error:
         return
     message, hint = explained(
-        f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
+        f"the mean reward fell from {start:.3f} in {span(first)} to {now:.3f} in {span(recent)} "
         f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
         "The backend does not report how far its updates went. Most often the learning rate is too high: try a third, "
         "or set beta, the weight of the KL divergence to the starting model.",
@@ -192,32 +188,22 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
     return "Rollouts of the same example end alike: raise num_generations, or begin with a more varied model."
 
 
-def _remedy(tally: RolloutTally, causes: Sequence[LeftOutCause]) -> str:
-    """What to do about the first, and commonest, of `causes`."""
-    cause = causes[0]
+def _remedy(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
+    """What to do about the first, and commonest, of `failures`."""
+    cause = LeftOutCause(failures[0].cause)
     if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
         if not tally.functions:
             return "No LLM call was seen at all: the workflow must take its client from builder.get_llm."
         if cause is LeftOutCause.NO_TARGET_FUNCTION:
             return "Set finetuning.target_functions to names that were seen, or to [<workflow>] for all calls."
         return "Set finetuning.target_model to a name that was seen, or let the workflow call that model."
+    if cause.failure:
+        return remedy_of(cause, failures[0].error)
     return _REMEDY.get(cause, "See the run's trajectories/ folder: each line says why its rollout was left out.")
-
-
-def _commonest_error(tally: RolloutTally) -> str:
-    if not tally.errors:
-        return "no error text was recorded"
-    text, count = tally.errors.most_common(1)[0]
-    return f"the commonest error ({count} x): {text}"
 
 
 def _names(counts: Counter[str]) -> str:
     return ", ".join(f"{name} ({count} calls)" for name, count in counts.most_common()) or "nowhere"
-
-
-def _span(epochs: Sequence[EpochRecord]) -> str:
-    first, last = epochs[0].epoch, epochs[-1].epoch
-    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 
 def _mean_reward(epochs: Sequence[EpochRecord]) -> float:

@@ -3,19 +3,21 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.score import mean
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.dataset import repetitions
+from nat.eval.remedies import remedy_of
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.scope import RunScope, current_scope, utc_now
 from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import held_out_phase
-from nat.runs.files import write_trajectories
+from nat.runs.epochs import when
+from nat.runs.files import write_rollouts
 from nat.runs.records import Phase, RolloutRecord, ValidationRecord
 from nat.runs.tally import tally
 from nat.wire.text import without_surrogates
@@ -37,7 +39,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     training, scope = builder.run_config, current_scope()
     held_out = _validation_of(training.run_configuration)
     if scope is not None and (known := scope.journal.validation(epoch)) is not None:
-        logger.info("The held-out examples were played after epoch %d already; their scores are used again", epoch)
+        logger.info("The held-out examples were played %s already; their scores are used again", when(epoch))
         return _metrics(known)
     watch = Stopwatch()
     if scope is not None:
@@ -51,9 +53,17 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     records = held_out_records(output, training.reward_function.name if training.reward_function else None)
     if scope is not None:
         scope.journal.record_rollouts(Phase.VALIDATION, epoch, records)
-    _check_scored(records)
-    scores = without_surrogates(scores_by_example(records))
-    validation = ValidationRecord(epoch=epoch, timestamp=utc_now(), scores=scores, seconds=watch.total)
+        write_rollouts(scope.journal, Phase.VALIDATION, epoch)
+    if all(record.reward is None for record in records):
+        raise _nothing_scored(records)
+    validation = ValidationRecord(
+        epoch=epoch,
+        timestamp=utc_now(),
+        scores=without_surrogates(scores_by_example(records)),
+        num_rollouts=len(records),
+        failures=list(tally(records).failures),
+        seconds=watch.total,
+    )
     if scope is not None:
         _keep(scope, validation)
     return _metrics(validation)
@@ -65,7 +75,7 @@ def scores_by_example(records: Sequence[RolloutRecord]) -> dict[str, float | Non
     for record in records:
         if record.reward is not None:
             rewards[record.example_id].append(record.reward)
-    return {example: fmean(values) if values else None for example, values in rewards.items()}
+    return {example: mean(values) if values else None for example, values in rewards.items()}
 
 
 def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list[RolloutRecord]:
@@ -78,10 +88,10 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
             hint="finetuning.reward_function.name must be an evaluator of the validation's config, too",
         )
     scores = {str(score.id): score for score in result.eval_output_items}
-    failures = {failure.item_id: failure for failure in output.failures}
+    failed = {failure.item_id: failure for failure in output.failures}
     records = [
-        outcome.failed(item, failures[str(item.id)], 0)
-        if str(item.id) in failures
+        outcome.failed(item, failed[str(item.id)], 0)
+        if str(item.id) in failed
         else outcome.held_out(item, scores.get(str(item.id)))
         for item in output.eval_input.eval_input_items
     ]
@@ -105,13 +115,14 @@ def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
     return given.model_copy(update=changes)
 
 
-def _check_scored(records: Sequence[RolloutRecord]) -> None:
-    if any(record.reward is not None for record in records):
-        return
-    causes = ", ".join(f"{count} x {cause}" for cause, count in tally(records).causes.most_common())
-    raise EvaluationError(
-        f"validation: none of {len(records)} held-out examples got a score ({causes or 'the dataset is empty'})",
-        hint="`nat eval` with the validation dataset shows the errors",
+def _nothing_scored(records: Sequence[RolloutRecord]) -> EvaluationError:
+    """The counts by cause with their errors, and what to do about the commonest."""
+    if not (causes := tally(records).failures):
+        return EvaluationError("validation: no held-out example was played", hint="The validation dataset has no rows.")
+    counts = "; ".join(map(str, causes))
+    return EvaluationError(
+        f"validation: none of {len(records)} held-out examples got a score: {counts}",
+        hint=remedy_of(causes[0].cause, causes[0].error),
     )
 
 
@@ -130,7 +141,6 @@ def _metrics(validation: ValidationRecord) -> dict[str, Any]:
 
 def _keep(scope: RunScope, validation: ValidationRecord) -> None:
     scope.journal.record_validation(validation)
-    write_trajectories(scope.journal, Phase.VALIDATION, validation.epoch)
-    mean, count = validation.avg_reward, validation.num_examples
-    logger.info("Validation after epoch %d - Avg Reward: %.4f over %d examples", validation.epoch, mean, count)
-    scope.progress.validation_finished(validation)
+    average, count = validation.avg_reward, validation.num_examples
+    logger.info("Validation %s - Avg Reward: %.4f over %d examples", when(validation.epoch), average, count)
+    scope.validation_finished(validation)

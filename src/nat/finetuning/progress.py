@@ -17,7 +17,8 @@ class Progress(Protocol):
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
         """`total` counts all generations; None if it is not known."""
 
-    def rollout_done(self, *, failed: bool) -> None: ...
+    def rollout_done(self, error: str | None) -> None:
+        """`error` is why it failed; None if it did not."""
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None: ...
 
@@ -43,7 +44,7 @@ class NullProgress:
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
         pass
 
-    def rollout_done(self, *, failed: bool) -> None:
+    def rollout_done(self, error: str | None) -> None:
         pass
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:

@@ -9,7 +9,8 @@ from nat.finetuning.epoch import PlayedEpoch
 from nat.finetuning.jobs import finished, submitted
 from nat.finetuning.sampling import sampling_notes
 from nat.finetuning.scope import RunScope
-from nat.runs.files import write_trajectories
+from nat.runs.epochs import shown
+from nat.runs.files import write_rollouts
 from nat.runs.records import EpochRecord, JobRecord, Phase, RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -30,11 +31,11 @@ class Recorder:
     def rollouts(self, epoch: int, records: Sequence[RolloutRecord]) -> None:
         """Before anything judges them, so that the evidence outlives the judgement."""
         self._scope.journal.record_rollouts(Phase.TRAIN, epoch, records)
-        write_trajectories(self._scope.journal, Phase.TRAIN, epoch)
+        write_rollouts(self._scope.journal, Phase.TRAIN, epoch)
         for name, text in sampling_notes(records).items():
             if name not in self._noted:
                 self._noted.add(name)
-                logger.warning("Epoch %d: %s", epoch + 1, text)
+                logger.warning("Epoch %d: %s", shown(epoch), text)
                 self._scope.progress.message(text)
 
     def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
@@ -56,6 +57,7 @@ class Recorder:
         scope = self._scope
         scope.journal.record_epoch(record)
         scope.write_files()
+        scope.warn_of(record.failures, f"Epoch {shown(record.epoch)}", record.num_rollouts)
         scope.progress.epoch_finished(record)
         epochs = scope.journal.epochs()
         if len(epochs) % EPOCHS_PER_PLOT == 0:
@@ -66,6 +68,6 @@ class Recorder:
         """Tell each alarm once, until it has been quiet for an epoch."""
         for alarm in found:
             if alarm.name not in self._alarmed:
-                logger.warning("Epoch %d: %s", epoch + 1, alarm.text)
+                logger.warning("Epoch %d: %s", shown(epoch), alarm.text)
                 self._scope.progress.message(alarm.text)
         self._alarmed = {alarm.name for alarm in found}

@@ -26,7 +26,7 @@ from nat.finetuning.progress import Progress
 from nat.finetuning.remains import remains
 from nat.finetuning.scope import RunScope, opened_scope, utc_now
 from nat.finetuning.stopwatch import Stopwatch
-from nat.finetuning.summary import broken_prefixes, compared, relative_to_run, summarise
+from nat.finetuning.summary import compared, relative_to_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import open_sessions
@@ -221,7 +221,8 @@ async def _result(
         scope.run_id,
         comparison,
         journal.jobs(),
-        broken_by=broken_prefixes(journal.epochs()),
+        played=journal.epochs(),
+        validations=journal.validations(),
         epochs=len(statuses),
         seconds=seconds,
         model=relative_to_run(model, journal.run_dir),

@@ -6,7 +6,7 @@ context variable; a trainer that is used without the runtime opens a scope of it
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,12 +14,15 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from nat.data_models.finetuning import FinetuneConfig
+from nat.data_models.rollout_failure import FailureCount
+from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import NullProgress, Progress
+from nat.runs.epochs import when
 from nat.runs.files import write_files
 from nat.runs.folder import create_run_folder, new_run_id
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw
-from nat.runs.records import Phase, RunState
+from nat.runs.records import Phase, RunState, ValidationRecord
 from nat.wire.redacted_logs import redacted_logs
 
 logger = logging.getLogger(__name__)
@@ -44,6 +47,18 @@ class RunScope:
     def num_rollouts(self, phase: Phase) -> int | None:
         """How many rollouts an epoch or a validation begins, as far as the run has been told."""
         return self.planned.get(phase)
+
+    def warn_of(self, failures: Sequence[FailureCount], where: str, num_rollouts: int) -> None:
+        """Log what failed, if something did, and where its traceback is."""
+        if failures:
+            failed, causes = sum(each.count for each in failures), "; ".join(map(str, failures))
+            place = self.journal.run_dir / FAILURES_NAME
+            logger.warning("%s: %d of %d rollouts failed: %s (see %s)", where, failed, num_rollouts, causes, place)
+
+    def validation_finished(self, record: ValidationRecord) -> None:
+        """Tell the scores, and what failed."""
+        self.warn_of(record.failures, f"Held-out {when(record.epoch)}", record.num_rollouts)
+        self.progress.validation_finished(record)
 
     async def draw(self) -> bool:
         """Draw the plot beside the event loop; a picture that fails must not end a run."""

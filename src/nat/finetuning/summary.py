@@ -1,11 +1,13 @@
 """The run in one record. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
+from nat.runs.failures import num_rollouts, total_of
 from nat.runs.records import EpochRecord, JobRecord, RunSummary, ValidationRecord
 
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
@@ -33,7 +35,8 @@ def summarise(
     comparison: Comparison | None,
     jobs: Sequence[JobRecord],
     *,
-    broken_by: Mapping[str, int],
+    played: Sequence[EpochRecord],
+    validations: Sequence[ValidationRecord],
     epochs: int,
     seconds: float,
     model: str | None,
@@ -41,13 +44,17 @@ def summarise(
     plot: str | None,
 ) -> RunSummary:
     """`summary.json`; the fields about held-out examples stay None without a comparison."""
+    failures = total_of(played, validations)
     record = RunSummary(
         run_id=run_id,
         epochs=epochs,
         seconds=seconds,
         tokens_trained=sum(job.tokens_trained for job in jobs),
         **{name: round(sum(job.metrics.get(name, 0) for job in jobs)) for name in _PACKING},
-        broken_by=dict(broken_by),
+        broken_by=broken_prefixes(played),
+        rollouts=num_rollouts(played, validations),
+        failures=failures,
+        failures_file=FAILURES_NAME if failures else None,
         model=model,
         served_model=served_model,
         plot=plot,

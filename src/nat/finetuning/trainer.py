@@ -34,6 +34,7 @@ from nat.finetuning.scope import RunScope, current_scope, opened_scope
 from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories.left_out import records_of
 from nat.finetuning.validation import validate
+from nat.runs.epochs import shown
 from nat.runs.records import Phase, RunState
 from nat.runs.tally import tally
 from nat.wire.known_secrets import redact_json
@@ -103,7 +104,7 @@ class EpochTrainer(Trainer):
                 logger.error("Training %s %s: %s", run_id, status.status, status.message)
                 break
             await self._finish_epoch(status)
-            logger.info("Completed epoch %d/%d", epoch + 1, num_epochs)
+            logger.info("Completed epoch %d/%d", shown(epoch), num_epochs)
         self._check_signal(epochs_without_signal=max(1, len(self._statuses)))
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
@@ -118,7 +119,7 @@ class EpochTrainer(Trainer):
         """
         config, adapter = self.run_config, self.trainer_adapter
         self._watch = Stopwatch()
-        logger.info("Starting epoch %d for run %s", epoch + 1, run_id)
+        logger.info("Starting epoch %d for run %s", shown(epoch), run_id)
         with self._watch.timing("rollout"):
             collected = await self._collect(epoch, run_id)
         chosen = self.apply_curriculum_learning(collected, epoch)
@@ -128,7 +129,7 @@ class EpochTrainer(Trainer):
         self._recorder.rollouts(epoch, records)
         if not records:
             raise NoTrajectories(
-                f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {epoch + 1}",
+                f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {shown(epoch)}",
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
@@ -180,7 +181,7 @@ class EpochTrainer(Trainer):
         The run's own folder has that file already, derived from its journal.
         """
         mean, count = metrics["avg_reward"], metrics["num_trajectories"]
-        logger.info("Epoch %d progress logged - Avg Reward: %.4f, Trajectories: %d", epoch + 1, mean, count)
+        logger.info("Epoch %d progress logged - Avg Reward: %.4f, Trajectories: %d", shown(epoch), mean, count)
         if output_dir is not None:
             with (Path(output_dir) / "training_metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(redact_json(json.dumps(metrics)) + "\n")
@@ -203,13 +204,13 @@ class EpochTrainer(Trainer):
         check_credit(self.run_config.reward_function, collected)
         groups = collected.trajectories
         count = sum(map(len, groups))
-        logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), epoch + 1)
+        logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), shown(epoch))
         return collected
 
     async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""
         if ref is None:
-            logger.warning("Epoch %d: %s", self._played.epoch + 1, NOTHING_SUBMITTED)
+            logger.warning("Epoch %d: %s", shown(self._played.epoch), NOTHING_SUBMITTED)
             done, run_id = TrainingStatusEnum.COMPLETED, self._played.run_id
             return TrainingJobStatus(run_id=run_id, backend="none", status=done, message=NOTHING_SUBMITTED)
         with self._watch.timing("train"):

@@ -9,6 +9,7 @@ from nat.errors import EvaluationError
 from nat.finetuning.held_out_fall import held_out_warning
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.scope import RunScope
+from nat.runs.epochs import when
 from nat.runs.records import ValidationRecord
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
     if known is None:
         metrics = await trainer.run_validation_evaluation(epoch, scope.run_id)
         if metrics.get("error"):
-            raise EvaluationError(f"validation after {epoch} epochs failed: {metrics['error']}")
+            raise EvaluationError(f"validation {when(epoch)} failed: {metrics['error']}")
         known = scope.journal.validation(epoch) or _keep(scope, epoch, _mean(metrics))
         _warn_of_a_fall(trainer, scope)
     scope.write_files()
@@ -53,5 +54,5 @@ def _mean(metrics: dict[str, Any]) -> float:
 def _keep(scope: RunScope, epoch: int, avg_reward: float) -> ValidationRecord:
     record = ValidationRecord(epoch=epoch, timestamp=scope.now(), scores={WHOLE_DATASET: avg_reward})
     scope.journal.record_validation(record)
-    scope.progress.validation_finished(record)
+    scope.validation_finished(record)
     return record

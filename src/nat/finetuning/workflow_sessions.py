@@ -101,7 +101,7 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
 
 def _use(stack: AsyncExitStack, session: WorkflowSession, scope: RunScope) -> None:
     def tell(rollout: Rollout) -> None:
-        scope.progress.rollout_done(failed=rollout.failed)
+        scope.progress.rollout_done(None if rollout.error is None else str(rollout.error))
 
     stack.enter_context(using_session(session))
     stack.enter_context(session.on_rollout(tell))

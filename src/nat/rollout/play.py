@@ -12,7 +12,7 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.errors import ANY_FAILURE
+from nat.errors import ANY_FAILURE, traceback_of
 from nat.rollout.record import Rollout
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,8 @@ async def _attempt(
     if raised is not None:
         logger.debug("the workflow failed on item %s", item.id, exc_info=raised)
         cause = _innermost(raised)
-        return None, _failure(item, generation, "raised", type(cause).__name__, str(cause))
+        failure = _failure(item, generation, "raised", type(cause).__name__, str(cause))
+        return None, failure.model_copy(update={"traceback": traceback_of(raised)})
     return output, None
 
 

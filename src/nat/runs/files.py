@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from nat.eval.failures import FAILURES_NAME, failures_text
 from nat.runs.atomic import replacing, write_text
 from nat.runs.folder import link_guide_names
 from nat.runs.journal import Journal
@@ -34,6 +35,12 @@ def write_files(journal: Journal) -> None:
     link_guide_names(run_dir.parent)
 
 
+def write_rollouts(journal: Journal, phase: Phase, epoch: int) -> None:
+    """The files about the rollouts of one epoch or validation: what was said, and what failed."""
+    write_trajectories(journal, phase, epoch)
+    write_failures(journal)
+
+
 def write_trajectories(journal: Journal, phase: Phase, epoch: int) -> Path:
     """One line per rollout in `trajectories/epoch_0003.jsonl` or `validation_0003.jsonl`, streamed."""
     path = trajectories_path(journal.run_dir, phase, epoch)
@@ -42,6 +49,16 @@ def write_trajectories(journal: Journal, phase: Phase, epoch: int) -> Path:
             file.write(line.encode())
             file.write(b"\n")
     return path
+
+
+def write_failures(journal: Journal) -> Path | None:
+    """`failures.txt`, one traceback for each way to fail; None if nothing failed."""
+    text = failures_text(journal.failures())
+    if not text:
+        return None
+    with replacing(journal.run_dir / FAILURES_NAME) as file:
+        file.write(text.encode(errors="backslashreplace"))
+    return journal.run_dir / FAILURES_NAME
 
 
 def trajectories_path(run_dir: Path, phase: Phase, epoch: int) -> Path:

@@ -18,7 +18,9 @@ from typing import Self
 
 from pydantic import BaseModel
 
+from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError
+from nat.runs.failures import first_failure
 from nat.runs.records import (
     EpochRecord,
     JobRecord,
@@ -34,7 +36,7 @@ from nat.wire.storage import storage_failure
 from nat.wire.text import json_text, without_surrogates
 
 JOURNAL_NAME = "journal.sqlite"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Kept in SQLite's `user_version`; another version is refused with a clear error."""
 
 _SCHEMA = """
@@ -45,6 +47,7 @@ CREATE TABLE rollouts (
 CREATE TABLE jobs (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE validations (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
+CREATE TABLE failures (way TEXT PRIMARY KEY, record TEXT NOT NULL);
 """
 
 _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
@@ -112,19 +115,22 @@ class Journal:
     # Writing. The same key again replaces the record, so that a step that is repeated is not counted twice.
 
     def record_rollouts(self, phase: Phase, epoch: int, records: Iterable[RolloutRecord]) -> int:
-        """All of `records` or, if one cannot be written, none; they may come from a generator. Returns their number."""
-        rows = (
-            (
-                phase.value,
-                epoch,
-                without_surrogates(record.example_id),
-                record.generation,
-                _line(record, exclude_defaults=True),
-            )
-            for record in records
-        )
+        """All of `records` or, if one cannot be written, none; they may come from a generator. Returns their number.
+
+        Of each way to fail the first rollout is kept with its traceback.
+        """
+        failures: dict[str, FirstFailure] = {}
+
+        def row(record: RolloutRecord) -> tuple[str, int, str, int, str]:
+            if (failure := first_failure(record, phase, epoch)) is not None:
+                failures.setdefault(without_surrogates(failure.way), failure)
+            example_id, text = without_surrogates(record.example_id), _line(record, exclude_defaults=True)
+            return phase.value, epoch, example_id, record.generation, text
+
         with self._transaction() as connection:
-            cursor = connection.executemany("INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?)", rows)
+            cursor = connection.executemany("INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?)", map(row, records))
+            firsts = [(way, _line(failure)) for way, failure in failures.items()]
+            connection.executemany("INSERT OR IGNORE INTO failures VALUES (?, ?)", firsts)
             return cursor.rowcount
 
     def record_job(self, record: JobRecord) -> None:
@@ -174,6 +180,10 @@ class Journal:
 
     def jobs(self) -> list[JobRecord]:
         return [JobRecord.model_validate_json(text) for text in self._texts("jobs", "rowid")]
+
+    def failures(self) -> list[FirstFailure]:
+        """The first rollout of each way to fail, in the order in which they happened."""
+        return [FirstFailure.model_validate_json(text) for text in self._texts("failures", "rowid")]
 
     def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation; long rollouts never lie in memory together."""

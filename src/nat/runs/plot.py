@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from nat.data_models.rollout_failure import FailureCount
 from nat.runs.atomic import replacing
 from nat.runs.curves import mean_interval, moving_average, smoothing_reach
+from nat.runs.epochs import shown
+from nat.runs.failures import num_rollouts, total_of
 from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ _CURRICULUM = "#868e96"
 _MINUS = "\N{MINUS SIGN}"
 _SMOOTHED_FROM = 5
 """Fewer epochs than this need no second line."""
+_BELOW = -0.122
+_LINE_CHARS = 150
 _HEADROOM = 1.04
 """Keeps a reward of exactly 1 off the frame."""
 _VERDICT = {
@@ -57,6 +62,8 @@ def draw(
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", framealpha=0.9, edgecolor="none", fontsize=11, labelcolor=_INK)
     _headline(axes, run_id, summary)
+    if failures := total_of(epochs, validations):
+        _failures(axes, failures, num_rollouts(epochs, validations))
     with replacing(path) as file:
         figure.savefig(file, format="png")
 
@@ -72,7 +79,8 @@ def _frame(axes: "Axes") -> None:
     axes.set_axisbelow(True)
     axes.tick_params(colors=_FAINT, labelsize=11, length=0, pad=6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    axes.set_xlabel("epochs of training", color=_INK, fontsize=12, labelpad=8)
+    axes.xaxis.set_major_formatter(lambda epoch, _: f"{epoch:g}" if epoch else "before")
+    axes.set_xlabel("epoch", color=_INK, fontsize=12, labelpad=8)
     axes.set_ylabel("mean reward", color=_INK, fontsize=12, labelpad=8)
     axes.margins(y=0.08)
 
@@ -80,7 +88,7 @@ def _frame(axes: "Axes") -> None:
 def _training(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
     if not epochs:
         return
-    numbers = [epoch.epoch for epoch in epochs]
+    numbers = [shown(epoch.epoch) for epoch in epochs]
     rewards = [epoch.avg_reward for epoch in epochs]
     axes.plot(numbers, rewards, color=_TRAIN, alpha=0.4, linewidth=1, marker="o", markersize=3.5, label="training")
     if len(epochs) >= _SMOOTHED_FROM:
@@ -130,7 +138,7 @@ def _curriculum(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
     second = axes.twinx()
     for side in second.spines.values():
         side.set_visible(False)
-    numbers = [epoch.epoch for epoch in epochs] + [epochs[-1].epoch + 1]
+    numbers = [shown(epoch.epoch) - 0.5 for epoch in epochs] + [shown(epochs[-1].epoch) + 0.5]
     shares = [100 * epoch.curriculum_percentile for epoch in epochs]
     shares.append(shares[-1])
     second.fill_between(numbers, shares, step="post", color=_CURRICULUM, alpha=0.1, linewidth=0)
@@ -145,7 +153,7 @@ def _curriculum(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
 
 def _range(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
     """Leave room for the last validation; show rewards of 0 to 1 on that range, lest a small rise look large."""
-    last = max((epoch.epoch + 1 for epoch in epochs), default=1)
+    last = max((shown(epoch.epoch) for epoch in epochs), default=1)
     axes.set_xlim(-0.03 * last, 1.03 * last)
     if epochs and min(epoch.min_reward for epoch in epochs) >= 0 and max(epoch.max_reward for epoch in epochs) <= 1:
         axes.set_ylim(0, _HEADROOM)
@@ -156,7 +164,7 @@ def _headline(axes: "Axes", run_id: str, summary: RunSummary | None) -> None:
     title, verdict, color = "Mean reward by epoch", "", _FAINT
     facts = [f"run {run_id}"]
     if summary is not None:
-        facts += [f"{summary.epochs} epochs", _duration(summary.seconds)]
+        facts += [f"{summary.epochs} epochs", duration(summary.seconds)]
     if summary is not None and summary.verdict is not None and summary.interval is not None:
         low, high = summary.interval
         word, color = _VERDICT[summary.verdict]
@@ -166,6 +174,21 @@ def _headline(axes: "Axes", run_id: str, summary: RunSummary | None) -> None:
     _write(axes, 0, 1.115, title, size=21, color=_INK, weight="bold")
     _write(axes, 0, 1.055, verdict, size=13, color=color)
     _write(axes, 1, 1.125, "  ·  ".join(facts), size=11, color=_FAINT)
+
+
+def _failures(axes: "Axes", failures: Sequence[FailureCount], rollouts: int) -> None:
+    """One line below the frame: a curve over what is left of the rollouts must not look whole."""
+    failed = sum(each.count for each in failures)
+    text = f"{failed} of {rollouts} rollouts failed: {'; '.join(map(str, failures))}"
+    axes.text(
+        0,
+        _BELOW,
+        text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]} …",
+        transform=axes.transAxes,
+        fontsize=10,
+        color=_VERDICT[Verdict.WORSE][1],
+        parse_math=False,
+    )
 
 
 def _write(axes: "Axes", x: int, y: float, text: str, *, size: int, color: str, weight: str = "normal") -> None:
@@ -183,7 +206,8 @@ def _write(axes: "Axes", x: int, y: float, text: str, *, size: int, color: str, 
     )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """The two largest units, which is enough."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

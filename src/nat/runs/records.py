@@ -11,7 +11,9 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from nat.data_models import rollout_failure
 from nat.data_models.conversation import ConversationRecord
+from nat.data_models.rollout_failure import FailureCount
 from nat.data_models.score import is_score, mean
 from nat.wire.training import JobStatus, TrainingRow
 
@@ -41,9 +43,9 @@ class Phase(StrEnum):
 class LeftOutCause(StrEnum):
     """Why a rollout was not trained on; the value is the words shown to the user."""
 
-    FAILED = "the workflow raised an error"
-    TIMED_OUT = "the workflow ran into its deadline"
-    NO_SCORE = "the evaluator gave no score"
+    FAILED = rollout_failure.RAISED
+    TIMED_OUT = rollout_failure.TIMED_OUT
+    NO_SCORE = rollout_failure.NO_SCORE
     NO_TARGET_FUNCTION = "no LLM call came from a target function"
     NO_TARGET_MODEL = "no LLM call went to the target model"
     NO_LOGPROBS = "the server sent no logprobs"
@@ -74,6 +76,8 @@ class RolloutRecord(RunRecord):
     """None if it was trained on (or, in a validation, scored)."""
     error: str | None = None
     """The type and message of what went wrong, if something did."""
+    traceback: str | None = Field(default=None, exclude=True, repr=False)
+    """Of the error; the journal keeps it once for each way to fail, not with every rollout."""
     messages: list[dict[str, Any]] = []
     """The conversations in OpenAI's shape, one after the other."""
     conversations: list[ConversationRecord] = []
@@ -164,6 +168,8 @@ class EpochRecord(RunRecord):
     """Rollouts that were started, the failed ones included."""
     left_out: dict[str, int] = {}
     """Rollouts that were not trained on, by cause."""
+    failures: list[FailureCount] = []
+    """Those of `left_out` that are nobody's choice, with the commonest error of each cause."""
     groups_without_difference: int = Field(default=0, ge=0)
     """Groups whose rewards are all equal: they carry no learning signal."""
     seconds: float = Field(default=0.0, ge=0)
@@ -187,6 +193,10 @@ class ValidationRecord(RunRecord):
     timestamp: AwareDatetime
     scores: dict[str, float | None]
     """Mean score of each example's repetitions; None where all of them failed."""
+    num_rollouts: int = Field(default=0, ge=0)
+    """Rollouts of the examples, the failed ones included; 0 where a trainer gave the mean alone."""
+    failures: list[FailureCount] = []
+    """Why examples have no score, with the commonest error of each cause."""
     seconds: float = Field(default=0.0, ge=0)
 
     @property
@@ -241,6 +251,12 @@ class RunSummary(RunRecord):
     """Examples without a score before, after, or both."""
     epochs: int = Field(ge=0)
     seconds: float = Field(ge=0)
+    rollouts: int = Field(default=0, ge=0)
+    """Played in training and validation, the failed ones included."""
+    failures: list[FailureCount] = []
+    """Rollouts that could not be trained on or scored, by cause, with an error of each."""
+    failures_file: str | None = None
+    """The tracebacks, relative to the run's folder; None if nothing failed."""
     tokens_trained: int = Field(ge=0)
     """The sum over the jobs: each token once, however many passes went over it."""
     row_tokens: int = Field(default=0, ge=0)

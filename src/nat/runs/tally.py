@@ -1,9 +1,10 @@
 """Counts over the rollouts of an epoch: what was left out and why, and which names were seen."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from nat.data_models.rollout_failure import FailureCount, counted
 from nat.runs.records import LeftOutCause, RolloutRecord
 
 
@@ -14,8 +15,8 @@ class RolloutTally:
     num_rollouts: int = 0
     causes: Counter[LeftOutCause] = field(default_factory=Counter)
     """Rollouts that were left out, by cause."""
-    errors: Counter[str] = field(default_factory=Counter)
-    """Failed rollouts by the text of their error."""
+    failures: Sequence[FailureCount] = ()
+    """Of these, what was nobody's choice, with the commonest error of each cause."""
     functions: Counter[str] = field(default_factory=Counter)
     """LLM calls by the function that made them."""
     models: Counter[str] = field(default_factory=Counter)
@@ -37,6 +38,7 @@ def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
     """Count in one pass; the records may come from a generator and need not fit into memory."""
     counts = RolloutTally()
     num_rollouts = 0
+    errors: list[tuple[str, str | None]] = []
     for record in records:
         num_rollouts += 1
         counts.functions.update(record.functions)
@@ -44,6 +46,6 @@ def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
         counts.bent.update({(name, how): n for name, own in record.bent_calls.items() for how, n in own.items()})
         if record.left_out is not None:
             counts.causes[record.left_out] += 1
-        if record.error is not None:
-            counts.errors[record.error] += 1
-    return RolloutTally(num_rollouts, counts.causes, counts.errors, counts.functions, counts.models, counts.bent)
+            if not record.left_out.by_choice:
+                errors.append((record.left_out, record.error))
+    return RolloutTally(num_rollouts, counts.causes, counted(errors), counts.functions, counts.models, counts.bent)

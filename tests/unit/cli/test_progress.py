@@ -8,7 +8,10 @@ from rich.console import Console
 
 from fakes.run_records import epoch_record, validation_record
 from nat.cli.progress import LineProgress, LiveProgress, console_progress, sparkline
+from nat.data_models.rollout_failure import FailureCount
 from nat.runs.records import Phase
+
+FAILURES = [FailureCount(cause="the workflow raised an error", count=64, error="KeyError: 'city'")]
 
 
 def console(*, terminal: bool) -> Console:
@@ -21,9 +24,10 @@ def shown(view: LineProgress | LiveProgress, output: Console) -> str:
         view.validation_finished(validation_record(epoch=0))
         view.epoch_started(0, 3)
         view.rollouts_started(Phase.TRAIN, 8)
-        view.rollout_done(failed=True)
+        view.rollout_done("KeyError: 'city'")
         view.training_started(2, 8)
-        view.epoch_finished(epoch_record(epoch=0))
+        view.epoch_finished(epoch_record(epoch=0, failures=FAILURES))
+        view.validation_finished(validation_record(epoch=1))
         view.message("The model stops exploring.")
     file = output.file
     assert isinstance(file, StringIO)
@@ -39,17 +43,31 @@ def test_a_terminal_gets_the_live_view_and_everything_else_gets_lines(terminal, 
 def test_lines_tell_epochs_and_validations():
     """A log has one line for each, without control sequences."""
     output = console(terminal=False)
-    text = shown(LineProgress(output), output)
-    assert "epoch 1/3" in text
-    assert "held-out after epoch 0" in text
-    assert "\x1b" not in text
+    lines = shown(LineProgress(output, log_tells=False), output).splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        "run 20260314-092653-5a1f: 3 epochs, everything goes to runs/x",
+        "held-out before training: 0.500 on 2 examples",
+        "epoch 1/3",
+        "held-out after epoch 1: 0.500 on 2 examples",
+    ]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_what_the_log_tells_is_not_told_twice():
+    """At the level `info` the log has a line for each epoch and validation."""
+    output = console(terminal=False)
+    assert shown(LineProgress(output, log_tells=True), output).splitlines() == [
+        "run 20260314-092653-5a1f: 3 epochs, everything goes to runs/x"
+    ]
 
 
 def test_the_live_view_tells_failures_rewards_and_messages():
     """Who watches sees failed rollouts, the last epochs and what needs attention."""
     output = console(terminal=True)
     text = shown(LiveProgress(output), output)
-    assert "1 failed" in text
+    assert "1 failed: KeyError: 'city'" in text
+    assert "64 x the workflow raised an error: KeyError: 'city'" in text
+    assert "runs/x/failures.txt" in text
     assert "training on 8 rollouts in 2 groups" in text
     assert "The model stops exploring." in text
 

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from fakes.run_records import epoch_record, epoch_records, rollout_record
 from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.guards import GuardsConfig
+from nat.data_models.rollout_failure import counted
 from nat.errors import (
     NoLearningSignal,
     NoTrajectories,
@@ -87,7 +88,7 @@ def test_when_all_rollouts_fail_the_commonest_error_is_shown():
     records = [rollout_record(str(n), left_out=LeftOutCause.FAILED, error="ValueError: boom") for n in range(5)]
     records.append(rollout_record("x", left_out=LeftOutCause.TIMED_OUT, error="TimeoutError: 30 s"))
     text = no_trajectories(tally(records))
-    assert "the commonest error (5 x): ValueError: boom" in text
+    assert "5 x the workflow raised an error: ValueError: boom" in text
     assert "nat run" in text
 
 
@@ -95,7 +96,7 @@ def test_missing_scores_end_the_run():
     """An evaluator that scores nothing leaves no reward to learn from."""
     text = no_trajectories(all_left_out(LeftOutCause.NO_SCORE, reward=None))
     assert "8 x the evaluator gave no score" in text
-    assert "finetuning.reward_function" in text
+    assert "Fix the evaluator" in text
 
 
 def test_an_empty_dataset_ends_the_run():
@@ -112,14 +113,14 @@ def test_each_cause_has_a_remedy(cause):
 def test_more_failures_than_allowed_end_the_run():
     """max_failure_rate is a share of the rollouts that were started; the error tells seen and allowed."""
     causes = Counter({LeftOutCause.FAILED: 50, LeftOutCause.NO_SCORE: 7, LeftOutCause.NO_REWARD_DIFFERENCE: 90})
-    counts = RolloutTally(150, causes, Counter({"KeyError: 'x'": 49}))
+    failures = counted([(LeftOutCause.NO_SCORE, None)] * 7 + [(LeftOutCause.FAILED, "KeyError: 'x'")] * 50)
+    counts = RolloutTally(150, causes, failures)
     check_failures(counts, max_failure_rate=0.38)
     with pytest.raises(TooManyFailures) as caught:
         check_failures(counts, max_failure_rate=0.37)
     text = str(caught.value)
     assert "57 of 150 rollouts failed (38%; finetuning.max_failure_rate allows 37%)" in text
-    assert "50 x the workflow raised an error, 7 x the evaluator gave no score" in text
-    assert "(49 x): KeyError: 'x'" in text
+    assert "50 x the workflow raised an error: KeyError: 'x'; 7 x the evaluator gave no score" in text
     assert "nat run" in text
 
 
@@ -127,7 +128,7 @@ def test_no_failure_at_all_passes_even_when_none_is_allowed():
     """A rate of zero forbids one failure, not zero of them; an empty epoch has none."""
     check_failures(tally([rollout_record()]), max_failure_rate=0)
     check_failures(RolloutTally(), max_failure_rate=0)
-    with pytest.raises(TooManyFailures, match="no error text was recorded"):
+    with pytest.raises(TooManyFailures, match="1 x the workflow raised an error"):
         check_failures(tally([rollout_record(left_out=LeftOutCause.FAILED)]), max_failure_rate=0)
 
 
@@ -210,7 +211,7 @@ def test_a_collapsed_reward_ends_the_run():
     with pytest.raises(RewardCollapse) as caught:
         check_reward(epoch_records([0.5, 0.6, 0.7, 0.8, 0.1, 0.1, 0.1]), CONFIG)
     text = str(caught.value)
-    assert "fell from 0.600 in epochs 0 to 2 to 0.100 in epochs 4 to 6" in text
+    assert "fell from 0.600 in epochs 1 to 3 to 0.100 in epochs 5 to 7" in text
     assert "Most often the learning rate is too high: try a third" in text
 
 

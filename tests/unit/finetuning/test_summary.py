@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from fakes.run_records import epoch_record, job_record, validation_record
+from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.summary import broken_prefixes, compared, relative_to_run, summarise
 from nat.runs.records import Verdict
 
@@ -26,7 +27,7 @@ def test_without_both_ends_there_is_no_comparison():
 def test_the_summary_adds_up_the_trained_tokens():
     """Jobs that failed trained nothing."""
     jobs = [job_record("a", tokens_trained=100), job_record("b", tokens_trained=50)]
-    record = summarise("r", None, jobs, broken_by={}, epochs=2, seconds=9.0, model="model", plot=None)
+    record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model", plot=None)
     assert (record.tokens_trained, record.epochs, record.verdict, record.plot) == (150, 2, None, None)
 
 
@@ -34,7 +35,7 @@ def test_the_summary_adds_up_what_rows_shared():
     """A backend that tells nothing of it adds nothing."""
     told = {"row_tokens": 30.0, "packed_tokens": 12.0, "unique_tokens": 10.0}
     jobs = [job_record("a", metrics=told), job_record("b", metrics=told), job_record("c")]
-    record = summarise("r", None, jobs, broken_by={}, epochs=2, seconds=9.0, model="model", plot=None)
+    record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model", plot=None)
     assert (record.row_tokens, record.packed_tokens, record.unique_tokens) == (60, 24, 20)
 
 
@@ -45,6 +46,22 @@ def test_broken_prefixes_are_added_up_by_cause():
         epoch_record(1, metrics={"drift/broken_by_answer_edited": 1.0, "drift/broken_by_template_rewrites": 5.0}),
     ]
     assert list(broken_prefixes(epochs).items()) == [("template_rewrites", 5), ("answer_edited", 4)]
+
+
+def test_the_summary_adds_up_what_failed():
+    """By cause, with the error that was seen first; each rollout of training and validation counts."""
+    raised = FailureCount(cause="the workflow raised an error", count=3, error="KeyError: 'city'")
+    unscored = FailureCount(cause="the evaluator gave no score", count=1, error=None)
+    epochs = [
+        epoch_record(0, num_rollouts=10, failures=[raised]),
+        epoch_record(1, num_rollouts=10, failures=[unscored, raised]),
+    ]
+    held_out = validation_record(0).model_copy(update={"failures": [unscored], "num_rollouts": 2})
+    record = summarise(
+        "r", None, [], played=epochs, validations=[held_out], epochs=2, seconds=9.0, model=None, plot=None
+    )
+    assert [(each.count, each.error) for each in record.failures] == [(6, "KeyError: 'city'"), (2, None)]
+    assert (record.rollouts, record.failures_file) == (22, "failures.txt")
 
 
 def test_paths_are_relative_where_they_can_be():

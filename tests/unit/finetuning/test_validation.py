@@ -43,7 +43,7 @@ async def test_an_epoch_is_validated_once(scope):
 
 async def test_an_error_is_never_a_score(scope):
     """Zeros with an `error` beside them would look like a bad model in history and plot."""
-    with pytest.raises(EvaluationError, match="validation after 2 epochs failed: judge is down"):
+    with pytest.raises(EvaluationError, match="validation after epoch 2 failed: judge is down"):
         await validate(OwnValidation(avg_reward=0.0, error="judge is down"), 2, scope)
     assert scope.journal.validations() == []
 

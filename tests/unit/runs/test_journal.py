@@ -136,7 +136,7 @@ def test_a_journal_of_another_version_is_refused(journal):
     """Reading an unknown schema would give wrong numbers."""
     journal._connection.execute("PRAGMA user_version=99")
     journal.close()
-    with pytest.raises(JournalError, match="schema version 99; this program reads version 1"):
+    with pytest.raises(JournalError, match="schema version 99; this program reads version 2"):
         Journal.open(journal.run_dir)
 
 

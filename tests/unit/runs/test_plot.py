@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fakes.run_records import epoch_records, validation_record
-from nat.runs.plot import _duration, draw
+from nat.runs.plot import draw, duration
 from nat.runs.records import RunSummary, Verdict
 
 SUMMARY = RunSummary(
@@ -97,6 +97,6 @@ def test_matplotlib_is_imported_only_to_draw():
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (184, "3 min 4 s"), (7260, "2 h 1 min")]
 )
-def test_durations_read_well(seconds, text):
+def testdurations_read_well(seconds, text):
     """The two largest units are enough."""
-    assert _duration(seconds) == text
+    assert duration(seconds) == text

@@ -16,7 +16,11 @@ def test_a_tally_counts_causes_errors_and_names():
     assert counts.num_rollouts == 5
     assert counts.functions == {"f": 3, "g": 1}
     assert counts.models == {"m": 3}
-    assert counts.errors == {"E: x": 2}
+    assert list(map(str, counts.failures)) == [
+        "1 x the workflow raised an error: E: x",
+        "1 x the evaluator gave no score: E: x",
+        "1 x the server sent no logprobs",
+    ]
 
 
 def test_chosen_out_is_not_unusable():

@@ -5,8 +5,11 @@ from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutput
-from nat.data_models.rollout_failure import commonest
+from nat.data_models.rollout_failure import NO_SCORE, FailureCount, counted
+from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
+from nat.eval.failures import counts_of
+from nat.eval.remedies import remedy_of
 
 _HEADER = ("Evaluator", "Avg Score", "Scored", "Output File")
 
@@ -15,25 +18,25 @@ def summary_text(output: EvaluationRunOutput, seconds: float) -> str:
     """The table that the guide shows, with what failed above it."""
     total, failed = _counts(output)
     lines = ["=== EVALUATION SUMMARY ===", f"Workflow Status: {_status(total, failed)}"]
-    if failed:
-        error, times = commonest(output.failures)
-        lines.append(f"Commonest Error: {error} ({times} of {failed})")
+    lines += [f"Failed: {count}" for count in counts_of(output)]
     lines += [f"Total Runtime: {seconds:.2f}s", "", *_table(_rows(output))]
-    lines += [f"{name}: {_first_error(result)}" for name, result in output.evaluation_results if _unscored(result)]
+    lines += [text for name, result in output.evaluation_results if (text := _without_number(name, result))]
     if output.workflow_output_file is not None:
         lines += ["", f"Workflow Output: {output.workflow_output_file}"]
+    if output.failures_file is not None:
+        lines.append(f"Tracebacks: {output.failures_file}")
     return "\n".join(lines)
 
 
 def summary_record(output: EvaluationRunOutput, seconds: float) -> dict[str, Any]:
     """The same facts for `--json`."""
     total, failed = _counts(output)
-    error, times = commonest(output.failures) if failed else (None, 0)
     files = _files(output)
     return {
         "rollouts": total,
         "failed": failed,
-        "commonest_error": {"error": error, "count": times} if failed else None,
+        "failures": [count.model_dump() for count in counts_of(output)],
+        "failures_file": str(output.failures_file) if output.failures_file else None,
         "seconds": round(seconds, 3),
         "evaluators": [
             {
@@ -53,16 +56,17 @@ def raise_if_nothing_counts(output: EvaluationRunOutput) -> None:
     """An evaluation without an answer, or an evaluator without a score, has failed: EvaluationError."""
     total, failed = _counts(output)
     if failed == total:
-        error, times = commonest(output.failures)
-        raise EvaluationError(
-            f"all {total} rollouts failed; the commonest error ({times} of {total}): {error}",
-            hint="Try one input with `nat --log-level debug run`; it shows where the workflow fails.",
-        )
+        raise _nothing(f"all {total} rollouts failed", counted((f.cause, str(f)) for f in output.failures))
     for name, result in output.evaluation_results:
         if _unscored(result) == len(result.eval_output_items):
-            raise EvaluationError(
-                f"the evaluator '{name}' scored none of {total - failed} answers: {_first_error(result)}"
-            )
+            causes = counted((NO_SCORE, item.error) for item in result.eval_output_items)
+            raise _nothing(f"the evaluator '{name}' scored none of {total - failed} answers", causes)
+
+
+def _nothing(what: str, causes: Sequence[FailureCount]) -> EvaluationError:
+    """The counts by cause, and what to do about the commonest."""
+    first = causes[0]
+    return EvaluationError(f"{what}: {'; '.join(map(str, causes))}", hint=remedy_of(first.cause, first.error))
 
 
 def _counts(output: EvaluationRunOutput) -> tuple[int, int]:
@@ -77,11 +81,13 @@ def _unscored(result: EvalOutput) -> int:
     return sum(item.score is None for item in result.eval_output_items)
 
 
-def _first_error(result: EvalOutput) -> str:
-    errors = [item.error for item in result.eval_output_items if item.score is None]
-    return (
-        f"{len(errors)} of {len(result.eval_output_items)} without a score, the first: {errors[0] or 'no reason given'}"
-    )
+def _without_number(name: str, result: EvalOutput) -> str | None:
+    """Scores that are records of the evaluator's own, without a mean of its own: nothing can be made of them."""
+    problems = [problem_of(item.score) for item in result.eval_output_items if item.score is not None]
+    others = [problem for problem in problems if problem]
+    if not others or result.average_score is not None:
+        return None
+    return f"{name}: {len(others)} of {len(result.eval_output_items)} scores are no numbers; the first: {others[0]}"
 
 
 def _files(output: EvaluationRunOutput) -> dict[str, str]:

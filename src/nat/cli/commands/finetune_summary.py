@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nat.data_models.served_model import ServedModel
+from nat.eval.remedies import remedy_of
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.runtime import RunResult
-from nat.finetuning.verdict import Comparison
-from nat.runs.records import RunSummary
+from nat.runs.plot import duration
+from nat.runs.records import LeftOutCause, RunSummary
+
+_TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def plan_text(plan: FinetunePlan) -> str:
@@ -32,53 +35,53 @@ def plan_text(plan: FinetunePlan) -> str:
 
 
 def summary_text(result: RunResult, config_file: Path) -> str:
-    """The verdict, and where everything is."""
+    """The verdict, what the run did, what failed, and where everything is."""
     summary, run_dir = result.summary, result.run_dir
-    rows = [("Trained", f"{summary.epochs} epochs, {summary.tokens_trained} tokens, {summary.seconds:.0f} s")]
+    verdict = result.comparison.sentence if result.comparison else "No verdict: there was no validation dataset."
+    rows = [("Trained", _trained(summary))]
     if summary.packed_tokens:
-        rows.append(("Shared", _shared(summary)))
+        rows.append(("Prefix sharing", _shared(summary)))
     if summary.broken_by:
-        rows.append(("New rows", _new_rows(summary)))
-    if result.comparison is not None:
-        rows += _held_out_rows(result.comparison)
+        rows.append(("Split chats", _split_chats(summary)))
+    if summary.failures:
+        rows += _failed(summary, run_dir)
+    rows.append(("Folder", str(run_dir)))
     if summary.plot is not None:
         rows.append(("Plot", str(run_dir / summary.plot)))
-    rows += [
-        ("Metrics", str(run_dir / "training_metrics.jsonl")),
-        ("Trajectories", str(run_dir / "trajectories")),
-        ("Summary", str(run_dir / "summary.json")),
-    ]
     if summary.model is not None:
         model = run_dir / summary.model
         rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
     if result.served_model is not None:
         served = result.served_model
         rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
-    return "\n" + _table(rows)
+    return f"\n{verdict}\n\n{_table(rows)}"
+
+
+def _trained(summary: RunSummary) -> str:
+    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs"
+    return f"{epochs} in {duration(summary.seconds)}, on {summary.tokens_trained:,} tokens that the model wrote"
 
 
 def _shared(summary: RunSummary) -> str:
-    """How often what rows have in common was not computed again, and the ceiling of it."""
+    """How often the learner would have computed the same beginnings of rows, and the most that can be saved."""
     ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
-    return f"{summary.row_tokens:,} tokens in rows, {ratio:.2f} for each that was computed (at most {ceiling:.2f})"
+    return f"{ratio:.2f}{_TIMES} fewer tokens computed ({ceiling:.2f}{_TIMES} possible)"
 
 
-def _new_rows(summary: RunSummary) -> str:
+def _split_chats(summary: RunSummary) -> str:
     """Each took up a history whose tokens were not those that had been sampled."""
     causes = ", ".join(f"{cause} {count}" for cause, count in summary.broken_by.items())
     return f"{sum(summary.broken_by.values())} calls did not go on with the tokens of their answers ({causes})"
 
 
-def _held_out_rows(comparison: Comparison) -> list[tuple[str, str]]:
-    """Scores between 0 and 1 read best as percentages; others stay numbers."""
-    form = ".1%" if all(0 <= score <= 1 for score in (comparison.before, comparison.after)) else ".3f"
-    before, after = (format(score, form) for score in (comparison.before, comparison.after))
-    difference, low, high = (format(value, f"+{form}") for value in (comparison.difference, *comparison.interval))
-    return [
-        ("Held-out", f"{before} → {after} on the same {comparison.num_examples} examples"),
-        ("Difference", f"{difference} ({comparison.confidence:.0%} interval {low} to {high})"),
-        ("Verdict", comparison.sentence),
-    ]
+def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
+    """Counts by cause, each with an error; what to do about the commonest; and where the tracebacks are."""
+    first = summary.failures[0]
+    rows = [("Failed", f"{sum(each.count for each in summary.failures)} of {summary.rollouts:,} rollouts")]
+    rows += [("", str(each)) for each in summary.failures]
+    if LeftOutCause(first.cause).failure:
+        rows.append(("", f"→ {remedy_of(first.cause, first.error)}"))
+    return [*rows, ("Tracebacks", str(run_dir / (summary.failures_file or "")))]
 
 
 def use_command(llm: str | None, model: Path, config_file: Path) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.errors import ANY_FAILURE, describe_error
+from nat.errors import ANY_FAILURE
 from nat.eval.scoring import average, unscored
 
 
@@ -36,4 +36,4 @@ class BaseEvaluator(ABC):
             try:
                 return await self.evaluate_item(item)
             except ANY_FAILURE as error:  # the boundary of one item: its failure is a record
-                return unscored(item.id, describe_error(error))
+                return unscored(item.id, error)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.errors import ANY_FAILURE, EvaluationError, describe_error
+from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
 from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
@@ -116,7 +116,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
                 continue
             score = scores.get(str(item.id))
             if score is None or score.score is None:
-                yield Outcome(unscored(item, generation, (score and score.error) or NOT_SCORED, target))
+                error, traceback = (score.error, score.traceback) if score is not None else (None, None)
+                yield Outcome(unscored(item, generation, error or NOT_SCORED, target, traceback=traceback))
                 continue
             try:
                 reward = await self.compute_reward(score, metadata)
@@ -124,7 +125,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
                 yield Outcome(unscored(item, generation, str(error), target))
                 continue
             except ANY_FAILURE as error:  # the boundary of one rollout: its reward is user code
-                yield Outcome(unscored(item, generation, f"compute_reward: {describe_error(error)}", target))
+                described = f"compute_reward: {describe_error(error)}"
+                yield Outcome(unscored(item, generation, described, target, traceback=traceback_of(error)))
                 continue
             credit = self.run_config.reward_function
             yield scored(item, score, reward, generation=generation, target=target, credit=credit, metadata=metadata)

@@ -50,7 +50,8 @@ def failed(
 ) -> RolloutRecord:
     """A rollout that raised or ran into its deadline, with what it did until then."""
     record = _recorded(item, generation, target)
-    return record.model_copy(update={"left_out": _FAILURES[failure.kind], "error": str(failure)})
+    cause = {"left_out": _FAILURES[failure.kind], "error": str(failure), "traceback": failure.traceback}
+    return record.model_copy(update=cause)
 
 
 def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
@@ -58,15 +59,17 @@ def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord
     if score is None:
         return unscored(item, 0, NOT_SCORED)
     if problem := problem_of(score.score):
-        return unscored(item, 0, score.error or problem)
+        return unscored(item, 0, score.error or problem, traceback=score.traceback)
     record = _recorded(item, 0)
     return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
 
 
-def unscored(item: EvalInputItem, generation: int, error: str, target: Target | None = None) -> RolloutRecord:
+def unscored(
+    item: EvalInputItem, generation: int, error: str, target: Target | None = None, *, traceback: str | None = None
+) -> RolloutRecord:
     """A rollout without a reward is left out; no number stands in for it."""
     record = _recorded(item, generation, target)
-    return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error})
+    return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error, "traceback": traceback})
 
 
 def scored(

@@ -62,7 +62,7 @@ async def test_json_is_one_object(tmp_path: Path):
     async with OpenAIServer(lambda request: Say(request.last_text + "!")) as server:
         result = await invoked(scripted_with_llm(tmp_path, server), "--json")
     record = json.loads(result.stdout)
-    assert (record["rollouts"], record["failed"], record["commonest_error"]) == (2, 0, None)
+    assert (record["rollouts"], record["failed"], record["failures"]) == (2, 0, [])
     [evaluator] = record["evaluators"]
     assert (evaluator["name"], evaluator["average_score"], evaluator["scored"]) == ("match", 0.5, 2)
     assert evaluator["output_file"] == str(tmp_path / "reports" / "match_output.json")
@@ -74,7 +74,7 @@ async def test_all_rollouts_failed_is_a_failure_of_the_command(tmp_path: Path):
         result = await invoked(scripted_with_llm(tmp_path, server))
     assert result.exit_code == 1
     assert isinstance(result.exception, EvaluationError)
-    assert "all 2 rollouts failed; the commonest error (2 of 2): InternalServerError" in str(result.exception)
+    assert "all 2 rollouts failed: 2 x the workflow raised an error: InternalServerError" in str(result.exception)
     assert "no GPU" in str(result.exception)
     assert "2 OF 2 ROLLOUTS FAILED" in result.stdout
 
@@ -86,7 +86,10 @@ async def test_some_failures_are_shown_and_pass(tmp_path: Path):
         result = await invoked(scripted_with_llm(tmp_path, server))
     assert result.exit_code == 0
     assert "1 OF 2 ROLLOUTS FAILED" in result.stdout
-    assert "Commonest Error: BadRequestError" in result.stdout
+    assert "Failed: 1 x the workflow raised an error: BadRequestError" in result.stdout
+    tracebacks = tmp_path / "reports" / "failures.txt"
+    assert f"Tracebacks: {tracebacks}" in result.stdout
+    assert tracebacks.read_text().count("Traceback (most recent call last)") >= 1
     assert "match     | 1.0000    | 1/2    | " in result.stdout
 
 
@@ -100,7 +103,8 @@ async def test_an_evaluator_that_scored_nothing_is_a_failure_of_the_command(tmp_
     assert result.exit_code == 1
     assert isinstance(result.exception, NatError)
     assert "'scripted' scored none of 2 answers" in str(result.exception)
-    assert "LookupError: no such metric" in result.stdout
+    assert "Failed: 2 x the evaluator gave no score (scripted): LookupError: no such metric" in result.stdout
+    assert "in evaluate\n    raise LookupError" in (tmp_path / "reports" / "failures.txt").read_text()
 
 
 async def test_options_reach_the_evaluation(tmp_path: Path):

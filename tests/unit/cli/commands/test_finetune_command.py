@@ -39,9 +39,11 @@ async def test_the_summary_says_the_verdict_and_where_everything_is(project, cap
     """A person reads the verdict in words, the numbers behind it, and the paths."""
     assert await nat(project, "--validation_dataset", str(project.held_out)) == 0
     shown = capsys.readouterr().out
-    for label in ("Trained", "Held-out", "Difference", "Verdict", "Plot", "Metrics", "Trajectories", "Summary"):
+    for label in ("Trained", "Folder", "Plot"):
         assert f"\n{label} " in shown
-    assert str((project.output_dir / "latest").resolve() / "summary.json") in shown
+    run_dir = (project.output_dir / "latest").resolve()
+    assert f"Folder   {run_dir}\n" in shown
+    assert f"Plot     {run_dir / 'reward_plot.png'}" in shown
 
 
 async def test_the_trained_model_comes_with_the_command_that_uses_it(project, capsys):

@@ -1,0 +1,40 @@
+"""What to do about a failed rollout, from its cause and the text of its error. Pure."""
+
+import re
+
+from nat.data_models.rollout_failure import NO_SCORE, TIMED_OUT
+
+_OF_ERRORS = {
+    r"response_format": "The server cannot force an output format: leave `response_format` out and let the agent read "
+    "the format from the answer's text, or serve the model with a server that has it (vLLM).",
+    r"tool_choice": "The server leaves the choice of tools to the model: leave `tool_choice` out or set it to 'auto', "
+    "or serve the model with a server that forces tools (vLLM).",
+    r"context has \d+ tokens|context_length_exceeded|maximum context length": "The prompt is longer than the model's "
+    "context: let the agent send less of the history, lower `max_tokens`, or raise the LLM's `max_seq_length` where "
+    "the model allows it.",
+    r"no chat template": "The model is a base model, or its template was not saved with it: put a chat_template.jinja "
+    "beside the tokenizer, or let the agent use completions.",
+    r"OPENAI_API_KEY|api_key client option|Missing credentials": "The agent makes a client of its own: take it from "
+    "`builder.get_llm(name, wrapper_type=…)`, which knows the address and the key and records the calls.",
+}
+_OF_SCORES = {
+    r"the (score|reward) is None": "Let the evaluator return a number for every answer, 0 for one that is wrong.",
+    r"the (score|reward) is .*, not a number": "Let the evaluator return a number: turn words into one "
+    "(`1.0 if score == 'good' else 0.0`).",
+    r"the (score|reward) is -?(nan|inf), not a finite number": "Look for a division by zero or the mean of nothing in "
+    "the evaluator.",
+    r"only scores up to": "Scale the evaluator's scores, for example to between 0 and 1.",
+}
+_WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."
+_EVALUATOR = "Fix the evaluator: the traceback is in failures.txt, and `nat eval` runs it on the same dataset."
+_DEADLINE = "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the episodes."
+
+
+def remedy_of(cause: str, error: str | None) -> str:
+    """For the causes that `nat.data_models.rollout_failure` names; the commonest error of a cause decides."""
+    if cause == TIMED_OUT:
+        return _DEADLINE
+    scored = cause.startswith(NO_SCORE)
+    known = {**_OF_SCORES, **_OF_ERRORS} if scored else _OF_ERRORS
+    found = (remedy for pattern, remedy in known.items() if re.search(pattern, error or ""))
+    return next(found, _EVALUATOR if scored else _WORKFLOW)

@@ -1,0 +1,34 @@
+from nat.data_models.rollout_failure import FirstFailure, counted, one_line, total
+
+WORDS = "the workflow raised an error"
+
+
+def failure(traceback, cause=WORDS):
+    return FirstFailure(rollout="item a", cause=cause, error="E", traceback=traceback)
+
+
+def test_failures_are_counted_by_cause_with_the_commonest_error():
+    """One line for each cause, the commonest first, however many texts its errors have."""
+    failures = [("slow", "T"), ("raised", "KeyError: 'b'"), ("raised", "KeyError: 'a'"), ("raised", "KeyError: 'a'")]
+    assert list(map(str, counted(failures))) == ["3 x raised: KeyError: 'a'", "1 x slow: T"]
+
+
+def test_an_error_is_one_line():
+    """What has line breaks, or a page of text, would break a table."""
+    assert one_line("ConfigError: 2 errors:\n  - a\n  - b") == "ConfigError: 2 errors: - a - b"
+    assert len(one_line("x" * 10_000)) < 500
+
+
+def test_counts_of_epochs_add_up_with_the_first_error():
+    """The summary shows what was seen first."""
+    found = total([counted([("raised", "first")]), counted([("raised", "second"), ("slow", None)])])
+    assert list(map(str, found)) == ["2 x raised: first", "1 x slow"]
+
+
+def test_a_way_to_fail_is_a_place_in_the_code():
+    """Errors whose texts name the item are the same error; another line, or another cause, is another one."""
+    here = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    x[k]\nKeyError: {}'
+    there = here.replace("line 3", "line 4")
+    assert failure(here.format("'a'")).way == failure(here.format("'b'")).way
+    assert failure(here).way != failure(there).way
+    assert failure(None).way != failure(None, cause="slow").way

@@ -1,0 +1,39 @@
+import math
+
+import pytest
+
+from nat.data_models.rollout_failure import NO_SCORE, RAISED, TIMED_OUT
+from nat.data_models.score import problem_of
+from nat.eval.remedies import remedy_of
+
+
+@pytest.mark.parametrize(
+    ("cause", "error", "remedy"),
+    [
+        (NO_SCORE, problem_of(None), "0 for one that is wrong"),
+        (NO_SCORE, problem_of("good"), "turn words into one"),
+        (NO_SCORE, problem_of(math.nan), "a division by zero"),
+        (NO_SCORE, problem_of(1e308), "between 0 and 1"),
+        (NO_SCORE, "KeyError: 'gold'", "Fix the evaluator"),
+        (NO_SCORE, None, "Fix the evaluator"),
+        (
+            RAISED,
+            "400: response_format={'type': 'json_object'} is not supported",
+            "leave `response_format`",
+        ),
+        (RAISED, "BadRequestError: tool_choice: Input should be 'none' or 'auto'", "leave `tool_choice`"),
+        (
+            RAISED,
+            "400: this model's context has 512 tokens; the prompt has 5018",
+            "longer than the model's",
+        ),
+        (RAISED, "BadRequestError: This model's maximum context length is 4096 tokens", "longer than the model's"),
+        (RAISED, "BadRequestError: the model's tokenizer has no chat template, so", "chat_template.jinja"),
+        (RAISED, "OpenAIError: Missing credentials. Please pass an `api_key`", "builder.get_llm"),
+        (RAISED, "KeyError: 'city'", "Fix the workflow"),
+        (TIMED_OUT, "TimeoutError: no answer within 5 s", "item_timeout"),
+    ],
+)
+def test_each_error_has_its_own_remedy(cause, error, remedy):
+    """What the evaluator returned, what the server refused and what the agent raised are mended in different places."""
+    assert remedy in remedy_of(cause, error)
