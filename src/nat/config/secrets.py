@@ -27,6 +27,8 @@ _SECRET_WORDS = re.compile(
     r"|(api|access|auth|refresh|bearer|secret)_tokens"
 )
 _ENVIRONMENT_KEY = re.compile(r"([A-Z0-9]+_)*KEY")
+_WORKING_FOLDERS = ("PWD", "OLDPWD")
+"""Set by every shell: the working folder and the one before, no passwords."""
 _PLAIN_WORDS = re.compile(
     r"(^|_)(_type|models?|name|names|id|path|file|folder|dir|directory|home|root|pwd|cwd|host|hostname|port|address"
     r"|region|version|level|lang|user|device|dtype|dataset|run|experiment)$"
@@ -87,7 +89,7 @@ def redacted(value: Any, *, secret: bool = False) -> Any:
 
 def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
     """The values of variables with a secret's name, whether or not the configuration uses them."""
-    yield from (value for name, value in environ.items() if is_secret_key(name))
+    yield from (value for name, value in environ.items() if is_secret_key(name) and name not in _WORKING_FOLDERS)
 
 
 def filled_secrets(name: str, value: str, path: Sequence[object]) -> Iterator[str]:

@@ -85,6 +85,13 @@ def test_secrets_of_the_environment_need_not_be_used():
     assert list(environment_secrets({"HF_TOKEN": "hf_1", "HOME": "/root"})) == ["hf_1"]
 
 
+def test_the_working_folder_is_no_password():
+    """Each shell sets PWD; as a secret it would put stars into every path that a run writes or logs."""
+    assert list(environment_secrets({"PWD": "/home/me/agents", "OLDPWD": "/home/me", "DB_PWD": "hunter22"})) == [
+        "hunter22"
+    ]
+
+
 def test_loading_a_configuration_makes_its_secrets_known():
     """Literals, filled-in variables and the environment's own; a default that the YAML states is none."""
     environ = {"ODD": "odd-value-1", "HF_TOKEN": "hf-token-1"}

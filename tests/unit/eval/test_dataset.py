@@ -175,7 +175,9 @@ def test_repetitions_are_told_apart_from_examples():
     assert {example for example, _ in repetitions(ids)} == {"a", "b_rep0", "3_rep7"}
 
 
-@pytest.mark.parametrize("ids", [[], ["a"], ["a_rep0", "b_rep0"], ["a_rep0", "a_rep1", "b"], ["a_rep0", "a_rep2"]])
+@pytest.mark.parametrize(
+    "ids", [[], ["a"], ["a_rep0", "b_rep0"], ["a_rep0", "a_rep1", "b"], ["a_rep0", "a_rep2"], ["0", "1"]]
+)
 def test_ids_that_only_look_like_repetitions_stay(ids):
     """A dataset may name its rows as it likes."""
     assert repetitions(ids) == [(item_id, 0) for item_id in ids]
