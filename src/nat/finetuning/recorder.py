@@ -10,13 +10,13 @@ from nat.finetuning.jobs import finished, submitted
 from nat.finetuning.sampling import sampling_notes
 from nat.finetuning.scope import RunScope
 from nat.runs.epochs import shown
-from nat.runs.files import write_rollouts
+from nat.runs.files import append_metrics, doublings, files_due, write_rollouts
 from nat.runs.records import EpochRecord, JobRecord, Phase, RolloutRecord
 
 logger = logging.getLogger(__name__)
 
 EPOCHS_PER_PLOT = 10
-"""The plot is drawn after each validation and at the end; in between this often, since it costs half a second."""
+"""The plot is drawn this often, from epoch 200 on half as often, and so on, and at the end: it costs half a second."""
 
 
 class Recorder:
@@ -52,17 +52,18 @@ class Recorder:
         if status.status is TrainingStatusEnum.COMPLETED:
             logger.info("Training %s completed successfully.", status.run_id)
 
-    async def epoch_finished(self, record: EpochRecord) -> list[EpochRecord]:
-        """All epochs so far, this one included."""
-        scope = self._scope
+    async def epoch_finished(self, record: EpochRecord) -> None:
+        """An epoch takes the same time whatever its number: what holds all epochs is written less and less often."""
+        scope, count = self._scope, record.epoch + 1
         scope.journal.record_epoch(record)
-        scope.write_files()
+        if files_due(count):
+            scope.write_files()
+        else:
+            append_metrics(scope.journal.run_dir, record)
         scope.warn_of(record.failures, f"Epoch {shown(record.epoch)}", record.num_rollouts)
         scope.progress.epoch_finished(record)
-        epochs = scope.journal.epochs()
-        if len(epochs) % EPOCHS_PER_PLOT == 0:
+        if count % (EPOCHS_PER_PLOT * doublings(count // 100)) == 0:
             await scope.draw()
-        return epochs
 
     def alarms(self, epoch: int, found: Sequence[Alarm]) -> None:
         """Tell each alarm once, until it has been quiet for an epoch."""

@@ -5,6 +5,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -21,12 +22,14 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
     TrajectoryCollection,
 )
-from nat.errors import NoTrajectories
+from nat.data_models.guards import GuardsConfig
+from nat.errors import NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.alarms import alarms
 from nat.finetuning.checks import check_credit, check_rewards
 from nat.finetuning.early_stopping import plateaued
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
+from nat.finetuning.epoch_window import EpochWindow
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.jobs import reported_metrics
 from nat.finetuning.recorder import Recorder
@@ -35,7 +38,7 @@ from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories.left_out import records_of
 from nat.finetuning.validation import validate
 from nat.runs.epochs import shown
-from nat.runs.records import Phase, RunState
+from nat.runs.records import EpochRecord, Phase, RunState
 from nat.runs.tally import tally
 from nat.wire.known_secrets import redact_json
 
@@ -55,8 +58,10 @@ class EpochTrainer(Trainer):
         self._scope: RunScope | None = None
         self._resources = ExitStack()
         self._statuses: list[TrainingJobStatus] = []
+        self._held_out: list[float | None] = []
         # Set by `initialize` and by each `run_epoch`; a class of its own would only pass them on.
         self._recorder: Recorder
+        self._window: EpochWindow
         self._watch: Stopwatch
         self._played: PlayedEpoch
 
@@ -81,6 +86,7 @@ class EpochTrainer(Trainer):
             self._scope = self._resources.enter_context(opened_scope(run_config, text))
             self._resources.callback(self._end_own_run)
         self._recorder = Recorder(self._scope)
+        self._window = EpochWindow(run_config.guards)
         logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
@@ -105,7 +111,8 @@ class EpochTrainer(Trainer):
                 break
             await self._finish_epoch(status)
             logger.info("Completed epoch %d/%d", shown(epoch), num_epochs)
-        self._check_signal(epochs_without_signal=max(1, len(self._statuses)))
+        limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
+        self._check_signal(self.scope.journal.epochs(), limits)
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
 
@@ -229,25 +236,31 @@ class EpochTrainer(Trainer):
             job=reported_metrics(status),
         )
         self.log_progress(record.epoch, record.model_dump(mode="json"))
-        epochs = await self._recorder.epoch_finished(record)
+        await self._recorder.epoch_finished(record)
+        self._window.add(record)
+        self._recorder.alarms(record.epoch, alarms(self._window.records, self.run_config.guards))
+        try:
+            self._judge(self._window.records)
+        except RunFailed:
+            self._judge(self.scope.journal.epochs())  # all epochs together may explain more
+            raise
+
+    def _judge(self, epochs: Sequence[EpochRecord]) -> None:
         limits = self.run_config.guards
-        self._recorder.alarms(record.epoch, alarms(epochs, limits))
-        self._check_signal(limits.epochs_without_signal)
+        self._check_signal(epochs, limits)
         guards.check_reward(epochs, limits)
 
-    def _check_signal(self, epochs_without_signal: int) -> None:
-        limits = self.run_config.guards.model_copy(update={"epochs_without_signal": epochs_without_signal})
-        across = self.trainer_adapter.compares_across_groups
-        guards.check_signal(self.scope.journal.epochs(), limits, across_groups=across)
+    def _check_signal(self, epochs: Sequence[EpochRecord], limits: GuardsConfig) -> None:
+        guards.check_signal(epochs, limits, across_groups=self.trainer_adapter.compares_across_groups)
 
     async def _validate_if_due(self, epoch: int) -> None:
         given = self.run_config.run_configuration
         if given is not None and given.validation_dataset is not None and epoch % given.validation_interval == 0:
-            await validate(self, epoch, self.scope)
+            self._held_out.append((await validate(self, epoch, self.scope)).avg_reward)
 
     def _reached_a_plateau(self) -> bool:
         config = self.run_config.early_stopping
-        scores = [v.avg_reward for v in self.scope.journal.validations() if v.avg_reward is not None]
+        scores = [score for score in self._held_out if score is not None]
         if config is None or not plateaued(scores, config):
             return False
         text = f"Stopped early: the held-out reward has not risen by more than {config.min_delta:g} "

@@ -10,6 +10,7 @@ from nat.finetuning.held_out_fall import held_out_warning
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.scope import RunScope
 from nat.runs.epochs import when
+from nat.runs.files import files_due
 from nat.runs.records import ValidationRecord
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
             raise EvaluationError(f"validation {when(epoch)} failed: {metrics['error']}")
         known = scope.journal.validation(epoch) or _keep(scope, epoch, _mean(metrics))
         _warn_of_a_fall(trainer, scope)
-    scope.write_files()
+    if files_due(epoch):
+        scope.write_files()
     return known
 
 

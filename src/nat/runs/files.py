@@ -15,16 +15,33 @@ from nat.runs.journal import Journal
 from nat.runs.records import EpochRecord, Phase, ValidationRecord
 
 CONFIG_NAME = "config.resolved.yaml"
+METRICS_NAME = "training_metrics.jsonl"
 
 _HISTORY_FIELDS = {"epoch", "timestamp", "avg_reward", "min_reward", "max_reward", "num_trajectories"}
 
 
+def files_due(count: int) -> bool:
+    """Whether to write the files after so many epochs: at first each time, later after 2, 4, 8 and more."""
+    return count % doublings(count // 20) == 0
+
+
+def doublings(ratio: int) -> int:
+    """The largest power of two that is not above the ratio, at least 1."""
+    return 1 << max(0, ratio.bit_length() - 1)
+
+
+def append_metrics(run_dir: Path, record: EpochRecord) -> None:
+    """One more line of `training_metrics.jsonl`, written at once."""
+    with (run_dir / METRICS_NAME).open("ab", buffering=0) as file:
+        file.write(_metrics_line(record).encode())
+
+
 def write_files(journal: Journal) -> None:
-    """Every file except the trajectories; cheap, so call it after each epoch and validation."""
+    """Every file except the trajectories; takes time with the number of epochs."""
     run_dir = journal.run_dir
     epochs = journal.epochs()
     write_text(run_dir / CONFIG_NAME, journal.info().config_text)
-    write_text(run_dir / "training_metrics.jsonl", "".join(f"{json.dumps(_metrics(epoch))}\n" for epoch in epochs))
+    write_text(run_dir / METRICS_NAME, "".join(map(_metrics_line, epochs)))
     _write_json(run_dir / "reward_history.json", [_dump(epoch, _HISTORY_FIELDS) for epoch in epochs])
     if validations := journal.validations():
         _write_json(run_dir / "validation_history.json", [_validation(record) for record in validations])
@@ -67,11 +84,11 @@ def trajectories_path(run_dir: Path, phase: Phase, epoch: int) -> Path:
     return run_dir / "trajectories" / f"{stem}_{epoch:04d}.jsonl"
 
 
-def _metrics(record: EpochRecord) -> dict[str, Any]:
+def _metrics_line(record: EpochRecord) -> str:
     fields = record.model_dump(mode="json")
     if record.curriculum_state is None:
         del fields["curriculum_state"]
-    return fields
+    return f"{json.dumps(fields)}\n"
 
 
 def _validation(record: ValidationRecord) -> dict[str, Any]:

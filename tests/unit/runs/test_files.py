@@ -1,11 +1,12 @@
 import json
 import tracemalloc
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
-from nat.runs.files import write_files, write_trajectories
+from nat.runs.files import append_metrics, files_due, write_files, write_trajectories
 from nat.runs.folder import create_run_folder
 from nat.runs.journal import Journal
 from nat.runs.records import LeftOutCause, Phase, RunSummary, Verdict
@@ -140,3 +141,23 @@ def test_long_rollouts_are_streamed(journal):
     tracemalloc.stop()
     assert path.stat().st_size > 20_000_000
     assert peak < 3_000_000
+
+
+def test_an_appended_line_is_the_one_that_the_whole_file_has(journal):
+    """After an epoch one line is added; writing all files again changes nothing in it."""
+    records = [epoch_record(0), epoch_record(1, curriculum_percentile=0.3, curriculum_state={"a": 1})]
+    for record in records:
+        journal.record_epoch(record)
+        append_metrics(journal.run_dir, record)
+    appended = (journal.run_dir / "training_metrics.jsonl").read_text()
+    write_files(journal)
+    assert (journal.run_dir / "training_metrics.jsonl").read_text() == appended
+    assert len(appended.splitlines()) == 2
+
+
+def test_files_of_all_epochs_are_written_less_and_less_often():
+    """After each of the first 40 epochs; over 10,000 epochs a record is written about 40 times, not 5,000 times."""
+    assert all(files_due(count) for count in range(40))
+    due = [count for count in range(1, 10_000) if files_due(count)]
+    assert sum(due) < 45 * 10_000
+    assert all(after <= before * 1.06 + 1 for before, after in pairwise(due))

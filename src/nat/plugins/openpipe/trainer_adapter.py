@@ -30,6 +30,8 @@ from nat.wire.sampling import read_sampling
 logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "openpipe-art"
+KEPT_JOBS = 100
+"""Ended jobs whose end can still be asked for."""
 
 
 class ARTTrainerAdapter(TrainerAdapter):
@@ -48,6 +50,7 @@ class ARTTrainerAdapter(TrainerAdapter):
         training = adapter_config.training or ARTTrainingConfig()
         self._session = ArtSession(adapter_config.backend, training, client=client, llms=llms, redirects=redirects)
         self._jobs: dict[str, ArtJob] = {}
+        self._jobs_submitted = 0
 
     @property
     def training_jobs(self) -> Mapping[str, asyncio.Task[None]]:
@@ -95,13 +98,16 @@ class ARTTrainerAdapter(TrainerAdapter):
         groups, left_out = art_groups(trajectories, trained=self._session.trained_names)
         for reason in left_out:
             logger.warning("A trajectory is left out: %s", reason)
-        job_id = f"{run_id}-{len(self._jobs) + 1:06d}"
+        self._jobs_submitted += 1
+        job_id = f"{run_id}-{self._jobs_submitted:06d}"
         ref = TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata={"job_id": job_id})
 
         async def work(report: Report) -> str:
             return await self._session.train(groups, report)
 
         self._jobs[job_id] = ArtJob(ref, work, seconds=self._config.timeout)
+        for old in [key for key, job in self._jobs.items() if not job.active][:-KEPT_JOBS]:
+            del self._jobs[old]
         return ref
 
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
