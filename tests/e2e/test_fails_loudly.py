@@ -1,5 +1,6 @@
 """A run that cannot learn ends with an error that has the numbers seen and the remedy, and a journal that says so."""
 
+import asyncio
 import itertools
 import json
 from dataclasses import replace
@@ -8,6 +9,8 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer, Refuse, Say
+from nat.builder.evaluator import EvaluatorInfo
+from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.errors import (
     BackendUnreachable,
     NatError,
@@ -17,6 +20,9 @@ from nat.errors import (
     TooManyFailures,
     TrainingFailed,
 )
+from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.registry.catalog import pushed_catalog
+from nat.registry.decorators import register_evaluator
 from nat.runs.records import Phase, RunState
 
 
@@ -107,6 +113,30 @@ async def test_too_many_failures(tmp_path):
     text, _ = await failed_run(tmp_path, agent=shaky, error=TooManyFailures)
     assert "6 of 8 rollouts failed" in text
     assert "the tool server is gone" in text
+
+
+async def test_an_evaluator_that_hangs(tmp_path):
+    """Scoring has a deadline; what it cost is counted under a cause of its own, with the option that sets it."""
+
+    class Hangs(BaseEvaluator):
+        async def evaluate_item(self, item):
+            await asyncio.sleep(1000)
+
+    class HangsConfig(EvaluatorBaseConfig, name="hangs"):
+        pass
+
+    def prepare(project):
+        @register_evaluator(config_type=HangsConfig)
+        async def hangs(config, builder):
+            yield EvaluatorInfo(config=config, evaluate_fn=Hangs().evaluate, description="never ends")
+
+        project.config["eval"]["evaluators"]["match"] = {"_type": "hangs"}
+        project.config["eval"]["general"]["scoring_timeout"] = 0.05
+
+    with pushed_catalog():
+        text, _ = await failed_run(tmp_path, error=NoTrajectories, prepare=prepare)
+    assert "8 x the evaluator ran into its deadline" in text
+    assert "no score within 0.05 s (eval.general.scoring_timeout)" in text
 
 
 async def test_equal_rewards_epoch_after_epoch(tmp_path):

@@ -61,6 +61,8 @@ class EvalGeneralConfig(EvalModel):
     """Rollouts at the same time, over all generations together."""
     item_timeout: float | None = Field(default=600.0, gt=0)
     """Seconds that one rollout may take before it counts as failed; null for no limit."""
+    scoring_timeout: float | None = Field(default=300.0, gt=0)
+    """Seconds that the score of one answer may take before it counts as missing; null for no limit."""
     output_dir: Path = Path(".tmp/nat/eval")
     """Folder of the reports."""
     output: EvalOutputConfig | None = None

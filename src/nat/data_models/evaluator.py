@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.intermediate_step import IntermediateStep
+from nat.data_models.rollout_failure import NO_SCORE, SCORED_TOO_LATE
 
 
 class EvaluatorBaseConfig(TypedBaseModel):
@@ -52,9 +53,16 @@ class EvalOutputItem(BaseModel):
     """Why there is no score."""
     traceback: str | None = Field(default=None, exclude=True, repr=False)
     """Of the error, where the evaluator raised one; written to `failures.txt`, not beside each score."""
+    timed_out: bool = Field(default=False, exclude=True)
+    """True if there is none because it was not there in time."""
     step_rewards: dict[int | str, float] | None = None
     """What single steps were worth, by the number of a call (from 0, or -1 for the last) or by a step's UUID. With
     `finetuning.reward_function.credit` they take the place of the score, which then is what is reported."""
+
+    @property
+    def cause(self) -> str:
+        """Why there is no score, as failures are counted."""
+        return SCORED_TOO_LATE if self.timed_out else NO_SCORE
 
 
 class EvalOutput(BaseModel):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 RAISED = "the workflow raised an error"
 TIMED_OUT = "the workflow ran into its deadline"
 NO_SCORE = "the evaluator gave no score"
+SCORED_TOO_LATE = "the evaluator ran into its deadline"
 
 _LINE_CHARS = 400
 

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
 from nat.config.output_folders import check_writable
+from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
@@ -16,6 +17,7 @@ from nat.eval.dataset_source import chosen_dataset, load_items
 from nat.eval.evaluation_files import write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import checked, unscored
+from nat.eval.scoring_time import limited
 from nat.eval.usage_stats import usage_of
 from nat.rollout.record import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
@@ -78,7 +80,7 @@ class EvaluationRun:
         output = EvaluationRunOutput(
             workflow_interrupted=bool(failures),
             eval_input=EvalInput(eval_input_items=all_items),
-            evaluation_results=await _score_all(evaluators, answered),
+            evaluation_results=await _score_all(evaluators, answered, session.config.eval.general),
             failures=failures,
             rollouts=[
                 RolloutFacts(item_id=r.item_id, generation=r.generation, seed=r.seed, seconds=r.seconds)
@@ -135,23 +137,27 @@ def _played(
 
 
 async def _score_all(
-    evaluators: Mapping[str, EvaluatorInfo], items: list[EvalInputItem]
+    evaluators: Mapping[str, EvaluatorInfo], items: list[EvalInputItem], config: EvalGeneralConfig
 ) -> list[tuple[str, EvalOutput]]:
     """Each evaluator's scores of the items that have an answer; all evaluators at the same time."""
     async with asyncio.TaskGroup() as tasks:
         scored = [
-            tasks.create_task(_score(name, evaluator.evaluate_fn, items), name=f"evaluator {name}")
+            tasks.create_task(_score(name, evaluator.evaluate_fn, items, config), name=f"evaluator {name}")
             for name, evaluator in evaluators.items()
         ]
     return [(name, task.result()) for name, task in zip(evaluators, scored, strict=True)]
 
 
-async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem]) -> EvalOutput:
+async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], config: EvalGeneralConfig) -> EvalOutput:
     if not items:
         return EvalOutput(average_score=None, eval_output_items=[])
+    limit = None
     try:
-        output = await evaluate(EvalInput(eval_input_items=items))
+        async with limited(config, len(items)) as limit:
+            output = await evaluate(EvalInput(eval_input_items=items))
     except ANY_FAILURE as error:  # an evaluator is user code: its failure leaves its items without a score
+        if limit is not None and limit.expired:
+            return EvalOutput(average_score=None, eval_output_items=[limit.late(item) for item in items])
         logger.debug("evaluator '%s' failed", name, exc_info=error)
         failed = [unscored(item.id, error) for item in items]
         return EvalOutput(average_score=None, eval_output_items=failed)

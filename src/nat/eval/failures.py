@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutputItem
-from nat.data_models.rollout_failure import NO_SCORE, FailureCount, FirstFailure, counted
+from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
 
 FAILURES_NAME = "failures.txt"
 
@@ -27,7 +27,7 @@ def failures_text(failures: Sequence[FirstFailure]) -> str:
 
 def counts_of(output: EvaluationRunOutput) -> list[FailureCount]:
     """The failed rollouts of an evaluation, and what an evaluator could not score, by cause."""
-    unscored = [(_no_score_by(name), item.error) for name, item in _unscored(output)]
+    unscored = [(_no_score_by(name, item), item.error) for name, item in _unscored(output)]
     return counted([*((failure.cause, str(failure)) for failure in output.failures), *unscored])
 
 
@@ -38,14 +38,14 @@ def failures_of(output: EvaluationRunOutput) -> list[FirstFailure]:
         for f in output.failures
     )
     unscored = (
-        FirstFailure(rollout=f"item {i.id}", cause=_no_score_by(name), error=i.error, traceback=i.traceback)
+        FirstFailure(rollout=f"item {i.id}", cause=_no_score_by(name, i), error=i.error, traceback=i.traceback)
         for name, i in _unscored(output)
     )
     return first_of_each([*raised, *unscored])
 
 
-def _no_score_by(evaluator: str) -> str:
-    return f"{NO_SCORE} ({evaluator})"
+def _no_score_by(evaluator: str, item: EvalOutputItem) -> str:
+    return f"{item.cause} ({evaluator})"
 
 
 def _unscored(output: EvaluationRunOutput) -> list[tuple[str, EvalOutputItem]]:

@@ -2,7 +2,7 @@
 
 import re
 
-from nat.data_models.rollout_failure import NO_SCORE, TIMED_OUT
+from nat.data_models.rollout_failure import NO_SCORE, SCORED_TOO_LATE, TIMED_OUT
 
 _OF_ERRORS = {
     r"response_format": "The server cannot force an output format: leave `response_format` out and let the agent read "
@@ -28,12 +28,15 @@ _OF_SCORES = {
 _WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."
 _EVALUATOR = "Fix the evaluator: the traceback is in failures.txt, and `nat eval` runs it on the same dataset."
 _DEADLINE = "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the episodes."
+_SCORING_DEADLINE = "Find out what the evaluator waits for, or raise eval.general.scoring_timeout."
 
 
 def remedy_of(cause: str, error: str | None) -> str:
     """For the causes that `nat.data_models.rollout_failure` names; the commonest error of a cause decides."""
     if cause == TIMED_OUT:
         return _DEADLINE
+    if cause.startswith(SCORED_TOO_LATE):
+        return _SCORING_DEADLINE
     scored = cause.startswith(NO_SCORE)
     known = {**_OF_SCORES, **_OF_ERRORS} if scored else _OF_ERRORS
     found = (remedy for pattern, remedy in known.items() if re.search(pattern, error or ""))

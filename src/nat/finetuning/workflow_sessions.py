@@ -13,6 +13,7 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
 from nat.finetuning.configured import trained_llm
 from nat.finetuning.scope import RunScope
+from nat.rollout.loop_watch import watched_loop
 from nat.rollout.record import Rollout
 from nat.rollout.remote import open_remote
 from nat.rollout.session import Remote, WorkflowSession, using_session
@@ -39,6 +40,7 @@ async def open_sessions(
     if given.validation_config_file is not None:
         held_out = await _validation_session(stack, Path(given.validation_config_file), config, builder, remote)
         _use(stack, held_out, scope)
+    stack.enter_context(watched_loop())
 
 
 async def opened_remote(

@@ -17,6 +17,7 @@ from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
+from nat.rollout.loop_watch import watched_loop
 from nat.rollout.play import ITEM_TIMEOUT, Invocable, play
 from nat.rollout.record import Rollout
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
@@ -190,6 +191,7 @@ async def opened_session(
             opened = await stack.enter_async_context(open_remote(endpoint, trains=False))
             remote = Remote(opened, timeout=endpoint_timeout)
         builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, workflow=remote is None))
+        stack.enter_context(watched_loop())
         yield WorkflowSession(
             config, builder, config_file=path, override=override, runtime_type=runtime_type, remote=remote
         )

@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
+from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutputItem
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.eval.scoring_time import limited
 
 
 class Lengths(BaseEvaluator):
@@ -44,6 +46,34 @@ async def test_sys_exit_is_an_item_without_score():
     result = await Quits().evaluate(inputs("abc", None))
     assert [item.score for item in result.eval_output_items] == [3, None]
     assert result.eval_output_items[1].error == "SystemExit: no judge"
+
+
+async def test_an_item_that_hangs_is_given_up_alone():
+    """Each score has the limit of `eval.general.scoring_timeout`; the pass as a whole then needs none."""
+
+    class Hangs(Lengths):
+        async def evaluate_item(self, item):
+            await asyncio.sleep(1000 if item.output_obj is None else 0.06)
+            return EvalOutputItem(id=item.id, score=1, reasoning=None)
+
+    async with limited(EvalGeneralConfig(scoring_timeout=0.1, max_concurrency=8), 4):
+        result = await Hangs(max_concurrency=1).evaluate(inputs("a", None, "b", "c"))
+    assert [item.score for item in result.eval_output_items] == [1, None, 1, 1]
+    assert result.eval_output_items[1].error == "no score within 0.1 s (eval.general.scoring_timeout)"
+    assert [item.timed_out for item in result.eval_output_items] == [False, True, False, False]
+
+
+async def test_a_timeout_of_the_evaluators_own_is_its_error():
+    """Only the limit of the configuration counts as too late."""
+
+    class Impatient(Lengths):
+        async def evaluate_item(self, item):
+            raise TimeoutError("the judge is busy")
+
+    async with limited(EvalGeneralConfig(), 1):
+        result = await Impatient().evaluate(inputs("a"))
+    assert result.eval_output_items[0].error == "TimeoutError: the judge is busy"
+    assert not result.eval_output_items[0].timed_out
 
 
 async def test_an_exception_is_an_item_without_score():

@@ -106,6 +106,21 @@ async def test_item_timeout_ends_slow_rollouts(tmp_path: Path):
     assert scores(output) == {"a": 1.0}
 
 
+async def test_an_evaluator_that_hangs_is_given_up(tmp_path: Path):
+    """One that scores all answers in one go has as many times the limit as it would need, several at a time."""
+
+    async def hangs(given):
+        await asyncio.sleep(1000)
+
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS, evaluate=hangs)
+    scripted.general.update(scoring_timeout=0.1, max_concurrency=1)
+    output = await evaluated(scripted)
+    assert scores(output) == {"a": 1.0, "b": 0.0}
+    late = output.results_of("scripted").eval_output_items
+    why = "the evaluator did not end within 0.2 s: 2 answers, 1 at a time (eval.general.scoring_timeout: 0.1)"
+    assert [(item.score, item.error, item.timed_out) for item in late] == [(None, why, True)] * 2
+
+
 async def test_an_evaluator_that_raises_leaves_its_items_without_a_score(tmp_path: Path):
     """Other evaluators are not harmed, and the error is on each item."""
 

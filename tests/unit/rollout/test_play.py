@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -79,6 +80,18 @@ async def test_an_exception_becomes_a_record():
     assert rollout.error is not None
     assert (rollout.error.kind, rollout.error.type, rollout.error.message) == ("raised", "KeyError", "'board'")
     assert (rollout.error.item_id, rollout.error.generation) == ("a", 3)
+
+
+async def test_a_workflow_that_holds_up_the_event_loop_has_timed_out_when_it_returns():
+    """Nothing can interrupt it, so its answer comes too late and does not count."""
+
+    async def workflow(value):
+        time.sleep(0.2)  # noqa: ASYNC251 - the mistake that is tried
+        return "right"
+
+    rollout = await played(workflow, deadline=0.05)
+    assert rollout.output is None
+    assert rollout.error.kind == "timeout"
 
 
 async def test_a_task_group_of_one_error_is_named_by_that_error():

@@ -5,7 +5,7 @@ from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutput
-from nat.data_models.rollout_failure import NO_SCORE, FailureCount, counted
+from nat.data_models.rollout_failure import FailureCount, counted
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
 from nat.eval.failures import counts_of
@@ -59,7 +59,7 @@ def raise_if_nothing_counts(output: EvaluationRunOutput) -> None:
         raise _nothing(f"all {total} rollouts failed", counted((f.cause, str(f)) for f in output.failures))
     for name, result in output.evaluation_results:
         if _unscored(result) == len(result.eval_output_items):
-            causes = counted((NO_SCORE, item.error) for item in result.eval_output_items)
+            causes = counted((item.cause, item.error) for item in result.eval_output_items)
             raise _nothing(f"the evaluator '{name}' scored none of {total - failed} answers", causes)
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.errors import ANY_FAILURE
 from nat.eval.scoring import average, unscored
+from nat.eval.scoring_time import SCORING_TIMEOUT, current_scoring_time, timed_out
 
 
 class BaseEvaluator(ABC):
@@ -23,17 +24,23 @@ class BaseEvaluator(ABC):
 
     async def evaluate(self, eval_input: EvalInput) -> EvalOutput:
         """The scores of all items, in their order."""
+        limit = current_scoring_time()
+        seconds = None if limit is None else limit.each()
         async with asyncio.TaskGroup() as tasks:
             scored = [
-                tasks.create_task(self._bounded(item), name=f"{self.tqdm_desc} {item.id}")
+                tasks.create_task(self._bounded(item, seconds), name=f"{self.tqdm_desc} {item.id}")
                 for item in eval_input.eval_input_items
             ]
         items = [task.result() for task in scored]
         return EvalOutput(average_score=average(items), eval_output_items=items)
 
-    async def _bounded(self, item: EvalInputItem) -> EvalOutputItem:
+    async def _bounded(self, item: EvalInputItem, seconds: float | None) -> EvalOutputItem:
         async with self.semaphore:
+            timer = asyncio.timeout(seconds)
             try:
-                return await self.evaluate_item(item)
+                async with timer:
+                    return await self.evaluate_item(item)
             except ANY_FAILURE as error:  # the boundary of one item: its failure is a record
+                if timer.expired():
+                    return timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})")
                 return unscored(item.id, error)

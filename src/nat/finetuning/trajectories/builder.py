@@ -16,7 +16,7 @@ from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_o
 from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
-from nat.finetuning.trajectories.outcome import NOT_SCORED, Outcome, Target, failed, scored, told, unscored
+from nat.finetuning.trajectories.outcome import Outcome, Target, failed, scored, told, unscored, unscored_by
 from nat.finetuning.trajectories.returns import credit_warnings
 from nat.runs.records import RolloutRecord
 
@@ -116,8 +116,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
                 continue
             score = scores.get(str(item.id))
             if score is None or score.score is None:
-                error, traceback = (score.error, score.traceback) if score is not None else (None, None)
-                yield Outcome(unscored(item, generation, error or NOT_SCORED, target, traceback=traceback))
+                yield Outcome(unscored_by(item, generation, score, target))
                 continue
             try:
                 reward = await self.compute_reward(score, metadata)

@@ -56,12 +56,21 @@ def failed(
 
 def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
     """A held-out rollout: measured, not trained on."""
-    if score is None:
-        return unscored(item, 0, NOT_SCORED)
-    if problem := problem_of(score.score):
-        return unscored(item, 0, score.error or problem, traceback=score.traceback)
+    if score is None or problem_of(score.score):
+        return unscored_by(item, 0, score)
     record = _recorded(item, 0)
     return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
+
+
+def unscored_by(
+    item: EvalInputItem, generation: int, score: EvalOutputItem | None, target: Target | None = None
+) -> RolloutRecord:
+    """A rollout whose evaluator gave no score, or one without a number; in its own words, if it has some."""
+    if score is None:
+        return unscored(item, generation, NOT_SCORED, target)
+    error = score.error or problem_of(score.score) or NOT_SCORED
+    record = unscored(item, generation, error, target, traceback=score.traceback)
+    return record.model_copy(update={"left_out": LeftOutCause(score.cause)})
 
 
 def unscored(

@@ -1,0 +1,56 @@
+"""Code that holds up the event loop is named."""
+
+import asyncio
+import selectors
+import threading
+from traceback import FrameSummary
+
+from nat.rollout import loop_watch
+from nat.rollout.loop_watch import blamed, watched_loop
+
+
+async def test_the_function_that_holds_up_the_loop_is_named_once():
+    """With its file and the line that does not return; the report comes while it still does not."""
+    reports = []
+    told = threading.Event()
+
+    def report(text):
+        reports.append(text)
+        told.set()
+
+    async def agent_that_blocks():
+        assert told.wait(60)
+
+    with watched_loop(report, looks=2, seconds_per_look=0.01):
+        await asyncio.sleep(0.05)
+        assert reports == []
+        await agent_that_blocks()
+        told.clear()
+        await asyncio.sleep(0.05)
+        threading.Timer(0.1, told.set).start()
+        await agent_that_blocks()
+    [text] = reports
+    assert "by agent_that_blocks (" in text
+    assert f"{__file__}:" in text
+    assert "told.wait(60)" in text
+
+
+def frame(filename: str, name: str) -> FrameSummary:
+    return FrameSummary(filename, 1, name, lookup_line=False)
+
+
+def test_the_users_function_is_to_blame_and_not_the_library_that_it_calls():
+    """Of a workflow that asks over synchronous HTTP, neither the socket nor our own frames are named."""
+    library, ours = threading.__file__, loop_watch.__file__
+    loop, run = frame(asyncio.events.__file__, "_run"), frame(ours, "play")
+    user, socket = frame("/home/me/agent.py", "answer"), frame(library, "recv")
+    assert blamed([loop, run, user, socket]) == user
+    assert blamed([loop, run, socket]) == socket
+
+
+def test_a_loop_that_turns_again_is_not_to_blame():
+    """Between the look and the stack it may have come back."""
+    script, library = frame("/home/me/run.py", "<module>"), frame(threading.__file__, "run")
+    loop, select = frame(asyncio.base_events.__file__, "_run_once"), frame(selectors.__file__, "select")
+    assert blamed([script, library, loop, select]) is None
+    assert blamed([script, library, loop]) is None
