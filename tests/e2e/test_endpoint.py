@@ -70,7 +70,7 @@ def start(tmp_path) -> Iterator[Start]:
         yield lambda *arguments: processes.start("-c", code, *arguments, cwd=tmp_path, env=environment)
 
 
-def configuration(folder: Path, ports: dict[str, int], *, served_name: str) -> Path:
+def configuration(folder: Path, ports: dict[str, int], *, served_name: str, sampling: dict | None) -> Path:
     for name, count in (("train.json", 4), ("held_out.json", 64)):
         rows = [{"id": f"{name} {n}", "question": QUESTION, "answer": ""} for n in range(count)]
         (folder / name).write_text(json.dumps(rows))
@@ -105,6 +105,7 @@ def configuration(folder: Path, ports: dict[str, int], *, served_name: str) -> P
             "reward_function": {"name": "even"},
             "num_epochs": 4,
             "output_dir": str(folder / "runs"),
+            "sampling_in_training": sampling,
         },
     }
     path = folder / "config.yml"
@@ -120,17 +121,20 @@ def share_of_even(url: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "served_name", ["tiny", "talking"], ids=["asks for the base model", "asks for the trained one"]
+    ("served_name", "sampling"),
+    [("tiny", None), ("talking", {"temperature": 0.8})],
+    ids=["asks for the base model", "asks for the trained one, sampled colder in training"],
 )
-def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name):
+def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name, sampling):
     """Rollouts there train the model here; held-out scores rise, and the agent that is served asks the new weights.
 
     While the run goes on its rollouts get the trained model under either name; later only its own name leads to it.
+    Whatever the temperature of the rollouts, the server trains their answers as it sampled them.
     """
     make_tiny_model(tmp_path / "tiny")
     model, ports = str(tmp_path / "tiny"), ("--port=0", "--inference_port=0", "--threads=1")
     backend = start("backend", "serve", f"--model={model}", *ports, f"--output_dir={tmp_path / 'art'}")
-    config = configuration(tmp_path, json.loads(first_line(backend)), served_name=served_name)
+    config = configuration(tmp_path, json.loads(first_line(backend)), served_name=served_name, sampling=sampling)
     agent = start("serve", f"--config_file={config}", "--port=0")
     [url] = re.findall(r"at (http://localhost:\d+) ", first_line(agent))
 
@@ -144,6 +148,10 @@ def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name):
     summary = json.loads(told)
     assert summary["served_model"].startswith("talking@4 at ")
     assert summary["verdict"] == "improved", summary
+    for line in (tmp_path / "runs" / "latest" / "training_metrics.jsonl").read_text().splitlines():
+        metrics = json.loads(line)["metrics"]
+        assert (metrics["drift/raw_calls"], metrics["drift/bent_calls"]) == (0, 0)
+        assert metrics["train/loss/sampler_logprob_difference"] < 1e-4
     after = share_of_even(url)
     if before is None:
         assert after == pytest.approx(summary["after"], abs=0.25)
