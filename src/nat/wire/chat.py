@@ -7,9 +7,18 @@ option without effect would make an experiment lie. Bookkeeping fields of the SD
 import json
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
-from nat.wire.sampling import MAX_TEMPERATURE, NEUTRAL
+from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
 
 SESSION_HEADER = "nat-session"
 """Says which requests belong together: of answers that read the same, a chat goes on with that of its own session."""
@@ -134,7 +143,7 @@ class SamplingRequest(ApiModel):
 
     model: str
     temperature: float = Field(default=1.0, ge=0, le=MAX_TEMPERATURE)
-    """0 takes the most likely token. The log probabilities of an answer are those at its temperature."""
+    """Below 0.01 the most likely token is taken. The log probabilities of an answer are those at its temperature."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     n: int = Field(default=1, ge=1, le=128)
     """Choices per prompt."""
@@ -161,6 +170,11 @@ class SamplingRequest(ApiModel):
     def logprobs_temperature(self) -> float | None:
         """What the answer says of the distribution that its log probabilities are of; None for the model's own."""
         return None if self.temperature in {0, 1} else self.temperature
+
+    @field_validator("temperature")
+    @classmethod
+    def _greedy_is_zero(cls, temperature: float) -> float:
+        return temperature if temperature >= MIN_TEMPERATURE else 0.0
 
     @model_validator(mode="before")
     @classmethod

@@ -7,7 +7,9 @@ in a header, which servers that do not know it ignore; those that do say so with
 import json
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 ROLLOUT_HEADER = "X-Nat-Rollout"
 """In a request: `RolloutWishes` as JSON. In an answer: the version of this protocol."""
@@ -42,7 +44,7 @@ class RolloutWishes(BaseModel):
     """From which each LLM call gets a seed of its own."""
     logprobs: bool = False
     token_ids: bool = False
-    temperature: float | None = None
+    temperature: float | None = Field(default=None, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
     """Sample calls of `target_model` (of all models if it is None) from their own distribution at this temperature."""
     target_model: str | None = None
     redirects: list[SentRedirect] = []
