@@ -51,7 +51,7 @@ class LineProgress(NullProgress):
             return
         self._line(
             f"epoch {shown(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
-            f"groups {record.trained_groups}/{record.num_groups}  rollouts {record.num_rollouts}  "
+            f"groups {record.trained_groups}/{record.num_groups}  rollouts {record.num_rollouts}{_failed(record)}  "
             f"{record.seconds:.1f} s"
         )
 
@@ -191,6 +191,11 @@ def sparkline(values: list[float], width: int = 60) -> str:
 
 def _mean(record: ValidationRecord) -> str:
     return "no score" if record.avg_reward is None else f"{record.avg_reward:.3f}"
+
+
+def _failed(record: EpochRecord) -> str:
+    failed = sum(each.count for each in record.failures)
+    return f" ({failed} failed)" if failed else ""
 
 
 def _metric(record: EpochRecord, name: str, form: str) -> str:

@@ -21,7 +21,7 @@ def failures_text(failures: Sequence[FirstFailure]) -> str:
     """The file; empty if nothing failed."""
     if not failures:
         return ""
-    head = f"{len(failures)} ways in which rollouts failed, each as it happened first.\n"
+    head = "Each way in which rollouts failed, once, as it happened first.\n"
     return "\n".join([head, *(_section(failure) for failure in failures)])
 
 

@@ -24,6 +24,11 @@ from nat.wire.text import without_surrogates
 
 logger = logging.getLogger(__name__)
 
+_NO_CALLS = (
+    "No LLM call was seen in {} held-out rollouts, so their scores say nothing about the model that is trained: let "
+    "the agent take its client from builder.get_llm."
+)
+
 
 async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any]:
     """Scores of the held-out examples, as `Trainer.run_validation_evaluation` describes them.
@@ -66,6 +71,8 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     )
     if scope is not None:
         _keep(scope, validation)
+        if epoch == 0 and not any(record.num_calls for record in records):
+            scope.warn(_NO_CALLS.format(len(records)))
     return _metrics(validation)
 
 

@@ -35,8 +35,7 @@ class Recorder:
         for name, text in sampling_notes(records).items():
             if name not in self._noted:
                 self._noted.add(name)
-                logger.warning("Epoch %d: %s", shown(epoch), text)
-                self._scope.progress.message(text)
+                self._scope.warn(f"Epoch {shown(epoch)}: {text}")
 
     def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
         self._job = job = submitted(ref, played, self._scope.now())
@@ -69,6 +68,5 @@ class Recorder:
         """Tell each alarm once, until it has been quiet for an epoch."""
         for alarm in found:
             if alarm.name not in self._alarmed:
-                logger.warning("Epoch %d: %s", shown(epoch), alarm.text)
-                self._scope.progress.message(alarm.text)
+                self._scope.warn(f"Epoch {shown(epoch)}: {alarm.text}")
         self._alarmed = {alarm.name for alarm in found}

@@ -89,8 +89,7 @@ async def run_finetuning(
         except BaseException as error:
             _end_after(error, scope)
             for line in remains(scope.journal.run_dir, trained_llm(config)):
-                logger.warning("%s", line)
-                scope.progress.message(line)
+                scope.warn(line)
             await scope.draw()
             raise
         scope.end(RunState.COMPLETED)
@@ -145,8 +144,7 @@ async def _trained(parts: Parts, config: Config, given: FinetuneRunConfig, scope
     await check_health(parts.adapter)
     scope.progress.run_started(scope.run_id, scope.journal.run_dir, finetuning.num_epochs)
     for text in warnings(config, given, compares_across_groups=parts.adapter.compares_across_groups):
-        logger.warning("%s", text)
-        scope.progress.message(text)
+        scope.warn(text)
     if given.validation_dataset is not None:
         await validate(trainer, 0, scope)
     statuses = await trainer.run(finetuning.num_epochs)

@@ -48,6 +48,11 @@ class RunScope:
         """How many rollouts an epoch or a validation begins, as far as the run has been told."""
         return self.planned.get(phase)
 
+    def warn(self, text: str) -> None:
+        """Tell it in the log and to whom watches."""
+        logger.warning("%s", text)
+        self.progress.message(text)
+
     def warn_of(self, failures: Sequence[FailureCount], where: str, num_rollouts: int) -> None:
         """Log what failed, if something did, and where its traceback is."""
         if failures:

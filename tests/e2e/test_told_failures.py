@@ -1,0 +1,158 @@
+"""What fails is told where it happens: counted by cause, with an error, its remedy and its traceback."""
+
+import asyncio
+import json
+import math
+from contextlib import contextmanager
+
+import pytest
+
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer, Refuse
+from nat.builder.evaluator import EvaluatorInfo
+from nat.cli.main import exit_code
+from nat.data_models.evaluator import EvalOutput, EvalOutputItem, EvaluatorBaseConfig
+from nat.errors import EvaluationError
+from nat.registry.decorators import register_evaluator
+
+
+class ScoreConfig(EvaluatorBaseConfig, name="test_score"):
+    pass
+
+
+@contextmanager
+def project_scored_by(tmp_path, server, score=None, **more):
+    """A registered project; `score` replaces what its evaluator returns, or is raised."""
+
+    async def build(config, builder):
+        async def evaluate(eval_input):
+            if isinstance(score, Exception):
+                raise score
+            items = [EvalOutputItem(id=item.id, score=score, reasoning={}) for item in eval_input.eval_input_items]
+            return EvalOutput(average_score=None, eval_output_items=items)
+
+        yield EvaluatorInfo(config=config, evaluate_fn=evaluate, description="returns what it is told")
+
+    project = FinetuningProject(tmp_path, server, **more)
+    with project.registered():
+        if more.get("agent") is None:
+            register_evaluator(config_type=ScoreConfig)(build)
+            project.config["eval"]["evaluators"]["match"] = {"_type": "test_score"}
+        yield project
+
+
+async def failed_validation(tmp_path, *, reply=None, **more) -> str:
+    """The error of a run whose held-out examples all fail."""
+    async with OpenAIServer(Coin() if reply is None else lambda _request: reply) as server:
+        with project_scored_by(tmp_path, server, **more) as project, pytest.raises(EvaluationError) as raised:
+            await project.run(validation_dataset=str(project.held_out))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("score", "words", "remedy"),
+    [
+        (None, "the score is None", "0 for one that is wrong"),
+        (math.nan, "the score is nan, not a finite number", "division by zero"),
+        ("good", "the score is 'good' (str), not a number", "turn words into one"),
+        (1e308, "the score is 1e+308; only scores up to 1e+15", "between 0 and 1"),
+        (10**400, "a whole number of more than 308 digits", "between 0 and 1"),
+        (KeyError("gold"), "KeyError: 'gold'", "Fix the evaluator"),
+    ],
+    ids=range(6),
+)
+async def test_each_kind_of_no_score_is_told_apart(tmp_path, score, words, remedy):
+    """A validation that ends the run says what the evaluator returned or raised, and what to do about that."""
+    text = await failed_validation(tmp_path, score=score)
+    assert "none of 8 held-out examples got a score: 8 x the evaluator gave no score" in text
+    assert words in text
+    assert remedy in text
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("Value error, response_format={'type': 'json_object'} is not supported", "leave `response_format` out"),
+        ("this model's context has 512 tokens; the prompt has 5018", "longer than the model's context"),
+        ("the model's tokenizer has no chat template, so chat messages cannot be rendered", "chat_template.jinja"),
+    ],
+)
+async def test_each_refusal_of_the_server_is_told_apart(tmp_path, message, remedy):
+    """The server's words, and what they mean for the agent."""
+    text = await failed_validation(tmp_path, reply=Refuse(400, message))
+    assert "8 x the workflow raised an error: BadRequestError" in text
+    assert message in text
+    assert remedy in text
+
+
+async def own_client(question, ask):
+    raise RuntimeError("The api_key client option must be set by setting the OPENAI_API_KEY environment variable")
+
+
+async def test_a_client_of_the_agents_own_is_told(tmp_path):
+    """It has no key, since the key is the LLM's."""
+    assert "take it from `builder.get_llm(name, wrapper_type=…)`" in await failed_validation(tmp_path, agent=own_client)
+
+
+async def test_held_out_scores_without_a_call_are_warned_of(tmp_path, caplog):
+    """An agent with a working client of its own would be judged by another model."""
+
+    async def silent(question, ask):
+        return "right" if question.startswith("held out") else await ask(question)
+
+    async with OpenAIServer(Coin()) as server:
+        with project_scored_by(tmp_path, server, agent=silent) as project:
+            rows = [{"id": str(i), "question": f"held out {i}", "answer": "right"} for i in range(8)]
+            project.held_out.write_text(json.dumps(rows))
+            await project.run(validation_dataset=str(project.held_out))
+    assert caplog.text.count("No LLM call was seen in 8 held-out rollouts") == 1
+
+
+async def a_third_fails(question, ask):
+    if question == "q1":
+        return {"town": "Rome"}["city"]
+    return await ask(question)
+
+
+async def told(tmp_path, capfd, *options, level="warning"):
+    """What the command prints to stdout and stderr, and the run's folder."""
+    async with OpenAIServer(Coin()) as server:
+        with project_scored_by(tmp_path, server, agent=a_third_fails) as project:
+            arguments = ["--log-level", level, "finetune", "--config_file", str(project.given().config_file)]
+            held_out = ("--validation_dataset", str(project.held_out))
+            assert await asyncio.to_thread(exit_code, [*arguments, *held_out, *options]) == 0
+    out, err = capfd.readouterr()
+    return out, err, (project.output_dir / "latest").resolve()
+
+
+async def test_every_display_counts_the_failures(tmp_path, capfd):
+    """Lines, log, summary and summary.json have the count, the error and the file; the file has the traceback."""
+    out, err, run_dir = await told(tmp_path, capfd)
+    assert "epoch 1/2  reward 0.500  groups 3/3  rollouts 8 (2 failed)" in out
+    assert "6 of 32 rollouts" in out
+    assert "6 x the workflow raised an error: KeyError: 'city'" in out
+    assert f"{run_dir / 'failures.txt'}" in out
+    assert "Epoch 1: 2 of 8 rollouts failed: 2 x the workflow raised an error: KeyError: 'city'" in err
+    assert "Held-out before training: 1 of 8 rollouts failed" in err
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["failures"] == [{"cause": "the workflow raised an error", "count": 6, "error": "KeyError: 'city'"}]
+    assert (summary["rollouts"], summary["failures_file"]) == (32, "failures.txt")
+    tracebacks = (run_dir / "failures.txt").read_text()
+    assert tracebacks.count("Traceback (most recent call last)") == 1
+    assert 'return {"town": "Rome"}["city"]' in tracebacks
+    assert "held-out before training, example 001, generation 0" in tracebacks
+
+
+async def test_a_machine_is_told_the_same(tmp_path, capfd):
+    """`--json` has the counts, too."""
+    out, _, _ = await told(tmp_path, capfd, "--json")
+    assert json.loads(out)["failures"][0]["count"] == 6
+
+
+async def test_piped_output_says_each_thing_once(tmp_path, capfd):
+    """At `info` the log has the lines that the guide shows, so the progress does not repeat them."""
+    out, err, _ = await told(tmp_path, capfd, level="info")
+    assert "epoch 1/2" not in out
+    assert "held-out" not in out.splitlines()[1]
+    assert err.count("Epoch 1 progress logged") == 1
+    assert err.count("Validation before training - ") == 1
