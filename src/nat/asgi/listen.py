@@ -4,11 +4,14 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from nat.asgi.connection import Connection, Patience
+from nat.asgi.host_check import HostCheck, HostNames
 
 _GRACE_SECONDS = 3
 _KEEP_ALIVE_SECONDS = 60
@@ -41,11 +44,28 @@ def port_of(listener: socket.socket) -> int:
 
 
 class Server(uvicorn.Server):
-    """Runs until SIGTERM, SIGHUP or Ctrl-C; calls `on_ready` once it accepts connections."""
+    """Runs until SIGTERM, SIGHUP or Ctrl-C; calls `on_ready` once it accepts connections; answers to `names` only."""
 
-    def __init__(self, app: ASGIApp, on_ready: Callable[[], None], **settings: Any) -> None:
-        settings = {"timeout_graceful_shutdown": _GRACE_SECONDS, "timeout_keep_alive": _KEEP_ALIVE_SECONDS} | settings
-        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", **settings))
+    def __init__(
+        self,
+        app: ASGIApp,
+        on_ready: Callable[[], None],
+        *,
+        names: HostNames,
+        patience: Patience = Patience(),  # noqa: B008 - frozen
+        grace_seconds: int = _GRACE_SECONDS,
+    ) -> None:
+        config = uvicorn.Config(
+            HostCheck(app, names),
+            http=partial(Connection, patience=patience),  # type: ignore[arg-type]  # makes one, as the class would
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=grace_seconds,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        )
+        super().__init__(config)
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp
 
+from nat.asgi.host_check import HostNames
 from nat.asgi.listen import Server, forget_signals, port_of, take_port
 from nat.errors import BackendError
 
@@ -31,10 +32,12 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
         ) from error
 
 
-def serve_until_stopped(app: ASGIApp, listeners: Sequence[socket.socket], *, exit_with_parent: bool) -> None:
+def serve_until_stopped(
+    app: ASGIApp, listeners: Sequence[socket.socket], *, names: HostNames, exit_with_parent: bool
+) -> None:
     """Answer on all `listeners`: the port of the API and, if there is one, the inference port."""
     ready = {"event": "ready", **dict(zip(_READY_FIELDS, map(port_of, listeners), strict=False))}
-    server = Server(app, lambda: print(json.dumps(ready), flush=True), http="httptools")  # noqa: T201 - for the parent
+    server = Server(app, lambda: print(json.dumps(ready), flush=True), names=names)  # noqa: T201 - for the parent
     if exit_with_parent:
         threading.Thread(target=_stop_at_end_of_stdin, args=(server,), daemon=True, name="parent").start()
     forget_signals()

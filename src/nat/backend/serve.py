@@ -9,6 +9,7 @@ import sys
 
 import torch
 
+from nat.asgi.host_check import HostNames
 from nat.backend.art.serve import serve_art
 from nat.backend.atomic import remove_unfinished
 from nat.backend.checkpoints import Checkpoint, Checkpoints, restore
@@ -23,6 +24,7 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
+from nat.wire.hosts import host_names
 from nat.wire.known_secrets import new_key
 from nat.wire.private_process import unredacted
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, ServeOptions
@@ -56,7 +58,12 @@ def _serve_one_model(options: ServeOptions) -> None:
     jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found)
     try:
         app = create_app(worker, api_key=api_key, extra_routers=[training_router(jobs)])
-        serve_until_stopped(app, [listener], exit_with_parent=options.exit_with_parent)
+        serve_until_stopped(
+            app,
+            [listener],
+            names=HostNames(options.host, host_names(options.allowed_hosts)),
+            exit_with_parent=options.exit_with_parent,
+        )
     finally:
         (worker if jobs is None else jobs).close()
 

@@ -1,8 +1,10 @@
 """The HTTP application: the routes behind the doors, and their description at `/docs` and `/openapi.json`."""
 
+from collections.abc import Collection
+
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from nat.asgi.door import Door
@@ -19,8 +21,10 @@ _HUNG_UP = 499
 """What proxies log for a client that went away; nobody reads it."""
 
 
-def create_app(served: ServedWorkflow, *, name: str, api_key: str | None = None) -> FastAPI:
-    """The routes of one workflow, called `name`; without a key, for this machine only."""
+def create_app(
+    served: ServedWorkflow, *, name: str, api_key: str | None = None, allowed_hosts: Collection[str] = ()
+) -> FastAPI:
+    """The routes of one workflow, called `name`; without a key, for this machine and for pages of `allowed_hosts`."""
     app = FastAPI(title=name, description=served.function.description or "", redoc_url=None)
     generate, chat = GenerateRoutes(served), ChatRoutes(served, name=name)
     body = input_body(served.function)
@@ -37,8 +41,9 @@ def create_app(served: ServedWorkflow, *, name: str, api_key: str | None = None)
     app.add_exception_handler(ServeError, on_serve_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(ClientGone, on_hang_up)
+    app.add_exception_handler(ClientDisconnect, on_hang_up)
     app.add_exception_handler(Exception, on_crash)
-    app.add_middleware(Door, objection=no_web_pages if api_key is None else needs_key(api_key))
+    app.add_middleware(Door, objection=no_web_pages(allowed_hosts) if api_key is None else needs_key(api_key))
     return app
 
 

@@ -1,6 +1,7 @@
 """The doors: the key, no web pages of others where there is none, and a limit on the size of a body."""
 
 import hmac
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from pydantic_core import from_json
@@ -31,17 +32,23 @@ def needs_key(api_key: str) -> Objection:
     return objection
 
 
-def no_web_pages(http: HTTPConnection) -> Response | None:
+def no_web_pages(allowed_hosts: Collection[str]) -> Objection:
     """Without a key, refuse what a page of another site sends: such requests name an `Origin` that is not this one.
 
-    A site can give its own name this machine's address, so only the names of loopback count as this one.
+    A site can give its own name this machine's address, so only the names of loopback and `allowed_hosts` are this one.
     """
-    origin = http.headers.get("origin", "")
-    page = urlsplit(origin)
-    if not origin or (page.netloc == http.headers.get("host", "") and is_loopback(page.hostname or "")):
-        return None
-    message = f"this server has no key, so it answers no web page of others (Origin: {origin})"
-    return ServeError(message, status=403, type="permission_error").response()
+
+    def objection(http: HTTPConnection) -> Response | None:
+        origin = http.headers.get("origin", "")
+        page = urlsplit(origin)
+        name = page.hostname or ""
+        ours = page.netloc == http.headers.get("host", "") and (is_loopback(name) or name in allowed_hosts)
+        if not origin or ours:
+            return None
+        message = f"this server has no key, so it answers no web page of others (Origin: {origin})"
+        return ServeError(message, status=403, type="permission_error").response()
+
+    return objection
 
 
 async def read_body(request: Request, *, max_bytes: int = MAX_BODY_BYTES) -> object:

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from nat.wire.hosts import is_loopback
+from nat.wire.hosts import HOST_LIST, is_loopback
 from nat.wire.rollout import KEY_VARIABLE
 
 
@@ -15,6 +15,8 @@ class ServeOptions(BaseModel):
 
     host: str = "localhost"
     """Address to listen on; one that others can reach needs a key."""
+    allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
+    """Further names under which this server may be called, with commas between, such as that of a proxy."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which is shown."""
     api_key: SecretStr | None = Field(default=None, min_length=1)

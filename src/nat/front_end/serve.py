@@ -4,11 +4,13 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from nat.asgi.host_check import HostNames
 from nat.asgi.listen import Server, forget_signals, port_of, take_port
 from nat.errors import ConfigError
 from nat.front_end.app import create_app
 from nat.front_end.options import ServeOptions
 from nat.front_end.served import opened_workflow
+from nat.wire.hosts import host_names
 
 OnReady = Callable[[str], None]
 """Is told the URL once requests are welcome."""
@@ -26,11 +28,12 @@ async def serve(
     key = None if options.api_key is None else options.api_key.get_secret_value()
     with _listen(options.host, options.port) as listener:
         async with opened_workflow(config_file, override) as served:
-            app = create_app(served, name=config_file.stem, api_key=key)
+            names = HostNames(options.host, host_names(options.allowed_hosts))
+            app = create_app(served, name=config_file.stem, api_key=key, allowed_hosts=names.allowed)
             host = f"[{options.host}]" if ":" in options.host else options.host
             url = f"http://{host}:{port_of(listener)}"
             forget_signals()
-            server = Server(app, lambda: on_ready(url))
+            server = Server(app, lambda: on_ready(url), names=names)
             await server.serve(sockets=[listener])
 
 

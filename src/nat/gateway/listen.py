@@ -6,20 +6,22 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+from nat.asgi.host_check import HostNames
 from nat.asgi.listen import Server, take_port
 from nat.gateway.asgi import App
 
 _GRACE_SECONDS = 1
+_LOOPBACK = HostNames("127.0.0.1")
 
 
 @asynccontextmanager
-async def listening(app: App, listener: socket.socket | None = None) -> AsyncIterator[str]:
+async def listening(
+    app: App, listener: socket.socket | None = None, names: HostNames = _LOOPBACK
+) -> AsyncIterator[str]:
     """The URL of the app while it is served; without a socket to listen on, on a free port of loopback."""
-    with listener or take_port("127.0.0.1", 0) as taken:
+    with listener or take_port(_LOOPBACK.bound, 0) as taken:
         ready = asyncio.Event()
-        server = _Part(
-            app, ready.set, log_level="warning", http="httptools", ws="none", timeout_graceful_shutdown=_GRACE_SECONDS
-        )
+        server = _Part(app, ready.set, names=names, grace_seconds=_GRACE_SECONDS)
         serving = asyncio.create_task(server.serve(sockets=[taken]))
         try:
             await ready.wait()

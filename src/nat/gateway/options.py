@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from nat.wire.hosts import is_loopback
+from nat.wire.hosts import HOST_LIST, is_loopback
 
 KEY_VARIABLE = "NAT_GATEWAY_API_KEY"
 
@@ -16,6 +16,8 @@ class GatewayOptions(BaseModel):
 
     host: str = "127.0.0.1"
     """Address to listen on; one that others can reach needs a key of your own."""
+    allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
+    """Further names under which this server may be called, with commas between, such as that of a proxy."""
     port: int = Field(default=8010, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which is shown."""
     llm: str | None = None

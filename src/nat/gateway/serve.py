@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 
+from nat.asgi.host_check import HostNames
 from nat.asgi.listen import take_port
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import load_config
@@ -21,6 +22,7 @@ from nat.gateway.rollouts import Rollouts
 from nat.gateway.standing import StandingApp
 from nat.gateway.upstream import Upstream
 from nat.registry.suggest import did_you_mean
+from nat.wire.hosts import host_names
 from nat.wire.known_secrets import new_key
 
 OnReady = Callable[[str, str], None]
@@ -46,15 +48,16 @@ async def serve(
 async def standing(config: Config, options: GatewayOptions) -> AsyncIterator[tuple[str, str]]:
     """URL and key of a gateway to the LLMs of a configuration, while it stands."""
     key = new_key() if options.api_key is None else options.api_key.get_secret_value()
-    names = _first(list(config.llms), options.llm)
+    llms = _first(list(config.llms), options.llm)
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": {}})})
+    names = HostNames(options.host, host_names(options.allowed_hosts))
     with _taken(options) as listener:
         async with WorkflowBuilder.from_config(config, workflow=False) as builder:
-            upstreams: dict[str, Upstream] = {name: await builder.get_llm(name, WRAPPER_TYPE) for name in names}
+            upstreams: dict[str, Upstream] = {name: await builder.get_llm(name, WRAPPER_TYPE) for name in llms}
             keyring = Keyring()
             rollouts = Rollouts(keyring, upstreams)
             app = StandingApp(GatewayApp(keyring), rollouts, api_key=key)
-            async with listening(app, listener) as url, aclosing(rollouts):
+            async with listening(app, listener, names) as url, aclosing(rollouts):
                 yield url, key
 
 

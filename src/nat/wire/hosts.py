@@ -2,6 +2,14 @@
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+HOST_LIST = r"^[A-Za-z0-9._:\[\]-]+(,[A-Za-z0-9._:\[\]-]+)*$"
+"""Names and addresses with commas between them, as the options of servers take them."""
+
+
+def host_names(text: str | None) -> list[str]:
+    """The names of such a list, as they are compared."""
+    return [name.strip("[]").lower() for name in text.split(",")] if text else []
+
 
 def is_loopback(host: str) -> bool:
     """True for an address that only this machine can reach."""

@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from nat.wire.hosts import is_loopback
+from nat.wire.hosts import HOST_LIST, is_loopback
 
 KEY_FD = "--key_fd"
 """Option of `python -m nat.backend` alone: the file descriptor whose first line is a Handover."""
@@ -56,6 +56,8 @@ class ServeOptions(BaseModel):
     """Where checkpoints and models go; without it the backend only serves, or with inference_port takes .art."""
     host: str = "127.0.0.1"
     """Address to listen on; one that others can reach needs a key that you chose."""
+    allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
+    """Further names under which this server may be called, with commas between, such as that of a proxy."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which the ready line tells."""
     inference_port: int | None = Field(default=None, ge=0, le=65535)

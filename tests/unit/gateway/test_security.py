@@ -121,7 +121,7 @@ async def test_a_body_that_comes_too_late_is_no_call():
         async with gate.rollout() as rollout:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
             body = json.dumps(ASK).encode()
-            head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {rollout.key}\r\n"
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {rollout.key}\r\n"
             writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body[:10])
             async with httpx.AsyncClient(base_url=gate.url) as client:
                 await client.get("/health")  # by now the head of the other request was read
@@ -160,8 +160,8 @@ async def test_a_body_may_not_take_too_long():
     """A client that does not go on with its body is told so, and holds nothing open."""
     async with gateway(limits=Limits(body_seconds=0.05)) as gate, gate.rollout() as rollout:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {rollout.key}\r\ncontent-length: 10\r\n\r\n"
-        writer.write(head.encode() + b"{")
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {rollout.key}\r\n"
+        writer.write(head.encode() + b"content-length: 10\r\n\r\n{")
         assert b" 408 " in await reader.readline()
         writer.close()
 
@@ -198,7 +198,7 @@ async def test_no_request_chooses_where_it_goes():
         assert answer.status_code == 200
         reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
         body = json.dumps(ASK)
-        head = f"POST {url}{CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {rollout.key}\r\n"
+        head = f"POST {url}{CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {rollout.key}\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
         assert b" 200 " in await reader.readline()
         writer.close()

@@ -3,6 +3,7 @@
 import sys
 from socket import gethostname
 
+from nat.asgi.host_check import HostNames
 from nat.asgi.listen import port_of
 from nat.backend.art.experimental import experimental_router
 from nat.backend.art.intake import Intake
@@ -15,7 +16,7 @@ from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.server.app import create_app
-from nat.wire.hosts import is_everywhere
+from nat.wire.hosts import host_names, is_everywhere
 from nat.wire.private_process import unredacted
 from nat.wire.serving import ART_API_KEY, ServeOptions
 
@@ -56,7 +57,12 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
             )
             ports = {"port": port_of(control), "inference_port": port_of(inference)}
             print(greeting(options, **ports, hostname=gethostname()), file=unredacted(sys.stderr))
-            serve_until_stopped(app, [control, inference], exit_with_parent=options.exit_with_parent)
+            serve_until_stopped(
+                app,
+                [control, inference],
+                names=HostNames(options.host, host_names(options.allowed_hosts)),
+                exit_with_parent=options.exit_with_parent,
+            )
         finally:
             models.close()
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from nat.asgi.door import Door
@@ -11,7 +12,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
-from nat.backend.server.errors import ApiError, on_api_error, on_backend_error, on_crash, on_http_exception
+from nat.backend.server.errors import ApiError, on_api_error, on_backend_error, on_crash, on_hang_up, on_http_exception
 from nat.backend.server.guard import BodyLimit, needs_key, no_web_pages
 from nat.backend.server.service import AnswerMemory, Service
 from nat.errors import BackendError
@@ -43,6 +44,7 @@ def create_app(
     app.add_exception_handler(ApiError, on_api_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(BackendError, on_backend_error)
+    app.add_exception_handler(ClientDisconnect, on_hang_up)
     app.add_exception_handler(Exception, on_crash)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(Door, objection=needs_key(api_key, paths=OPENAI_PATHS if well_known_key else "/"))

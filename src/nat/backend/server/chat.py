@@ -13,7 +13,7 @@ from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.messages import template_message
 from nat.backend.server.bodies import read_bytes
 from nat.backend.server.continuation import Chat, Continuations, Prompt
-from nat.backend.server.errors import ApiError, from_validation
+from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError, from_validation
 from nat.backend.server.generation import ClientLeft, complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, usage_of
@@ -23,8 +23,6 @@ from nat.backend.tokenizer import ChatNotRendered
 from nat.errors import ModelNotSupported
 from nat.wire.answers import AnsweredMessage, AnsweredToolCall, CalledFunction, ChatAnswer, ChatChoice
 from nat.wire.chat import SESSION_HEADER, ChatRequest
-
-CLIENT_CLOSED_REQUEST = 499
 
 
 class ChatRoute:

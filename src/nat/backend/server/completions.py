@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request
 from nat.backend.server.bodies import read_bytes
-from nat.backend.server.chat import CLIENT_CLOSED_REQUEST
-from nat.backend.server.errors import ApiError, from_validation
+from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError, from_validation
 from nat.backend.server.generation import ClientLeft, complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter, Ranked
 from nat.backend.server.service import Service, usage_of

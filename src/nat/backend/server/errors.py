@@ -22,6 +22,8 @@ from nat.errors import (
 )
 from nat.wire.answers import ErrorAnswer, ErrorDetail
 
+CLIENT_CLOSED_REQUEST = 499
+"""What proxies log for a client that went away."""
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for what does not fit the model."""
 _SHOWN_FINDINGS = 10
@@ -95,6 +97,11 @@ async def on_backend_error(_: Request, error: Exception) -> Response:
     status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     message = "; ".join(filter(None, [error.message, error.hint]))
     return ApiError(message, status=status).response()
+
+
+async def on_hang_up(_: Request, __: Exception) -> Response:
+    """The client left before it had sent its request; nobody reads the answer."""
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 async def on_crash(_: Request, error: Exception) -> Response:

@@ -22,6 +22,7 @@ _NEEDED = ("fastapi", "uvicorn")
     show_default=True,
     help="Address to listen on; one that others can reach needs a key.",
 )
+@click.option("--allowed_hosts", help="Further names of this server, with commas between, such as that of a proxy.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

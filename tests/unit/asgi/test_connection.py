@@ -1,0 +1,172 @@
+"""How long a server waits for a client, and for how many."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse, StreamingResponse
+
+from nat.asgi.connection import Patience
+from nat.asgi.host_check import HostNames
+from nat.asgi.listen import Server, port_of, take_port
+
+POST = b"POST /length HTTP/1.1\r\nhost: localhost\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+def application(told):
+    async def length(request):
+        try:
+            return PlainTextResponse(str(len(await request.body())))
+        except ClientDisconnect:
+            told.append("gone")
+            return PlainTextResponse("")
+
+    async def flood(_):
+        async def pieces():
+            try:
+                while True:
+                    await asyncio.sleep(0)
+                    yield b"x" * 2**16
+            finally:
+                told.append("stopped")
+
+        return StreamingResponse(pieces())
+
+    app = Starlette()
+    app.add_route("/length", length, methods=["POST"])
+    app.add_route("/flood", flood)
+    app.add_route("/health", lambda _: PlainTextResponse("fine"))
+    return app
+
+
+@asynccontextmanager
+async def served(told=None, **bounds):
+    """A function that opens a connection."""
+    with take_port("127.0.0.1", 0) as listener:
+        ready = asyncio.Event()
+        app = application([] if told is None else told)
+        server = Server(app, ready.set, names=HostNames("127.0.0.1"), patience=Patience(**bounds))
+        task = asyncio.create_task(server._serve([listener]))
+        await ready.wait()
+        opened = []
+
+        async def connect():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listener))
+            opened.append(writer)
+            return reader, writer
+
+        try:
+            yield connect
+        finally:
+            for writer in opened:
+                writer.close()
+            server.should_exit = True
+            await task
+
+
+async def heard(reader):
+    """Status and body of an answer after which the server hangs up."""
+    head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]["message"]
+
+
+async def healthy(connect):
+    reader, writer = await connect()
+    writer.write(HEALTH)
+    answer = await asyncio.wait_for(reader.readuntil(b"fine"), 30)
+    return answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-slow: 1\r\n", HEALTH + b"GE"]
+)
+async def test_who_does_not_finish_its_headers_is_cut_off(begun):
+    """Whether it said nothing, a part of its first request, or a part of its second."""
+    async with served(head_seconds=0.2) as connect:
+        reader, writer = await connect()
+        writer.write(begun)
+        if begun.startswith(HEALTH):
+            await reader.readuntil(b"fine")
+        assert await heard(reader) == (408, "the headers of this request did not come in time")
+
+
+async def test_half_open_connections_are_gone_while_others_are_answered():
+    """A hundred of them leave no more than one that is used."""
+    async with served(head_seconds=0.2) as connect:
+        half_open = [await connect() for _ in range(100)]
+        for _, writer in half_open:
+            writer.write(b"GET / HTTP/1.1\r\n")
+        assert await healthy(connect)
+        assert [(await heard(reader))[0] for reader, _ in half_open] == [408] * 100
+
+
+async def test_who_does_not_finish_its_body_is_cut_off():
+    """Byte after byte, for as long as it likes, is too slow; the application learns that the client is gone."""
+    told = []
+    async with served(told, body_seconds=0.2) as connect:
+        reader, writer = await connect()
+        writer.write(POST + b"content-length: 100\r\n\r\n" + b"x" * 10)
+        assert await heard(reader) == (408, "the body of this request did not come in time")
+    assert told == ["gone"]
+
+
+async def test_a_large_body_gets_the_time_that_it_takes():
+    """Each piece buys time at the rate of the slowest client that is welcome."""
+    async with served(body_seconds=0.2, body_rate=1000) as connect:
+        reader, writer = await connect()
+        writer.write(POST + b"content-length: 1000\r\n\r\n")
+        for _ in range(4):
+            writer.write(b"x" * 250)
+            await asyncio.sleep(0.15)
+        assert (await reader.readuntil(b"1000")).startswith(b"HTTP/1.1 200")
+
+
+async def test_headers_have_a_size():
+    """However many there are, and whichever request of a connection they belong to."""
+    async with served(head_bytes=1000) as connect:
+        reader, writer = await connect()
+        writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 2000)
+        assert (await heard(reader))[0] == 431
+
+
+async def test_there_are_as_many_connections_as_the_server_is_ready_for():
+    """The next one is told so; there is room again when one is gone."""
+    async with served(connections=3) as connect:
+        kept = [await connect() for _ in range(3)]
+        for reader, writer in kept:
+            writer.write(HEALTH)
+            await reader.readuntil(b"fine")
+        reader, _ = await connect()
+        assert (await heard(reader))[0] == 503
+        kept[0][1].write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        await kept[0][0].read()
+        assert await healthy(connect)
+
+
+async def test_an_answer_that_nobody_reads_is_ended():
+    """The work behind it stops, and other clients are answered meanwhile."""
+    told = []
+    async with served(told, unread_seconds=0.2) as connect:
+        _, writer = await connect()
+        writer.write(b"GET /flood HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        async with asyncio.timeout(30):
+            while not told:
+                assert await healthy(connect)
+    assert told == ["stopped"]
+
+
+async def test_what_is_no_http_is_told_so_in_the_shape_of_all_errors():
+    """Not in plain text, which clients of the API could not read."""
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(b"\x16\x03\x01 this is TLS\r\n\r\n")
+        assert (await heard(reader))[0] == 400
+
+
+def test_files_have_room_beside_connections():
+    """A process has a limit of open files, and connections are some of them."""
+    assert 0 < Patience().most_connections <= Patience().connections
