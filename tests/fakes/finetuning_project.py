@@ -172,7 +172,7 @@ class FinetuningProject:
         self.forget_shaped_rewards = False
         self.output_dir = folder / "output"
         self.dataset = self.write_rows("train.json", 4)
-        self.held_out = self.write_rows("val.json", 8)
+        self.held_out = self.write_rows("val.json", 8, question="held-out ")
         self.config: dict[str, Any] = {
             "llms": {
                 "student": {
@@ -206,9 +206,10 @@ class FinetuningProject:
     def finetuning(self) -> dict[str, Any]:
         return self.config["finetuning"]
 
-    def write_rows(self, name: str, count: int) -> Path:
-        path = self.folder / name
-        path.write_text(json.dumps([{"id": f"{i:03}", "question": f"q{i}", "answer": "right"} for i in range(count)]))
+    def write_rows(self, name: str, count: int, *, question: str = "q", **columns: Any) -> Path:
+        path, answer = self.folder / name, {"answer": "right"}
+        rows = [{"id": f"{i:03}", "question": f"{question}{i}", **(columns or answer)} for i in range(count)]
+        path.write_text(json.dumps(rows))
         return path
 
     def given(self, **fields: Any) -> FinetuneRunConfig:

@@ -12,6 +12,11 @@ from nat.data_models.rollout_failure import NO_SCORE, SCORED_TOO_LATE
 class EvaluatorBaseConfig(TypedBaseModel):
     """An evaluator, named in the YAML under `eval.evaluators`."""
 
+    @property
+    def needs_expected_answer(self) -> bool:
+        """True if no row can be scored without an expected answer; a dataset that has none is then an error at once."""
+        return False
+
 
 class EvalInputItem(BaseModel):
     """One dataset row, before and after the workflow ran on it."""

@@ -15,6 +15,7 @@ from nat.errors import ANY_FAILURE, EvaluationError
 from nat.eval.dataset import repeated
 from nat.eval.dataset_source import chosen_dataset, load_items
 from nat.eval.evaluation_files import write_reports
+from nat.eval.expected import check_expected_answers
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import checked, unscored
 from nat.eval.scoring_time import limited
@@ -71,6 +72,7 @@ class EvaluationRun:
         dataset = chosen_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
         items = repeated(await load_items(dataset, session.builder), self.config.reps)
+        check_expected_answers(items, dataset, session.config.eval.evaluators)
         session.announce(len(items))
         rollouts = await _play_all(session, items, pass_index)
         played = [_played(item, rollout, path) for item, rollout in zip(items, rollouts, strict=True)]

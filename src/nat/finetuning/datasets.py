@@ -1,31 +1,87 @@
 """Read the datasets of a run before anything expensive starts."""
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.load import load_config
 from nat.data_models.config import Config
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.eval.dataset_source import chosen_dataset, load_items
+from nat.eval.expected import check_expected_answers
 from nat.finetuning.checks import num_generations
 from nat.runs.records import Phase
 
 
-async def count_examples(config: Config, given: FinetuneRunConfig) -> dict[Phase, int]:
-    """Examples to train on and, if there is a validation dataset, to validate on.
+@dataclass(frozen=True)
+class Examples:
+    """What a run trains on and, if there is a validation dataset, validates on."""
+
+    training: int
+    held_out: int | None = None
+    shared: int = 0
+    """Held-out examples that are trained on, too."""
+
+    @property
+    def counts(self) -> Mapping[Phase, int]:
+        return {Phase.TRAIN: self.training} | ({} if self.held_out is None else {Phase.VALIDATION: self.held_out})
+
+
+async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
+    """Count the examples of both datasets, and those that are in both.
 
     Raises:
-        DatasetError: one of them cannot be read.
+        DatasetError: one of them cannot be read, or lacks the expected answers that the reward needs.
 
     """
-    configured = config.eval.general.dataset
-    async with WorkflowBuilder(eval_general=config.eval.general) as builder:
-        counts = {Phase.TRAIN: len(await load_items(chosen_dataset(configured, given.dataset), builder))}
-        if given.validation_dataset is not None:
-            held_out = chosen_dataset(configured, given.validation_dataset)
-            counts[Phase.VALIDATION] = len(await load_items(held_out, builder))
-    return counts
+    training, dataset = await _read(config, given.dataset, config)
+    if given.validation_dataset is None:
+        return Examples(len(training))
+    other = given.validation_config_file
+    held_out, held_out_dataset = await _read(
+        config if other is None else load_config(Path(other)), given.validation_dataset, config
+    )
+    shared = num_shared(_contents(training, dataset), _contents(held_out, held_out_dataset))
+    return Examples(len(training), len(held_out), shared)
 
 
-def planned_rollouts(config: Config, examples: dict[Phase, int]) -> dict[Phase, int]:
+def planned_rollouts(config: Config, examples: Examples) -> dict[Phase, int]:
     """Rollouts of an epoch and of a validation, as far as they are known."""
-    generations = num_generations(config)
-    factor = {Phase.TRAIN: generations, Phase.VALIDATION: 1}
-    return {phase: count * times for phase, count in examples.items() if (times := factor[phase]) is not None}
+    factor = {Phase.TRAIN: num_generations(config), Phase.VALIDATION: 1}
+    return {phase: count * times for phase, count in examples.counts.items() if (times := factor[phase]) is not None}
+
+
+def num_shared(training: Sequence[tuple[str, str]], held_out: Sequence[tuple[str, str]]) -> int:
+    """How many held-out examples, as id and content, are trained on.
+
+    By their content; but where most training examples have their content in common with another, as with games that
+    all begin alike, it is the id (from which the dice are seeded) that tells them apart, and both must be the same.
+    """
+    contents = {content for _, content in training}
+    if 2 * len(contents) < len(training):
+        return len(set(training) & set(held_out))
+    return sum(content in contents for _, content in held_out)
+
+
+async def _read(config: Config, file: str | None, training: Config) -> tuple[list[EvalInputItem], DatasetBaseConfig]:
+    dataset = chosen_dataset(config.eval.general.dataset, file)
+    async with WorkflowBuilder(eval_general=config.eval.general) as builder:
+        items = await load_items(dataset, builder)
+    reward = training.finetuning.reward_function
+    used = {} if reward is None else {n: e for n, e in config.eval.evaluators.items() if n == reward.name}
+    check_expected_answers(items, dataset, used)
+    return items, dataset
+
+
+def _contents(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> list[tuple[str, str]]:
+    """Id and content of each: what the workflow gets, without the id where that is the whole row."""
+    if dataset.structure.disable:
+        rows = [{k: v for k, v in item.full_dataset_entry.items() if k != dataset.id_key} for item in items]
+    else:
+        rows = [item.input_obj for item in items]
+    texts = [json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) for row in rows]
+    return [(str(item.id), text) for item, text in zip(items, texts, strict=True)]

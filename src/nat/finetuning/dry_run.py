@@ -12,10 +12,9 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.finetuning.checks import num_generations, warnings
 from nat.finetuning.configured import configured
-from nat.finetuning.datasets import count_examples
+from nat.finetuning.datasets import Examples, read_examples
 from nat.finetuning.runtime import build_parts, check_health
 from nat.finetuning.workflow_sessions import opened_remote
-from nat.runs.records import Phase
 
 
 class FinetunePlan(BaseModel):
@@ -58,7 +57,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     """
     config, given = configured(given)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
-    examples = await count_examples(config, given)
+    examples = await read_examples(config, given)
     config_text = dump_resolved(config)  # before any component gets its hands on it
     async with AsyncExitStack() as stack:
         building = WorkflowBuilder.from_config(config, workflow=given.endpoint is None)
@@ -75,7 +74,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
 def _plan(  # noqa: PLR0917 - all that is known
     config: Config,
     given: FinetuneRunConfig,
-    examples: dict[Phase, int],
+    examples: Examples,
     llms: dict[str, str],
     across: bool,
     config_text: str,
@@ -90,12 +89,12 @@ def _plan(  # noqa: PLR0917 - all that is known
         target_model=finetuning.target_model,
         llms=llms,
         num_epochs=finetuning.num_epochs,
-        num_examples=examples[Phase.TRAIN],
+        num_examples=examples.training,
         num_generations=num_generations(config),
         max_concurrency=config.eval.general.max_concurrency,
-        num_held_out=examples.get(Phase.VALIDATION),
+        num_held_out=examples.held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
-        warnings=warnings(config, given, compares_across_groups=across),
+        warnings=warnings(config, given, shared=examples.shared, compares_across_groups=across),
         config_text=config_text,
     )

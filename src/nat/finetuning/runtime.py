@@ -19,7 +19,7 @@ from nat.errors import BackendUnreachable, NatError, NoTrajectories, RunFailed, 
 from nat.finetuning import guards
 from nat.finetuning.checks import warnings
 from nat.finetuning.configured import configured, trained_llm
-from nat.finetuning.datasets import count_examples, planned_rollouts
+from nat.finetuning.datasets import Examples, planned_rollouts, read_examples
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import Progress
@@ -82,10 +82,11 @@ async def run_finetuning(
     """
     config, given = configured(given)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
-    planned = planned_rollouts(config, await count_examples(config, given))
+    examples = await read_examples(config, given)
+    planned = planned_rollouts(config, examples)
     with opened_scope(config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now) as scope:
         try:
-            result = await _run(config, given, scope)
+            result = await _run(config, given, examples, scope)
         except BaseException as error:
             _end_after(error, scope)
             for line in remains(scope.journal.run_dir, trained_llm(config)):
@@ -117,7 +118,7 @@ async def check_health(adapter: TrainerAdapter) -> None:
         )
 
 
-async def _run(config: Config, given: FinetuneRunConfig, scope: RunScope) -> RunResult:
+async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, scope: RunScope) -> RunResult:
     """Build once, train, export; then sum up, when everything is closed again."""
     watch = Stopwatch()
     async with AsyncExitStack() as stack:
@@ -126,7 +127,7 @@ async def _run(config: Config, given: FinetuneRunConfig, scope: RunScope) -> Run
         await open_sessions(stack, config, given, builder, scope)
         parts = await build_parts(config, builder)
         try:
-            statuses = await _trained(parts, config, given, scope)
+            statuses = await _trained(parts, config, given, examples, scope)
             model = await parts.adapter.export_model(MODEL_NAME)
             served = await parts.adapter.served_model()
         except BaseException as error:
@@ -137,13 +138,16 @@ async def _run(config: Config, given: FinetuneRunConfig, scope: RunScope) -> Run
     return await _result(config, scope, statuses, model, served, seconds=watch.total)
 
 
-async def _trained(parts: Parts, config: Config, given: FinetuneRunConfig, scope: RunScope) -> list[TrainingJobStatus]:
+async def _trained(
+    parts: Parts, config: Config, given: FinetuneRunConfig, examples: Examples, scope: RunScope
+) -> list[TrainingJobStatus]:
     """All epochs, validated before and after, whatever trainer runs them."""
     trainer, finetuning = parts.trainer, config.finetuning
     await trainer.initialize(finetuning)
     await check_health(parts.adapter)
     scope.progress.run_started(scope.run_id, scope.journal.run_dir, finetuning.num_epochs)
-    for text in warnings(config, given, compares_across_groups=parts.adapter.compares_across_groups):
+    across = parts.adapter.compares_across_groups
+    for text in warnings(config, given, shared=examples.shared, compares_across_groups=across):
         scope.warn(text)
     if given.validation_dataset is not None:
         await validate(trainer, 0, scope)

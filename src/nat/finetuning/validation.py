@@ -1,6 +1,5 @@
 """Validate with the current weights, at most once per epoch, whatever trainer runs."""
 
-import logging
 from typing import Any
 
 from nat.data_models.guards import GuardsConfig
@@ -12,8 +11,6 @@ from nat.finetuning.scope import RunScope
 from nat.runs.epochs import when
 from nat.runs.files import files_due
 from nat.runs.records import ValidationRecord
-
-logger = logging.getLogger(__name__)
 
 WHOLE_DATASET = "all examples"
 """Stands for the example ids where a trainer of others gives the mean alone."""
@@ -43,8 +40,7 @@ def _warn_of_a_fall(trainer: Trainer, scope: RunScope) -> None:
     limits = GuardsConfig() if config is None else config.guards  # a plug-in's own `initialize` may keep it elsewhere
     text = held_out_warning(journal.validations(), journal.epochs(), limits)
     if text is not None:
-        logger.warning("%s", text)
-        scope.progress.message(text)
+        scope.warn(text)
 
 
 def _mean(metrics: dict[str, Any]) -> float:

@@ -1,9 +1,22 @@
+import json
+
 import pytest
 
-from fakes.finetuning_project import FinetuningProject
+from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
-from nat.errors import BackendUnreachable
+from nat.errors import BackendUnreachable, DatasetError
 from nat.finetuning.dry_run import dry_run
+from nat.finetuning.progress import NullProgress
+
+
+class Heard(NullProgress):
+    """Remembers the messages."""
+
+    def __init__(self):
+        self.messages = []
+
+    def message(self, text):
+        self.messages.append(text)
 
 
 async def test_a_dry_run_resolves_counts_and_builds_but_plays_nothing(tmp_path):
@@ -34,7 +47,39 @@ async def test_a_dry_run_warns_of_what_will_disappoint(tmp_path):
             plan = await dry_run(project.given(validation_dataset=str(project.dataset)))
     assert len(plan.warnings) == 2
     assert "num_generations is 1" in plan.warnings[0]
-    assert "memorising" in plan.warnings[1]
+    assert "4 held-out examples are in the training dataset, too" in plan.warnings[1]
+
+
+async def test_examples_in_both_datasets_are_counted_by_their_content(tmp_path):
+    """Two of eight held-out examples are trained on, in another file and under other ids."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        rows = json.loads(project.held_out.read_text())
+        rows[3]["question"], rows[5]["question"] = "q2", "q0"
+        project.held_out.write_text(json.dumps(rows))
+        with project.registered():
+            plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
+            heard = Heard()
+            await project.run(heard, validation_dataset=str(project.held_out))
+    [warning] = plan.warnings
+    assert warning.startswith("2 held-out examples are in the training dataset, too:")
+    assert warning in heard.messages
+
+
+@pytest.mark.parametrize("which", ["training", "held-out"])
+async def test_a_dataset_without_the_answers_that_the_reward_needs_is_an_error(tmp_path, which):
+    """Before anything is built: the file, the columns that there are, and the option that names another."""
+    async with OpenAIServer() as server:
+        project = FinetuningProject(tmp_path, server)
+        name = {"training": project.dataset, "held-out": project.held_out}[which].name
+        project.write_rows(name, 3, question=which, anwser="right")
+        with project.registered(), pytest.raises(DatasetError) as caught:
+            await dry_run(project.given(validation_dataset=str(project.held_out)))
+        assert (project.built, server.requests) == (0, [])
+    text = str(caught.value)
+    assert f"{name}: no row has an expected answer, and eval.evaluators.match cannot score without" in text
+    assert "there is no column 'answer'. Did you mean 'anwser'? Columns: anwser, id, question." in text
+    assert "eval.general.dataset.structure.answer_key" in text
 
 
 async def test_a_dry_run_warns_of_a_target_that_is_no_function(tmp_path):

@@ -20,6 +20,10 @@ class ExactMatchConfig(EvaluatorBaseConfig, name="exact_match"):
     strip: bool = True
     """Compare without the white space around the texts."""
 
+    @property
+    def needs_expected_answer(self) -> bool:
+        return True
+
 
 class ExactMatchEvaluator(BaseEvaluator):
     """Compares texts as texts ("0042" is not "42"), and other values as the JSON that they are."""

@@ -43,6 +43,11 @@ class LLMJudgeConfig(EvaluatorBaseConfig, name="llm_judge"):
     max_concurrency: int = Field(default=8, ge=1)
     """Judgements at the same time."""
 
+    @property
+    def needs_expected_answer(self) -> bool:
+        """Where a prompt of the user's own shows it; with the default one a judge can do without."""
+        return self.prompt != DEFAULT_PROMPT and "{expected}" in self.prompt
+
     @field_validator("prompt")
     @classmethod
     def _shows_the_answer(cls, prompt: str) -> str:

@@ -28,6 +28,10 @@ class NumericClosenessConfig(EvaluatorBaseConfig, name="numeric_closeness"):
     relative: bool = False
     """Measure the error as a share of the expected number."""
 
+    @property
+    def needs_expected_answer(self) -> bool:
+        return True
+
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.full_score_within > self.zero_score_from:
