@@ -29,8 +29,8 @@ TOOLKIT = {
     "nat.utils": "run_workflow",
     "nat.utils.io.yaml_tools": "yaml_load yaml_loads yaml_dump yaml_dumps deep_merge",
     "nat.utils.type_converter": "TypeConverter GlobalTypeConverter",
-    "nat.data_models.common": "TypedBaseModel BaseModelRegistryTag SerializableSecretStr OptionalSecretStr "
-    "get_secret_value",
+    "nat.data_models.common": "TypedBaseModel BaseModelRegistryTag HashableBaseModel "
+    "SerializableSecretStr OptionalSecretStr get_secret_value",
     "nat.data_models.config": "Config GeneralConfig",
     "nat.cli.register_workflow": "register_function register_evaluator register_dataset_loader register_llm_provider "
     "register_llm_client register_tool_wrapper register_ttc_strategy",
@@ -51,8 +51,14 @@ TOOLKIT = {
     "IntermediateStepCategory IntermediateStepState StreamEventData TTCEventData TraceMetadata UsageInfo "
     "InvocationNode",
     "nat.data_models.invocation_node": "InvocationNode",
+    "nat.data_models.api_server": "Message ChatRequest ChatRequestOrMessage ChatResponse ChatResponseChoice "
+    "ChatResponseChunk ChatResponseChunkChoice ChoiceMessage ChoiceDelta Usage",
+    "nat.data_models.optimizable": "OptimizableField OptimizableMixin SearchSpace",
+    "nat.data_models.retry_mixin": "RetryMixin",
+    "nat.finetuning.utils.parsers.base_parser": "parse_to_openai_messages",
     "nat.data_models.component_ref": "LLMRef FunctionRef TTCStrategyRef TrainerRef TrainerAdapterRef "
-    "TrajectoryBuilderRef ComponentGroup",
+    "TrajectoryBuilderRef FunctionGroupRef EmbedderRef MemoryRef ObjectStoreRef RetrieverRef AuthenticationRef "
+    "MiddlewareRef ComponentGroup",
     "nat.data_models.llm": "LLMBaseConfig APITypeEnum",
     "nat.data_models.evaluator": "EvaluatorBaseConfig EvalInput EvalInputItem",
     "nat.data_models.evaluate": "EvalConfig EvalGeneralConfig EvalOutputConfig",

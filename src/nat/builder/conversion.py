@@ -10,6 +10,8 @@ from typing import Any, get_origin, get_type_hints
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
+from nat.builder.chat_conversion import CHAT_CONVERTERS
+
 Converter = Callable[[Any], Any]
 """A function with one annotated argument and an annotated return."""
 
@@ -52,7 +54,7 @@ class TypeConverter:
         return self._parent._find(value, to_type) if self._parent is not None else None  # noqa: SLF001 - same class
 
 
-GLOBAL_CONVERTER = TypeConverter()
+GLOBAL_CONVERTER = TypeConverter(CHAT_CONVERTERS)
 """Converters that hold everywhere."""
 
 

@@ -5,13 +5,15 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, create_model
 
 from nat.errors import WorkflowError
 
 AnyFn = Callable[..., Any]
+
+_STREAMS = (AsyncGenerator, AsyncIterator, AsyncIterable)
 
 
 class Kind(Enum):
@@ -58,7 +60,7 @@ def read_signature(fn: AnyFn) -> Signature:
         schema = input_type
     else:
         schema = create_model(f"{_camel(name)}Input", **fields)
-    kind = _kind(fn)
+    kind = _kind(fn, hints["return"])
     output = _item_type(hints["return"]) if kind is Kind.STREAM else hints["return"]
     return Signature(kind, name, tuple(fields), schema if input_type is None else input_type, schema, output)
 
@@ -98,16 +100,25 @@ def _hints(fn: AnyFn, name: str) -> dict[str, Any]:
         raise WorkflowError(f"{name}(): an annotation cannot be resolved: {error}") from error
 
 
-def _kind(fn: AnyFn) -> Kind:
+def _kind(fn: AnyFn, returned: Any) -> Kind:
     call = _called(fn)
     if inspect.isasyncgenfunction(call):
         return Kind.STREAM
-    return Kind.COROUTINE if inspect.iscoroutinefunction(call) else Kind.SYNC
+    if inspect.iscoroutinefunction(call):
+        return Kind.COROUTINE
+    # A plain function whose annotation promises a stream makes one when it is called.
+    return Kind.STREAM if get_origin(_bare(returned)) in _STREAMS else Kind.SYNC
 
 
 def _item_type(annotation: Any) -> Any:
-    if get_origin(annotation) in (AsyncGenerator, AsyncIterator, AsyncIterable):
-        return get_args(annotation)[0]
+    bare = _bare(annotation)
+    return get_args(bare)[0] if get_origin(bare) in _STREAMS else annotation
+
+
+def _bare(annotation: Any) -> Any:
+    """The annotation without `Annotated`."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     return annotation
 
 

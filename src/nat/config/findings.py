@@ -29,7 +29,8 @@ class Findings:
         """`known` are the keys that would be right there."""
         keys = known - {"type", "reward"}
         suggestion = did_you_mean(str(path[-1]), keys) or (f" Known keys: {', '.join(sorted(keys))}." if keys else "")
-        self.add(path, f"unknown key.{suggestion}")
+        server = " What only this server knows goes under extra_body." if "extra_body" in keys else ""
+        self.add(path, f"unknown key.{suggestion}{server}")
 
     def add_validation(self, path: Path, error: ValidationError, model: type[BaseModel]) -> None:
         """Add each of pydantic's errors under the path of its key; `model` knows the keys that would be right."""

@@ -16,8 +16,10 @@ def check_references(raw: Tree, parsed: Tree, findings: Findings) -> None:
     """Find references to names that no section holds; `raw` still has the components that did not parse."""
     names = {group: _names(value_at(raw, path)) for path, group in NAMED_SECTIONS.items()}
     for path, ref in _references(parsed, ()):
-        if ref not in names[ref.component_group]:
-            known = names[ref.component_group]
+        known = names.get(ref.component_group)
+        if known is None:
+            findings.add(path, f"'{ref}' names one of {ref.component_group}, which are not part of this project")
+        elif ref not in known:
             findings.add(
                 path,
                 f"'{ref}' is not under {ref.component_group}.{did_you_mean(ref, known)} There: {one_of(known)}.",

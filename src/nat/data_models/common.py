@@ -4,6 +4,7 @@ A subclass gets its type name from the class keyword `name=`; the class itself h
 function builds it is the registry's business.
 """
 
+from hmac import compare_digest
 from typing import Any, ClassVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -61,8 +62,43 @@ class TypedBaseModel(BaseModel):
         return value.static_type() if isinstance(value, TypedBaseModel) else None
 
 
+class HashableBaseModel(BaseModel):
+    """A model that can be a key of a dict or in a set; equal models have equal hashes. Do not change it while it is."""
+
+    def __hash__(self) -> int:
+        return hash(_frozen(self))
+
+
+def _frozen(value: Any) -> Any:
+    """Something hashable that is equal for equal values."""
+    if isinstance(value, BaseModel):
+        return type(value), tuple(_frozen(getattr(value, name)) for name in type(value).model_fields)
+    if isinstance(value, dict):
+        return frozenset((_frozen(key), _frozen(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(_frozen, value))
+    try:
+        hash(value)
+    except TypeError:
+        return type(value)
+    return value
+
+
 class BaseModelRegistryTag:
     """Marks a class as the base of a registered kind; carries nothing."""
+
+
+class ComparableSecretStr(SecretStr):
+    """A secret that equals its own text, so that code may compare it with a plain string; it still prints as stars."""
+
+    def __eq__(self, other: object) -> bool:
+        text = other.get_secret_value() if isinstance(other, SecretStr) else other
+        return isinstance(text, str) and compare_digest(self.get_secret_value().encode(), text.encode())
+
+    def __hash__(self) -> int:
+        return hash(self.get_secret_value())
 
 
 def get_secret_value(secret: SecretStr | str | None) -> str | None:

@@ -21,6 +21,14 @@ class ComponentGroup(StrEnum):
     TRAJECTORY_BUILDERS = "trajectory_builders"
     TRAINER_ADAPTERS = "trainer_adapters"
     TRAINERS = "trainers"
+    # The wider toolkit's; a YAML of ours has no such section, so nothing can be named there.
+    FUNCTION_GROUPS = "function_groups"
+    EMBEDDERS = "embedders"
+    MEMORY = "memory"
+    OBJECT_STORES = "object_stores"
+    RETRIEVERS = "retrievers"
+    AUTHENTICATION = "authentication"
+    MIDDLEWARE = "middleware"
 
 
 class ComponentRef(str):
@@ -87,3 +95,52 @@ class TrainerRef(ComponentRef):
 
     __slots__ = ()
     group = ComponentGroup.TRAINERS
+
+
+class FunctionGroupRef(ComponentRef):
+    """A key of `function_groups` in the wider toolkit; here for configs that declare one and are given none."""
+
+    __slots__ = ()
+    group = ComponentGroup.FUNCTION_GROUPS
+
+
+class EmbedderRef(ComponentRef):
+    """A key of `embedders` in the wider toolkit; here for configs that declare one and are given none."""
+
+    __slots__ = ()
+    group = ComponentGroup.EMBEDDERS
+
+
+class MemoryRef(ComponentRef):
+    """A key of `memory` in the wider toolkit; here for configs that declare one and are given none."""
+
+    __slots__ = ()
+    group = ComponentGroup.MEMORY
+
+
+class ObjectStoreRef(ComponentRef):
+    """A key of `object_stores` in the wider toolkit; here for configs that declare one and are given none."""
+
+    __slots__ = ()
+    group = ComponentGroup.OBJECT_STORES
+
+
+class RetrieverRef(ComponentRef):
+    """A key of `retrievers` in the wider toolkit; here for configs that declare one and are given none."""
+
+    __slots__ = ()
+    group = ComponentGroup.RETRIEVERS
+
+
+class AuthenticationRef(ComponentRef):
+    """A key of `authentication` in the wider toolkit; here for configs that declare one and are given none."""
+
+    __slots__ = ()
+    group = ComponentGroup.AUTHENTICATION
+
+
+class MiddlewareRef(ComponentRef):
+    """A key of `middleware` in the wider toolkit; here for configs that declare one and are given none."""
+
+    __slots__ = ()
+    group = ComponentGroup.MIDDLEWARE

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from nat.data_models.api_server import ChatResponse
+
 WHOLE = "$"
 """The path of the whole output."""
 
@@ -55,9 +57,11 @@ def as_json_value(output: Any) -> Any:
 
 
 def answer_of(output: Any, path: JsonPath | None) -> Any:
-    """What evaluators see: the value at the path, or the output itself, records as JSON text."""
+    """What evaluators see: the value at the path, or the output itself: a chat's text, other records as JSON text."""
     if path is not None:
         return value_at(path, output)
+    if isinstance(output, ChatResponse):
+        return output.text
     return output.model_dump_json(indent=2) if isinstance(output, BaseModel) else output
 
 

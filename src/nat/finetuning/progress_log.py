@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from nat.runs.atomic import write_text
+from nat.runs.files import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
 from nat.wire.known_secrets import redact_json
 
 DEFAULT_FOLDER = Path(".tmp/nat/finetuning")
@@ -14,7 +16,26 @@ DEFAULT_FOLDER = Path(".tmp/nat/finetuning")
 def append(component: str, run_id: str, facts: Mapping[str, Any], *, output_dir: str | None = None) -> None:
     """Add a line to `<component>_<run_id>.jsonl`, in a folder of the component's own if none is given."""
     folder = Path(output_dir) if output_dir else DEFAULT_FOLDER / component
-    folder.mkdir(parents=True, exist_ok=True)
-    line = {"timestamp": datetime.now(UTC).isoformat(), "run_id": run_id, **facts}
-    with (folder / f"{component}_{run_id}.jsonl").open("a", encoding="utf-8") as file:
+    line = {"timestamp": _now(), "run_id": run_id, **facts}
+    _append_line(folder / f"{component}_{run_id}.jsonl", line)
+
+
+def append_epoch(folder: Path, epoch: int, metrics: Mapping[str, Any]) -> None:
+    """Add an epoch to `training_metrics.jsonl` and, if it has an average reward, to `reward_history.json`."""
+    line = {"epoch": epoch, "timestamp": _now(), **metrics}
+    _append_line(folder / METRICS_NAME, line)
+    if "avg_reward" in line:
+        history = folder / REWARD_HISTORY_NAME
+        entries = json.loads(history.read_text("utf-8")) if history.exists() else []
+        entries.append({name: line[name] for name in sorted(REWARD_HISTORY_FIELDS) if name in line})
+        write_text(history, json.dumps(entries, indent=2, default=str) + "\n")
+
+
+def _append_line(path: Path, line: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
         file.write(redact_json(json.dumps(line, default=str)) + "\n")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -3,7 +3,6 @@
 `EpochTrainer.run` tells the whole method from top to bottom; what it calls decides, records or speaks.
 """
 
-import json
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.guards import GuardsConfig
 from nat.errors import NoTrajectories, RunFailed
-from nat.finetuning import curriculum, guards
+from nat.finetuning import curriculum, guards, progress_log
 from nat.finetuning.alarms import alarms
 from nat.finetuning.checks import check_credit, check_rewards
 from nat.finetuning.early_stopping import plateaued
@@ -40,7 +39,6 @@ from nat.finetuning.validation import validate
 from nat.runs.epochs import shown
 from nat.runs.records import EpochRecord, Phase, RunState
 from nat.runs.tally import tally
-from nat.wire.known_secrets import redact_json
 
 logger = logging.getLogger(__name__)
 
@@ -183,15 +181,15 @@ class EpochTrainer(Trainer):
         self._resources.close()
 
     def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Log the epoch in a line; with `output_dir`, append all of it to `training_metrics.jsonl` in there.
+        """Log the epoch in a line; with `output_dir`, also add it to the metrics files in there.
 
-        The run's own folder has that file already, derived from its journal.
+        The run's own folder has these files already, derived from its journal.
         """
-        mean, count = metrics["avg_reward"], metrics["num_trajectories"]
-        logger.info("Epoch %d progress logged - Avg Reward: %.4f, Trajectories: %d", shown(epoch), mean, count)
+        told = [f"Avg Reward: {metrics['avg_reward']:.4f}"] if "avg_reward" in metrics else []
+        told += [f"Trajectories: {metrics['num_trajectories']}"] if "num_trajectories" in metrics else []
+        logger.info("Epoch %d progress logged%s", shown(epoch), " - " + ", ".join(told) if told else "")
         if output_dir is not None:
-            with (Path(output_dir) / "training_metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(redact_json(json.dumps(metrics)) + "\n")
+            progress_log.append_epoch(Path(output_dir), epoch, metrics)
 
     def _end_own_run(self) -> None:
         done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]
@@ -205,7 +203,11 @@ class EpochTrainer(Trainer):
             await builder.start_run(run_id, meta=meta)
             collected = await builder.finalize(run_id, meta=meta)
         except BaseException:
-            await builder.abandon(run_id)
+            # The builder's own error is the cause; whatever abandoning adds must not hide it.
+            try:
+                await builder.abandon(run_id)
+            except Exception:
+                logger.exception("%s.abandon failed too", type(builder).__name__)
             raise
         check_rewards(collected)
         check_credit(self.run_config.reward_function, collected)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json, to_jsonable_python
 
+from nat.data_models.api_server import ChatResponseChunk
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState
 from nat.wire.rollout import DATA
 from nat.wire.text import without_surrogates
@@ -67,7 +68,7 @@ def chunk(delta: Mapping[str, Any], *, answer_id: str, created: int, model: str,
 
 def chunk_text(output: Any) -> str:
     """What a piece of the output adds to the text."""
-    return _text(plain(output))
+    return output.text if isinstance(output, ChatResponseChunk) else _text(plain(output))
 
 
 def usage_of(steps: Iterable[IntermediateStep]) -> dict[str, int]:

@@ -29,7 +29,8 @@ async def serve(
     with _listen(options.host, options.port) as listener:
         async with opened_workflow(config_file, override) as served:
             names = HostNames(options.host, host_names(options.allowed_hosts))
-            app = create_app(served, name=config_file.stem, api_key=key, allowed_hosts=names.allowed)
+            name = served.function.config.name or config_file.stem
+            app = create_app(served, name=name, api_key=key, allowed_hosts=names.allowed)
             host = f"[{options.host}]" if ":" in options.host else options.host
             url = f"http://{host}:{port_of(listener)}"
             forget_signals()

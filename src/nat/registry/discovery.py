@@ -3,10 +3,13 @@
 import importlib.metadata
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import EntryPoint, PackageNotFoundError
 
 from nat.errors import NatError, describe_error
+from nat.registry.elsewhere import instead_of
 from nat.registry.plugin_failures import PluginFailure, failures
+from nat.registry.salvage import import_one_by_one
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +30,20 @@ def discover_components(entry_points: Callable[[], Iterable[EntryPoint]] | None 
         _seen.add((point.name, point.value))
         try:
             point.load()
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - other people's code; its failure is recorded
             # A plug-in is other people's code: one that cannot be imported must not take the others down.
-            failures.append(PluginFailure(point.name, point.value, describe_error(error)))
-            logger.warning("the plug-in '%s' (%s) failed to import: %r", point.name, point.value, error)
-            logger.debug("its traceback", exc_info=True)
+            _record(point.name, point.value, error)
+            import_one_by_one(point.value.partition(":")[0], partial(_record, point.name))
+
+
+def _record(plugin: str, module: str, error: BaseException) -> None:
+    """Remember the failure once: what a module misses, the module that imports it misses too."""
+    told = describe_error(error) + instead_of(error)
+    if any(known.name == plugin and known.error == told for known in failures):
+        return
+    failures.append(PluginFailure(plugin, module, told))
+    logger.warning("the plug-in '%s' (%s) failed to import: %s", plugin, module, told)
+    logger.debug("its traceback", exc_info=error)
 
 
 def installed_entry_points() -> list[EntryPoint]:

@@ -16,8 +16,8 @@ from nat.runs.records import EpochRecord, Phase, ValidationRecord
 
 CONFIG_NAME = "config.resolved.yaml"
 METRICS_NAME = "training_metrics.jsonl"
-
-_HISTORY_FIELDS = {"epoch", "timestamp", "avg_reward", "min_reward", "max_reward", "num_trajectories"}
+REWARD_HISTORY_NAME = "reward_history.json"
+REWARD_HISTORY_FIELDS = {"epoch", "timestamp", "avg_reward", "min_reward", "max_reward", "num_trajectories"}
 
 
 def files_due(count: int) -> bool:
@@ -42,7 +42,7 @@ def write_files(journal: Journal) -> None:
     epochs = journal.epochs()
     write_text(run_dir / CONFIG_NAME, journal.info().config_text)
     write_text(run_dir / METRICS_NAME, "".join(map(_metrics_line, epochs)))
-    _write_json(run_dir / "reward_history.json", [_dump(epoch, _HISTORY_FIELDS) for epoch in epochs])
+    _write_json(run_dir / REWARD_HISTORY_NAME, [_dump(epoch, REWARD_HISTORY_FIELDS) for epoch in epochs])
     if validations := journal.validations():
         _write_json(run_dir / "validation_history.json", [_validation(record) for record in validations])
     if epochs and (curriculum_state := epochs[-1].curriculum_state) is not None:

@@ -190,3 +190,26 @@ def test_nothing_is_no_function():
         FunctionInfo.create()
     with pytest.raises(WorkflowError, match="must agree"):
         FunctionInfo.create(single_fn=double, stream_fn=letters)
+
+
+def makes_letters(text: str) -> AsyncGenerator[str, None]:
+    return letters(text)
+
+
+def makes_annotated_letters(text: str) -> Annotated[AsyncGenerator[str, None], "a stream"]:
+    return letters(text)
+
+
+async def annotated_letters(text: str) -> Annotated[AsyncGenerator[Annotated[str, "a letter"], None], "a stream"]:
+    for letter in text:
+        yield letter
+
+
+@pytest.mark.parametrize("fn", [makes_letters, makes_annotated_letters, annotated_letters])
+async def test_whatever_gives_a_stream_is_one(fn):
+    """A plain function that returns an async generator streams, and `Annotated` does not hide what it gives."""
+    info = FunctionInfo.from_fn(fn)
+    assert info.single_fn is None
+    assert [chunk async for chunk in info.stream_fn("ab")] == ["a", "b"]
+    assert list(info.stream_output_schema.model_fields) == ["value"]
+    assert info.stream_output_type in (str, Annotated[str, "a letter"])

@@ -2,7 +2,7 @@ import pytest
 from pydantic import Field
 
 from nat.config import parse_config
-from nat.data_models.component_ref import FunctionRef, LLMRef
+from nat.data_models.component_ref import FunctionRef, LLMRef, RetrieverRef
 from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError
 from nat.registry.catalog import pushed_catalog
@@ -12,6 +12,7 @@ from nat.registry.decorators import register_function
 class NodeConfig(FunctionBaseConfig, name="node"):
     calls: list[FunctionRef] = Field(default_factory=list)
     models: dict[str, LLMRef] = Field(default_factory=dict)
+    retriever: RetrieverRef | None = None
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +58,13 @@ def test_functions_in_a_circle(calls):
 def test_a_diamond_is_no_circle():
     """Two functions may share a third."""
     assert parse_config(functions(a=["b", "c"], b=["d"], c=["d"], d=[])).functions["d"].calls == []
+
+
+def test_a_reference_to_what_is_not_here_says_so():
+    """A plug-in may declare a reference of the wider toolkit; a YAML that uses it is told at its place."""
+    tree = {"functions": {"a": {"_type": "node", "retriever": "wiki"}}}
+    with pytest.raises(
+        ConfigError, match=r"functions\.a\.retriever: 'wiki' names one of retrievers, which are not part"
+    ):
+        parse_config(tree)
+    assert parse_config({"functions": {"a": {"_type": "node"}}}).functions["a"].retriever is None

@@ -1,7 +1,10 @@
 import pytest
-from pydantic import ConfigDict, SecretStr, ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ConfigDict, Field, SecretStr, ValidationError
 
-from nat.data_models.common import TypedBaseModel, get_secret_value
+from nat.data_models.common import ComparableSecretStr, TypedBaseModel, get_secret_value
+from nat.data_models.function import FunctionBaseConfig
 
 
 class Parent(TypedBaseModel, name="parent"):
@@ -66,3 +69,38 @@ def test_configs_can_be_changed_by_their_owner():
 def test_secrets_are_unwrapped():
     """A secret, a plain text and None all give what can be sent."""
     assert [get_secret_value(v) for v in (SecretStr("a"), "b", None)] == ["a", "b", None]
+
+
+class Shelf(FunctionBaseConfig, name="shelf_for_hashes"):
+    books: dict[str, list[str]] = Field(default_factory=dict)
+    tags: set[str] = Field(default_factory=set)
+    key: SecretStr | None = None
+
+
+@given(st.dictionaries(st.text(), st.lists(st.text())), st.sets(st.text()))
+def test_equal_configs_have_equal_hashes(books, tags):
+    """A config can be a key of a dict, whatever its fields hold and in whatever order they were given."""
+    one = Shelf(books=books, tags=tags)
+    other = Shelf(books=dict(reversed(books.items())), tags=set(tags))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert {one: "found"}[other] == "found"
+
+
+def test_a_config_has_a_display_name():
+    """The class keyword `name=` is the type; the field `name` is what a person calls it."""
+    assert Shelf.static_type() == "shelf_for_hashes"
+    assert Shelf(name="My shelf").name == "My shelf"
+    assert Shelf().name is None
+
+
+def test_a_comparable_secret_equals_its_text_and_shows_stars():
+    """Code that compares with a plain string works; what is printed stays hidden."""
+    secret = ComparableSecretStr("default")
+    assert secret == "default"
+    assert secret == SecretStr("default")
+    assert secret == ComparableSecretStr("default")
+    assert secret != "other"
+    assert secret != 7
+    assert hash(secret) == hash("default")
+    assert "default" not in f"{secret} {secret!r}"

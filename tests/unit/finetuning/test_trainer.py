@@ -116,6 +116,43 @@ async def test_progress_can_be_logged_to_a_folder_of_ones_own(tmp_path):
     assert json.loads((tmp_path / "training_metrics.jsonl").read_text())["avg_reward"] == 0.5
 
 
+async def test_progress_of_any_metrics_goes_into_a_new_folder(tmp_path):
+    """The folder need not exist, no metric is required, and epochs with a reward make `reward_history.json`."""
+    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
+    folder = tmp_path / "new" / "folder"
+    trainer.log_progress(0, {"loss": 0.25}, output_dir=str(folder))
+    assert not (folder / "reward_history.json").exists()
+    trainer.log_progress(1, {"avg_reward": 0.5, "num_trajectories": 2, "loss": 0.2}, output_dir=str(folder))
+    trainer.log_progress(2, {"avg_reward": 0.75}, output_dir=str(folder))
+    await trainer.cleanup()
+    lines = [json.loads(line) for line in (folder / "training_metrics.jsonl").read_text().splitlines()]
+    assert [(line["epoch"], line.get("loss"), line.get("avg_reward")) for line in lines] == [
+        (0, 0.25, None),
+        (1, 0.2, 0.5),
+        (2, None, 0.75),
+    ]
+    history = json.loads((folder / "reward_history.json").read_text())
+    assert [(entry["epoch"], entry["avg_reward"]) for entry in history] == [(1, 0.5), (2, 0.75)]
+    assert "loss" not in history[0]
+
+
+class BreaksTwice(ByHand):
+    """Fails, and fails again when it is abandoned."""
+
+    async def abandon(self, run_id):
+        await super().abandon(run_id)
+        raise OSError("the socket is gone")
+
+
+async def test_abandoning_does_not_hide_the_builders_own_error(tmp_path, caplog):
+    """The cause is raised; what went wrong in `abandon` is logged."""
+    trainer = await trainer_with(BreaksTwice("broken"), tmp_path)
+    with pytest.raises(RuntimeError, match="no rows"):
+        await trainer.run(1)
+    await trainer.cleanup()
+    assert "BreaksTwice.abandon failed too" in caplog.messages
+
+
 @pytest.mark.parametrize("reward", [float("nan"), 1e308])
 async def test_a_reward_that_cannot_be_averaged_ends_the_run_with_its_value(tmp_path, reward):
     """A builder of others may give any float; means, variances and advantages would overflow without a word."""

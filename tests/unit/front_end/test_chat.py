@@ -7,6 +7,8 @@ from fakes.openai_server import OpenAIServer, Say
 from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
+from nat.data_models.api_server import ChatResponse, ChatResponseChunk
+from nat.front_end.outputs import chunk_text
 
 MESSAGES = [
     {"role": "system", "content": "be loud"},
@@ -109,3 +111,19 @@ async def test_usage_is_that_of_the_calls(tmp_path):
     usage = answer["usage"]
     assert usage["completion_tokens"] == 2 * len(b"four\0")
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+async def test_a_chat_answer_and_its_chunks_reach_the_client_as_they_are(tmp_path):
+    """A workflow may answer with the API's own types, whole and streamed."""
+
+    async def answers(question):
+        return ChatResponse.from_string(f"{question}!", id_="chatcmpl-mine", model="mine")
+
+    async with serving(ScriptedWorkflow(tmp_path, answers, [])) as client:
+        whole = (await client.post("/chat", json={"messages": MESSAGES})).json()
+    assert (whole["id"], whole["model"], whole["choices"][0]["message"]["content"]) == (
+        "chatcmpl-mine",
+        "mine",
+        "second!",
+    )
+    assert chunk_text(ChatResponseChunk.from_string("sec")) == "sec"

@@ -10,6 +10,7 @@ from nat.errors import ConfigError, NatError
 from nat.registry import plugin_failures
 from nat.registry.catalog import pushed_catalog
 from nat.registry.discovery import check_environment, discover_components, installed_entry_points
+from nat.registry.elsewhere import instead_of
 
 PLUGIN = """
 from nat.builder.builder import Builder
@@ -68,6 +69,70 @@ def test_a_broken_plugin_takes_no_other_down_and_is_named(site):
     assert catalog.component(ComponentGroup.FUNCTIONS, "from_a_plugin")
     with pytest.raises(ConfigError, match=f"'{broken}' failed to import.*a_module_that_is_not_there"):
         parse_config({"workflow": {"_type": "unknown"}})
+
+
+BROKEN_HALF = """
+from nat.cli.register_workflow import register_function, register_retriever_provider
+"""
+
+
+def package(site, files: dict[str, str]) -> str:
+    """A package whose entry point is its module `register`."""
+    name = f"plugin_{uuid.uuid4().hex[:8]}"
+    (site / name).mkdir()
+    for file, source in {"__init__.py": "", **files}.items():
+        (site / name / file).write_text(source.format(package=name) if file == "register.py" else source)
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[nat.components]\n{name} = {name}.register\n")
+    return name
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        "from . import broken\nfrom . import works",
+        "from {package}.broken import nothing\nfrom {package}.works import plugin",
+        "import {package}.broken\nimport {package}.works",
+        "from nat.data_models.retriever import RetrieverBaseConfig\nfrom .works import PluginConfig",
+    ],
+)
+def test_the_rest_of_a_package_outlives_a_missing_import(site, register):
+    """A package of which one module misses a name registers what its other modules have."""
+    folder, catalog = site
+    name = package(folder, {"register.py": register, "broken.py": BROKEN_HALF, "works.py": PLUGIN})
+    discover_components()
+    assert catalog.component(ComponentGroup.FUNCTIONS, f"{name}/from_a_plugin")
+
+
+def test_what_misses_is_named_once_with_what_to_use_instead(site):
+    """The message of a missing type names the missing name, and what this project has in its place."""
+    folder, _ = site
+    name = package(folder, {"register.py": "from . import broken", "broken.py": BROKEN_HALF})
+    discover_components()
+    told = [failure.error for failure in plugin_failures.failures if failure.name == name]
+    assert len(told) == 1
+    assert "register_retriever_provider" in told[0]
+    assert "retrievers are not part of this project; call it from the workflow" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("statement", "instead"),
+    [
+        ("from nat.finetuning.utils.parsers.langchain_parser import parse", "parse_to_openai_messages"),
+        ("from nat.cli.register_workflow import register_memory", "memory stores are not part of this project"),
+        ("import nat.something_new", "this project has no such name"),
+        ("import a_module_of_theirs", ""),
+    ],
+)
+def test_advice_for_a_missing_name(statement, instead):
+    """Names of `nat` get an advice of their own or the page that lists what is here; names of others get none."""
+    with pytest.raises(ImportError) as caught:
+        exec(statement, {})  # noqa: S102 - a statement from the table above
+    advice = instead_of(caught.value)
+    assert instead in advice
+    assert bool(advice) == bool(instead)
 
 
 def test_each_entry_point_is_imported_once(site):

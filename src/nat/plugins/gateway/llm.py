@@ -17,5 +17,5 @@ def open_upstream(config: OpenAIModelConfig, *, llm_name: str | None) -> Upstrea
         model_name=config.model_name,
         timeout=config.timeout,
         max_retries=config.max_retries,
-        max_tokens=config.max_tokens,
+        max_tokens=config.max_tokens or config.max_completion_tokens,
     )

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Self
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.function import Function
@@ -14,6 +14,29 @@ from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.llm import LLMBaseConfig
 from nat.plugins.llms.tools import OpenAITool
 from nat.registry.decorators import register_llm_client, register_llm_provider, register_tool_wrapper
+
+_REQUEST_FIELDS = (
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "seed",
+    "stop",
+    "response_format",
+    "reasoning_effort",
+    "verbosity",
+    "parallel_tool_calls",
+    "service_tier",
+    "store",
+    "metadata",
+    "user",
+    "logprobs",
+    "top_logprobs",
+)
+"""The fields of the config that are fields of a request."""
 
 
 class OpenAIModelConfig(LLMBaseConfig, name="openai"):
@@ -35,16 +58,46 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     """Seed of requests that set none; inside a rollout, each call gets its own seed made from it."""
     stop: list[str] | str | None = None
     """Texts at which an answer ends, for requests that set none."""
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    """OpenAI's newer name for `max_tokens`, which its reasoning models insist on; set one of the two."""
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """Penalty on tokens by how often they occurred; answers sampled with one cannot be trained on."""
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """Penalty on tokens that occurred at all; answers sampled with one cannot be trained on."""
+    logit_bias: dict[str, float] | None = None
+    """Added to the logits of tokens, by their ids; answers sampled with one cannot be trained on."""
+    response_format: dict[str, Any] | None = None
+    """Form of the answer, such as a JSON schema, for servers that can hold to one."""
+    reasoning_effort: str | None = None
+    """How long a reasoning model thinks."""
+    verbosity: str | None = None
+    """How much a model says."""
+    parallel_tool_calls: bool | None = None
+    """Whether one answer may call several tools."""
+    service_tier: str | None = None
+    """OpenAI's class of service."""
+    store: bool | None = None
+    """Whether OpenAI keeps the answer."""
+    metadata: dict[str, str] | None = None
+    """Labels for stored answers."""
+    user: str | None = None
+    """The end user's name, for the server's own books."""
     logprobs: bool | None = None
     """Ask for log probabilities always; while training they are asked for anyway."""
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     """How many alternatives to each token to ask for; needs `logprobs`."""
-    max_retries: int = Field(default=10, ge=0)
+    max_retries: int = Field(default=10, ge=0, validation_alias=AliasChoices("max_retries", "num_retries"))
     """How often a request is sent again after a lost connection, a 408, 409, 429 or 5xx."""
     timeout: float = Field(default=600.0, gt=0)
     """Seconds until a request has failed."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields for requests that do not have them, as the server understands them."""
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ValueError("max_tokens and max_completion_tokens are two names of one limit; set one of them")
+        return self
 
     @property
     def server_url(self) -> str | None:
@@ -54,8 +107,7 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     @property
     def request_defaults(self) -> dict[str, Any]:
         """The fields of a request that this config fills in."""
-        names = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs")
-        return {**{name: getattr(self, name) for name in names}, **self.extra_body}
+        return {**{name: getattr(self, name) for name in _REQUEST_FIELDS}, **self.extra_body}
 
 
 @register_llm_provider(config_type=OpenAIModelConfig)

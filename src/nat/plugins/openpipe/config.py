@@ -3,8 +3,9 @@
 from ipaddress import ip_address
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from nat.data_models.common import ComparableSecretStr
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
 from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
 from nat.wire.art import ArtDevTrainConfig, ArtRecord, EngineArgs, InitArgs, PeftArgs, TorchtuneArgs
@@ -47,7 +48,7 @@ class ARTBackendConfig(BaseModel):
     """Folder of the model on the server."""
     base_model: str = Field(default="Qwen/Qwen2.5-7B-Instruct", min_length=1)
     """The model to begin with, under the name that the server knows it by."""
-    api_key: SecretStr = SecretStr("default")
+    api_key: ComparableSecretStr = ComparableSecretStr("default")
     """Key of the server, `default` if left out; ART's own servers take any."""
     delete_old_checkpoints: bool = False
     """Before each update, let the server delete all checkpoints but the newest."""

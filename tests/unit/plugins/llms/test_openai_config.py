@@ -3,6 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from nat.config import parse_config
+from nat.errors import ConfigError
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.plugins.llms import openai
 
@@ -43,3 +45,44 @@ def test_what_the_config_fills_in():
         "min_p": 0.1,
         "top_p": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_completion_tokens", 9),
+        ("frequency_penalty", 0.5),
+        ("presence_penalty", -0.5),
+        ("logit_bias", {"50256": -100}),
+        ("response_format", {"type": "json_object"}),
+        ("reasoning_effort", "low"),
+        ("verbosity", "low"),
+        ("parallel_tool_calls", False),
+        ("service_tier", "flex"),
+        ("store", False),
+        ("metadata", {"team": "a"}),
+        ("user", "u-1"),
+    ],
+)
+def test_what_the_api_takes_the_block_takes(name, value):
+    """Each is a field of every request that has none of its own."""
+    config = OpenAIModelConfig.model_validate({"_type": "openai", "model": "m", name: value})
+    assert config.request_defaults[name] == value
+
+
+def test_retries_have_two_names():
+    """`num_retries` is the wider toolkit's name of `max_retries`."""
+    assert OpenAIModelConfig.model_validate({"model": "m", "num_retries": 3}).max_retries == 3
+
+
+def test_one_limit_has_one_name():
+    """Two limits of one answer could differ."""
+    with pytest.raises(ValidationError, match="set one of them"):
+        OpenAIModelConfig(model_name="m", max_tokens=5, max_completion_tokens=6)
+
+
+def test_a_key_of_the_server_is_led_to_extra_body():
+    """The error of an unknown key says where a server's own fields go."""
+    tree = {"llms": {"m": {"_type": "openai", "model": "m", "top_k": 5}}}
+    with pytest.raises(ConfigError, match=r"llms\.m\.top_k: unknown key.*only this server knows goes under extra_body"):
+        parse_config(tree)

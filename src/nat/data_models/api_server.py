@@ -1,0 +1,162 @@
+"""Chat requests and responses as types of a workflow's input and output, in OpenAI's shapes.
+
+A workflow that takes a `ChatRequest` gets the whole conversation of a chat; for one that takes a `str`, the last
+user message is enough. Functions convert between these types and text by themselves.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+
+
+class Message(BaseModel):
+    """One message of a conversation; keys of other vendors are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Role
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the content, its parts on a line each."""
+        if isinstance(self.content, list):
+            return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
+        return self.content or ""
+
+
+class ChatRequest(BaseModel):
+    """A conversation to answer; fields beyond these are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: list[Message] = Field(min_length=1)
+    model: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    stream: bool = False
+
+    @classmethod
+    def from_string(cls, data: str, **options: Any) -> Self:
+        """A request of one user message; `options` are further fields."""
+        return cls(messages=[Message(role="user", content=data)], **options)
+
+    @property
+    def last_user_text(self) -> str:
+        """The text of the last user message, of the last message if no user spoke."""
+        said = [message for message in self.messages if message.role == "user"]
+        return (said or self.messages)[-1].text
+
+
+class ChatRequestOrMessage(BaseModel):
+    """A conversation, or a single text; exactly one of the two."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: list[Message] | None = None
+    input_message: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_the_two(self) -> Self:
+        if (self.messages is None) == (self.input_message is None):
+            raise ValueError("give either messages or input_message")
+        return self
+
+    @property
+    def request(self) -> ChatRequest:
+        """The same as a conversation."""
+        if self.input_message is not None:
+            return ChatRequest.from_string(self.input_message)
+        return ChatRequest(messages=self.messages or [], **(self.model_extra or {}))
+
+
+class Usage(BaseModel):
+    """Tokens of a response."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+class ChoiceMessage(BaseModel):
+    """What was answered."""
+
+    content: str | None = None
+    role: Role | None = None
+
+
+class ChoiceDelta(ChoiceMessage):
+    """What a chunk adds to the answer."""
+
+
+class ChatResponseChoice(BaseModel):
+    """One of the answers."""
+
+    message: ChoiceMessage
+    finish_reason: str | None = "stop"
+    index: int = 0
+
+
+class ChatResponseChunkChoice(BaseModel):
+    """What a chunk adds to one of the answers."""
+
+    delta: ChoiceDelta
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class _Envelope(BaseModel):
+    """What whole answers and chunks share."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str = Field(default_factory=lambda: f"chatcmpl-{uuid4().hex}")
+    model: str = "unknown-model"
+    created: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    usage: Usage | None = None
+
+    @field_serializer("created")
+    def _unix_seconds(self, created: datetime) -> int:
+        return int(created.timestamp())
+
+
+class ChatResponse(_Envelope):
+    """A whole answer."""
+
+    object: str = "chat.completion"
+    choices: list[ChatResponseChoice] = Field(min_length=1)
+
+    @classmethod
+    def from_string(
+        cls, data: str, *, id_: str | None = None, model: str | None = None, usage: Usage | None = None
+    ) -> Self:
+        """An answer of this text."""
+        head = {name: value for name, value in (("id", id_), ("model", model)) if value is not None}
+        message = ChoiceMessage(content=data, role="assistant")
+        return cls(choices=[ChatResponseChoice(message=message)], usage=usage or Usage(), **head)
+
+    @property
+    def text(self) -> str:
+        return self.choices[0].message.content or ""
+
+
+class ChatResponseChunk(_Envelope):
+    """A piece of an answer."""
+
+    object: str = "chat.completion.chunk"
+    choices: list[ChatResponseChunkChoice]
+
+    @classmethod
+    def from_string(cls, data: str, *, id_: str | None = None, model: str | None = None) -> Self:
+        """A piece that adds this text."""
+        head = {name: value for name, value in (("id", id_), ("model", model)) if value is not None}
+        return cls(choices=[ChatResponseChunkChoice(delta=ChoiceDelta(content=data, role="assistant"))], **head)
+
+    @property
+    def text(self) -> str:
+        return "".join(choice.delta.content or "" for choice in self.choices[:1])

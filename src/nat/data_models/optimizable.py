@@ -1,0 +1,57 @@
+"""Marks on config fields that the wider toolkit's optimizer may vary; here they are kept, and nothing varies them."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticUndefined
+
+
+class SearchSpace(BaseModel):
+    """The values that an optimizer may try: some of a list, or a range."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, use_attribute_docstrings=True)
+
+    values: Sequence[Any] | None = None
+    """The values to choose from."""
+    low: float | None = None
+    """The least value of a range."""
+    high: float | None = None
+    """The greatest value of a range."""
+    log: bool = False
+    """Spread the range's values evenly on a logarithmic scale."""
+    step: float | None = None
+    """Distance between the values of a range."""
+    is_prompt: bool = False
+    """True for a prompt, which is rewritten instead of chosen."""
+    prompt: str | None = None
+    """The prompt to begin with; the field's default if left out."""
+    prompt_purpose: str | None = None
+    """What the prompt is for."""
+
+    @model_validator(mode="after")
+    def _values_or_a_range(self) -> Self:
+        if self.values is not None and (self.low is not None or self.high is not None):
+            raise ValueError("give values, or low and high, not both")
+        return self
+
+
+def OptimizableField(  # noqa: N802 - the toolkit's name
+    default: Any = PydanticUndefined, *, space: SearchSpace | None = None, **options: Any
+) -> Any:
+    """A pydantic field whose JSON schema says that it is optimizable, and in which space."""
+    extra = {**(options.pop("json_schema_extra", None) or {}), "optimizable": True}
+    if space is not None:
+        extra["search_space"] = space.model_dump(exclude_none=True)
+    return Field(default, json_schema_extra=extra, **options)
+
+
+class OptimizableMixin(BaseModel):
+    """Which fields of a config an optimizer may vary."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    optimizable_params: list[str] = Field(default_factory=list, exclude=True)
+    """Names of the fields to vary."""
+    search_space: dict[str, SearchSpace] | None = Field(default=None, exclude=True)
+    """Spaces that replace those of the fields."""

@@ -1,0 +1,1 @@
+"""The import path of plug-ins for the parser."""
