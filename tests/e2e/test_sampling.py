@@ -98,6 +98,17 @@ async def test_a_block_that_leaves_nothing_to_train_on_is_an_early_error(tmp_pat
     assert len(project.adapter.submitted) == 2
 
 
+async def test_a_form_that_a_block_forces_is_an_early_error_whatever_is_replaced(tmp_path):
+    """The agent reads that form, so `sampling_in_training` leaves it, and nothing could be trained on."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["llms"]["student"]["extra_body"] = {"response_format": {"type": "json_object"}}
+        project.finetuning["sampling_in_training"] = {"temperature": 1.0}
+        with project.registered(), pytest.raises(ConfigError, match="answer without response_format"):
+            await project.run()
+        assert server.bodies == []
+
+
 async def test_a_temperature_is_trained_where_the_server_reports_at_it(tmp_path, caplog):
     """Each row carries it to the backend, and nothing is warned of."""
     async with OpenAIServer(OurCoin()) as server:
@@ -116,8 +127,8 @@ async def test_a_temperature_that_a_foreign_server_does_not_report_is_not_traine
         project = FinetuningProject(tmp_path, server, sampling(temperature=0.5))
         with project.registered():
             await project.run()
-    assert caplog.text.count("function 'player' samples with temperature=0.5 (8 calls), but the server reports") == 1
-    assert "trained as if they were sampled at that" in caplog.text
+    assert caplog.text.count("function 'player' samples with temperature=0.5 (8 calls), but the server does") == 1
+    assert "so the answers are trained as if they were sampled at 1" in caplog.text
     with project.journal() as journal:
         assert [epoch.metrics["drift/raw_calls"] for epoch in journal.epochs()] == [8, 8]
     lines = (project.output_dir / "latest" / "training_metrics.jsonl").read_text().splitlines()

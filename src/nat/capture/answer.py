@@ -8,6 +8,7 @@ from pydantic_core import from_json
 
 from nat.capture.request import CallRequest, Message
 from nat.wire.known_secrets import excerpt
+from nat.wire.sampling import read_sampling
 
 
 class UnreadableAnswer(ValueError):
@@ -95,7 +96,7 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
         logprobs=_logprobs(choice.get("logprobs")),
         prompt_token_ids=prompt_ids,
         token_ids=choice.get("token_ids"),
-        logprobs_temperature=choice.get("logprobs_temperature") or 1.0,
+        logprobs_temperature=read_sampling({"temperature": choice.get("logprobs_temperature")}).temperature,
         broken_prefix=completion.get("broken_prefix"),
     )
 

@@ -21,8 +21,7 @@ def check(config: Config, given: FinetuneRunConfig) -> None:
             hint="set `finetuning.enabled: true`",
         )
     findings = [*_reward_findings(config, given)]
-    if finetuning.sampling_in_training is None:
-        findings += _sampling_findings(config)
+    findings += _sampling_findings(config)
     if finetuning.early_stopping is not None and given.validation_dataset is None:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
     if findings:
@@ -100,9 +99,10 @@ def _unknown_targets(config: Config) -> list[str]:
 
 def _sampling_findings(config: Config) -> list[str]:
     """Of the blocks that `target_model` chooses, by their key or the model's name; without one if all are bent."""
-    target, blocks = config.finetuning.target_model, {key: llm.model_dump() for key, llm in config.llms.items()}
+    target, own = config.finetuning.target_model, config.finetuning.sampling_in_training
+    blocks = {key: llm.model_dump() for key, llm in config.llms.items()}
     chosen = {
-        key: block_sampling(block)
+        key: block_sampling(block, own and own.temperature)
         for key, block in blocks.items()
         if target is None or target in {key, block.get("model_name")}
     }

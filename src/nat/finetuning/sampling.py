@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nat.runs.records import RolloutRecord
-from nat.wire.sampling import FORCED, Sampling, read_sampling
+from nat.wire.sampling import FORCED, Sampling, read_sampling, replaced
 
 REPLACE = "finetuning.sampling_in_training: {temperature: 1.0}"
 """The setting that samples training rollouts from the model's own distribution."""
@@ -42,9 +42,10 @@ def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
     }
 
 
-def block_sampling(block: Mapping[str, Any]) -> Sampling:
-    """How requests that set nothing are sampled, by the LLM block of a YAML."""
-    return read_sampling({**block, **(block.get("extra_body") or {})})
+def block_sampling(block: Mapping[str, Any], replaced_at: float | None) -> Sampling:
+    """How requests that set nothing are sampled in training, by the LLM block of a YAML and `sampling_in_training`."""
+    fields = {**block, **(block.get("extra_body") or {})}
+    return read_sampling(fields if replaced_at is None else fields | replaced(fields, replaced_at))
 
 
 def block_finding(key: str, sampling: Sampling) -> str:
@@ -62,8 +63,8 @@ def _bent(function: str, calls: Counter[str]) -> str:
 
 def _raw(function: str, calls: Counter[str]) -> str:
     return (
-        f"function '{function}' samples with {_listed(calls)}, but the server reports the log probabilities of "
-        "temperature 1, and its answers are trained as if they were sampled at that. Sample at temperature 1, or set "
+        f"function '{function}' samples with {_listed(calls)}, but the server does not say that its log probabilities "
+        "are those at this temperature, so the answers are trained as if they were sampled at 1. Sample at 1, or set "
         f"`{REPLACE}`; `nat backend serve` and `local` LLMs train each temperature as it is sampled."
     )
 

@@ -92,3 +92,11 @@ def test_an_error_is_told_in_the_servers_words():
     assert error_text(b'{"error": {"message": "too long"}}') == "too long"
     assert error_text(b'{"detail": "x"}') == '{"detail": "x"}'
     assert error_text(b"Bad Gateway \xff") == "Bad Gateway \ufffd"
+
+
+@pytest.mark.parametrize(("told", "read"), [(0.5, 0.5), (None, 1), ("hot", 1), (-1, 1), (1e-9, 1), ([], 1)])
+def test_a_temperature_that_is_none_is_not_believed(told, read):
+    """A server's field of that name is taken for ours only if it is a temperature that can be trained at."""
+    choice = {"text": "x", "logprobs_temperature": told}
+    answer = read_answer({"choices": [choice]}, request("/v1/completions", prompt="a"))
+    assert answer.choices[0].logprobs_temperature == read
