@@ -102,7 +102,7 @@ def _sampling_findings(config: Config) -> list[str]:
     target, own = config.finetuning.target_model, config.finetuning.sampling_in_training
     blocks = {key: llm.model_dump() for key, llm in config.llms.items()}
     chosen = {
-        key: block_sampling(block, own and own.temperature)
+        key: block_sampling(block, None if own is None else own.temperature)
         for key, block in blocks.items()
         if target is None or target in {key, block.get("model_name")}
     }
