@@ -20,7 +20,7 @@ UPDATE: Mapping[str, str] = {
     "loss": "`policy_loss` plus `beta` times the KL divergence to the reference; mean of the optimizer steps.",
     "policy_loss": "What the advantages contribute to the loss; mean of the optimizer steps.",
     "grad_norm": "Norm of the gradient before it is clipped; mean of the optimizer steps, 0 for those skipped.",
-    "update_ratio": "Norm of a step's change of the trained weights over their norm; mean as for `grad_norm`.",
+    "update_ratio": "Norm of a step's change of trained weights, as served, over their norm; mean as `grad_norm`.",
     "learning_rate": "Mean of the optimizer steps.",
     "entropy": "Entropy in nats of the distribution that each token comes from; mean of the tokens of all passes.",
     "clip_fraction_low": "Share of the tokens of all passes that the lower end of the clip range touched.",

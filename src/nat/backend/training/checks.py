@@ -76,17 +76,17 @@ def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: flo
         )
 
 
-def check_weights_moved(change: float, *, learning_rate: float, grad_norm: float) -> None:
-    """Raise if the step changed no weight, or made one not finite."""
+def check_weights_moved(change: float, *, moved: bool, learning_rate: float, grad_norm: float) -> None:
+    """Raise if a step, or all steps of an update, changed no weight, or made one not finite."""
     if not math.isfinite(change):
         raise UpdateRejected(
             f"the step made weights that are not finite (change {change}, learning rate {learning_rate:g})",
             kind="gradient_not_finite",
             hint="lower the learning rate or raise adam_epsilon",
         )
-    if change == 0.0:
+    if not moved:
         raise UpdateRejected(
-            f"no weight changed in a step with learning rate {learning_rate:g} and gradient norm {grad_norm:.3g}",
+            f"no weight changed, with learning rate {learning_rate:g} and gradient norm {grad_norm:.3g}",
             kind="weights_unchanged",
             hint="raise the learning rate: a step smaller than the precision of the weights rounds to nothing",
         )

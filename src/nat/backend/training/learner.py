@@ -139,12 +139,19 @@ class Learner:
         outcomes = [self._optimizer_step(step, update) for step in steps]
         sums = update.sums
         check_gradient(update.steps_done, rows=len(rows), with_advantage=sums.with_advantage, clipped=sums.clipped)
+        means = {name: sum(outcome[name] for outcome in outcomes) / len(outcomes) for name in outcomes[0]}
+        check_weights_moved(
+            means["update_ratio"],
+            moved=means["update_ratio"] > 0 or self.step < config.warmup_steps,
+            learning_rate=means["learning_rate"],
+            grad_norm=means["grad_norm"],
+        )
         seen = sums.sampler_difference
         if seen.mean > USUAL_DIFFERENCE:
             logger.warning("the batch was not sampled from the current weights, or not as they are: %s", seen)
         return {
             **sums.means(),
-            **{name: sum(outcome[name] for outcome in outcomes) / len(outcomes) for name in outcomes[0]},
+            **means,
             **self._prove(rows, update),
             "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
@@ -177,9 +184,9 @@ class Learner:
         }
         check_finite(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
         if norm > 0:  # else AdamW would go on by its momentum alone
-            change, size = self.optimizer.step(learning_rate)
-            check_weights_moved(change, learning_rate=learning_rate, grad_norm=norm)
-            outcome["update_ratio"] = change / size
+            change = self.optimizer.step(learning_rate)
+            check_weights_moved(change.norm, moved=change.moved, learning_rate=learning_rate, grad_norm=norm)
+            outcome["update_ratio"] = change.norm / change.size
             self.step += 1
             update.steps_done += 1
         update.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})

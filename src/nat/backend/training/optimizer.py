@@ -6,6 +6,7 @@ as each micro-batch delivers them, because a sum in bf16 would depend on how the
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,17 @@ class Snapshot:
 
     weights: dict[str, Tensor]
     state: dict[str, Tensor]
+
+
+class Change(NamedTuple):
+    """What a step did."""
+
+    norm: float
+    """Of the change of the weights, as the model sees them."""
+    size: float
+    """Norm of the weights before it, likewise."""
+    moved: bool
+    """True if a master copy changed; small steps add up there before the model sees them."""
 
 
 class MasterAdamW:
@@ -46,18 +58,24 @@ class MasterAdamW:
         """Scale the gradient down to `max_norm`; gives its norm before that (0 if there is no gradient)."""
         return float(nn.utils.clip_grad_norm_(self._masters.values(), max_norm))
 
-    def step(self, learning_rate: float) -> tuple[float, float]:
-        """Update the weights; gives the norm of the change and of the weights, both as the model sees them."""
+    def step(self, learning_rate: float) -> Change:
+        """Update the weights."""
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate
         before = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        marks = self._checksums()
         self._adamw.step()
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 if self._masters[name] is not parameter:
                     parameter.copy_(self._masters[name])
             change = _norm([parameter.float() - before[name].float() for name, parameter in self._parameters.items()])
-            return change, _norm(list(before.values()))
+            return Change(change, _norm(list(before.values())), moved=change != 0 or self._checksums() != marks)
+
+    def _checksums(self) -> list[int]:
+        """Of the bits of each fp32 master, so that no copy of them is needed to see whether a step changed one."""
+        masters = [self._masters[name] for name, p in self._parameters.items() if self._masters[name] is not p]
+        return [int(master.detach().view(torch.int32).sum(dtype=torch.int64)) for master in masters]
 
     def weights(self) -> dict[str, Tensor]:
         """The trained weights as the model sees them, by name."""

@@ -407,6 +407,19 @@ def test_a_step_that_changes_no_weight_is_an_alarm(make_learner, loaded):
     assert error.kind == "weights_unchanged"
 
 
+def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
+    """They add up in the float32 masters; after the warm-up, an update that moves no served weight is refused."""
+    config = {"learning_rate": 1e-6, "max_logprob_difference": 10}
+    loaded = load_model(tiny_dir("llama"), device="cpu", dtype="bfloat16")
+    learner = make_learner(loaded)
+    metrics = learner.update(random_groups(loaded), TrainingConfig(**config, warmup_steps=1000))
+    assert (metrics["update_ratio"], metrics["optimizer_steps"]) == (0, 1)
+    with pytest.raises(UpdateRejected, match="no weight changed"):
+        learner.update(random_groups(loaded), TrainingConfig(**config | {"learning_rate": 1e-9}))
+    with pytest.raises(UpdateRejected, match="no weight changed"):
+        learner.update(random_groups(loaded), TrainingConfig(**config | {"learning_rate": 1e-30}, warmup_steps=1000))
+
+
 def test_a_sampler_with_old_weights_is_an_alarm(make_learner, loaded):
     """If the sampler's path does not see the new weights, the update is undone."""
 
