@@ -9,6 +9,7 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer, Refuse, Say
+from fakes.processes import free_port
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.errors import (
@@ -244,6 +245,22 @@ async def test_an_llm_server_that_refuses_everything(tmp_path):
     """The server's own words are the commonest error."""
     text, _ = await failed_run(tmp_path, lambda _request: Refuse(400, "model not loaded"), error=NoTrajectories)
     assert "model not loaded" in text
+
+
+async def test_a_dead_address_of_an_llm_is_told_before_the_first_rollout(tmp_path, monkeypatch):
+    """By its key in the YAML, not after a minute of retries as a workflow that raises."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+    def prepare(project):
+        dead = {"_type": "openai", "base_url": f"http://127.0.0.1:{free_port()}/v1", "api_key": "k"}
+        project.config["llms"]["student"] |= dead
+        del project.config["llms"]["student"]["max_retries"]
+        project.config["llms"]["unused"] = {**dead, "model_name": "x", "base_url": "http://nobody.invalid/v1"}
+        project.clients = ["student"]
+
+    text, project = await failed_run(tmp_path, error=BackendUnreachable, prepare=prepare)
+    assert "llms.student.base_url: nobody answers at http://127.0.0.1:" in text
+    assert project.adapter.submitted == []
 
 
 async def test_cleanup_never_hides_the_first_error(tmp_path):

@@ -170,6 +170,8 @@ class FinetuningProject:
         self.trainer_type: type[ClumsyTrainer] = ClumsyTrainer
         self.server_error: Exception | None = None
         self.forget_shaped_rewards = False
+        self.clients: Sequence[str] = ()
+        """LLMs that the agent takes a client of; all of them if empty."""
         self.output_dir = folder / "output"
         self.dataset = self.write_rows("train.json", 4)
         self.held_out = self.write_rows("val.json", 8, question="held-out ")
@@ -244,7 +246,9 @@ class FinetuningProject:
 
     async def _build_agent(self, config, builder):
         self.built += 1
-        clients = {name: await builder.get_llm(name, wrapper_type="openai") for name in self.config["llms"]}
+        clients = {
+            name: await builder.get_llm(name, wrapper_type="openai") for name in self.clients or self.config["llms"]
+        }
 
         async def ask(text: str, llm: str = config.llm, **fields: Any) -> str:
             client = clients[llm]

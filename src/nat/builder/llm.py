@@ -15,3 +15,6 @@ class LLMProviderInfo(BaseModel):
 
     def check(self) -> None:
         """Raise BackendUnreachable if the server is known to be dead; for providers that own a process."""
+
+    async def probe(self, llm_name: str) -> None:
+        """Raise BackendUnreachable, naming the LLM, if nobody listens at its address; for servers of others."""

@@ -44,6 +44,7 @@ class WorkflowBuilder(TrainingParts):
         self._eval_general = eval_general or EvalGeneralConfig()
         self._run_dir = run_dir
         self._outer: Builder | None = None
+        self._llms_in_use: set[str] = set()
 
     @classmethod
     @asynccontextmanager
@@ -161,10 +162,16 @@ class WorkflowBuilder(TrainingParts):
 
     async def get_llm(self, llm_name: str, wrapper_type: str) -> Any:
         provider = await self.get_llm_provider(llm_name)
+        self._llms_in_use.add(str(llm_name))
         client = self._components.catalog.llm_client(type(provider.config), str(wrapper_type))
         with _building_llm(llm_name):
             path = f"{ComponentGroup.LLMS}.{llm_name} for {wrapper_type}"
             return await self._components.opener.enter(path, provider.config, client(provider.config, self))
+
+    async def probe_llms(self) -> None:
+        """Raise BackendUnreachable if nobody listens at the address of an LLM that something has a client of."""
+        for name in sorted(self._llms_in_use):
+            await (await self.get_llm_provider(name)).probe(name)
 
     async def get_llms(self, llm_names: Sequence[str], wrapper_type: str) -> list[Any]:
         return [await self.get_llm(name, wrapper_type) for name in llm_names]

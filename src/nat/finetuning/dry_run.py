@@ -66,6 +66,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         parts = await build_parts(config, builder)
         await parts.adapter.initialize(config.finetuning)
         await check_health(parts.adapter)
+        await builder.probe_llms()
         llms = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
         across = parts.adapter.compares_across_groups
     return _plan(config, given, examples, llms, across, config_text)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from nat.builder.builder import Builder
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.output_folders import check_writable
 from nat.config.redaction import dump_resolved
@@ -61,7 +60,7 @@ class RunResult:
 class Parts:
     """What was built for the run."""
 
-    builder: Builder
+    builder: WorkflowBuilder
     trainer: Trainer
     adapter: TrainerAdapter
 
@@ -97,7 +96,7 @@ async def run_finetuning(
         return result
 
 
-async def build_parts(config: Config, builder: Builder) -> Parts:
+async def build_parts(config: Config, builder: WorkflowBuilder) -> Parts:
     """The three components that the `finetuning` section names, bound to each other."""
     finetuning = config.finetuning
     assert finetuning.trainer is not None, "checked when the configuration was validated"
@@ -145,6 +144,7 @@ async def _trained(
     trainer, finetuning = parts.trainer, config.finetuning
     await trainer.initialize(finetuning)
     await check_health(parts.adapter)
+    await parts.builder.probe_llms()
     scope.progress.run_started(scope.run_id, scope.journal.run_dir, finetuning.num_epochs)
     across = parts.adapter.compares_across_groups
     for text in warnings(config, given, shared=examples.shared, compares_across_groups=across):
@@ -195,6 +195,7 @@ async def _blame_a_dead_server(error: BaseException, config: Config, given: Fine
             raise cause from error
     if isinstance(error, NoTrajectories | TooManyFailures):
         try:
+            await parts.builder.probe_llms()
             await check_health(parts.adapter)
             await _check_endpoint(given)
         except BackendUnreachable as cause:

@@ -191,6 +191,7 @@ async def opened_session(
             opened = await stack.enter_async_context(open_remote(endpoint, trains=False))
             remote = Remote(opened, timeout=endpoint_timeout)
         builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, workflow=remote is None))
+        await builder.probe_llms()
         stack.enter_context(watched_loop())
         yield WorkflowSession(
             config, builder, config_file=path, override=override, runtime_type=runtime_type, remote=remote

@@ -12,6 +12,7 @@ from nat.builder.llm import LLMProviderInfo
 from nat.builder.tool import ToolFunction
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.llm import LLMBaseConfig
+from nat.plugins.llms.reachable import check_listening
 from nat.plugins.llms.tools import OpenAITool
 from nat.registry.decorators import register_llm_client, register_llm_provider, register_tool_wrapper
 
@@ -110,10 +111,20 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
         return {**{name: getattr(self, name) for name in _REQUEST_FIELDS}, **self.extra_body}
 
 
+class OpenAIProviderInfo(LLMProviderInfo):
+    """A provider whose server is someone else's."""
+
+    async def probe(self, llm_name: str) -> None:
+        config = self.config
+        if isinstance(config, OpenAIModelConfig) and (url := config.server_url) is not None:
+            option = f"llms.{llm_name}.base_url" if config.base_url else f"OPENAI_BASE_URL (llms.{llm_name})"
+            await check_listening(url, option=option)
+
+
 @register_llm_provider(config_type=OpenAIModelConfig)
 async def openai_llm(config: OpenAIModelConfig, _builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """The server is someone else's: nothing to open."""
-    yield LLMProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or 'OpenAI'}")
+    yield OpenAIProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or 'OpenAI'}")
 
 
 @register_llm_client(config_type=OpenAIModelConfig, wrapper_type=LLMFrameworkEnum.OPENAI)
