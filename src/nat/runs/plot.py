@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nat.data_models.rollout_failure import FailureCount
+from nat.eval.failures import FAILURES_NAME
 from nat.runs.atomic import replacing
 from nat.runs.curves import mean_interval, moving_average, smoothing_reach
 from nat.runs.epochs import shown
@@ -30,8 +31,8 @@ _CURRICULUM = "#868e96"
 _MINUS = "\N{MINUS SIGN}"
 _SMOOTHED_FROM = 5
 """Fewer epochs than this need no second line."""
-_BELOW = -0.122
-_LINE_CHARS = 150
+_BELOW = -0.145
+_LINE_CHARS = 140
 _HEADROOM = 1.04
 """Keeps a reward of exactly 1 off the frame."""
 _VERDICT = {
@@ -53,7 +54,7 @@ def draw(
 
     figure = Figure(figsize=(12, 7), dpi=150, facecolor="white")
     curriculum = any(epoch.curriculum_percentile < 1 for epoch in epochs)
-    axes = figure.add_axes((0.07, 0.095, 0.865 if curriculum else 0.9, 0.735))
+    axes = figure.add_axes((0.07, 0.115, 0.865 if curriculum else 0.9, 0.715))
     _frame(axes)
     if curriculum:
         _curriculum(axes, epochs)
@@ -183,10 +184,11 @@ def _failures(axes: "Axes", failures: Sequence[FailureCount], rollouts: int) -> 
     """One line below the frame: a curve over what is left of the rollouts must not look whole."""
     failed = sum(each.count for each in failures)
     text = f"{failed} of {rollouts} rollouts failed: {'; '.join(map(str, failures))}"
+    text = text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]} …"
     axes.text(
         0,
         _BELOW,
-        text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]} …",
+        f"{text} (see {FAILURES_NAME})",
         transform=axes.transAxes,
         fontsize=10,
         color=_VERDICT[Verdict.WORSE][1],

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fakes.run_records import epoch_records, validation_record
+from nat.data_models.rollout_failure import FailureCount
 from nat.runs.plot import draw, duration
 from nat.runs.records import RunSummary, Verdict
 
@@ -63,6 +64,14 @@ def size_of(path):
             id="numbers of another release that cannot be averaged",
         ),
         pytest.param([], [], None, id="nothing yet"),
+        pytest.param(
+            epoch_records(
+                [0.2, 0.4], num_rollouts=8, failures=[FailureCount(cause="raised", count=3, error="E: $x^$")]
+            ),
+            [],
+            None,
+            id="failures, whose text is no formula",
+        ),
     ],
 )
 def test_the_picture_has_the_promised_size(tmp_path, epochs, validations, summary):
@@ -81,6 +90,9 @@ def test_the_same_records_give_the_same_picture(tmp_path):
     draw(path, "run-1", epochs, [], None)
     assert path.read_bytes() == first
     draw(path, "run-1", epochs, [validation_record(0)], None)
+    assert path.read_bytes() != first
+    failed = epoch_records([0.1, 0.2], failures=[FailureCount(cause="raised", count=3)])
+    draw(path, "run-1", failed, [], None)
     assert path.read_bytes() != first
 
 
