@@ -16,7 +16,7 @@ install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
 demo: install
-	$(BIN)/nat finetune --config_file=examples/tic_tac_toe/configs/finetune.yml
+	$(BIN)/nat --log-level warning finetune --config_file=examples/tic_tac_toe/configs/finetune.yml
 
 # All tests.
 test: install

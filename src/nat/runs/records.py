@@ -1,7 +1,6 @@
 """The records of a run: one per rollout, job, epoch and validation, and the summary at its end.
 
-An epoch's number counts the updates before it, from 0, everywhere: epoch 3's rollouts and the validation of
-epoch 3 are played with the weights after 3 epochs of training.
+An epoch's number counts the updates before it, from 0; people read epochs from 1 (`nat.runs.epochs`).
 """
 
 from collections.abc import Mapping

@@ -71,9 +71,9 @@ def run_config(context: click.Context, config_file: Path) -> FinetuneRunConfig:
 
 
 async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
-    """Watched on a terminal, the live view tells what the log tells up to a warning, so the log is quiet."""
+    """Watched on a terminal, the live view tells what the log tells, warnings too, so the log is quiet."""
     console = Console(stderr=quiet)
-    if console.is_terminal and logging.getLogger().getEffectiveLevel() == logging.INFO:
+    if console.is_terminal and logging.getLogger().getEffectiveLevel() in (logging.INFO, logging.WARNING):
         logging.getLogger().setLevel(logging.ERROR)
     with console_progress(console) as progress:
         return await run_finetuning(given, progress=progress)
