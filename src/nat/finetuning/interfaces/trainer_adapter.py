@@ -46,7 +46,8 @@ class TrainerAdapter(ABC):
         """Wait for the job's end.
 
         Of the final status, `metadata["metrics"]` (name → number) goes into the epoch's metrics, and
-        `metadata["policy_version"]` names the new weights.
+        `metadata["policy_version"]` names the new weights. The metrics `trained_groups` and `trained_tokens` say what
+        the job trained; without them, that is taken to be what was submitted.
         """
         raise NotImplementedError
 
