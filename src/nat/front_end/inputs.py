@@ -32,8 +32,7 @@ def workflow_input(body: object, function: Function) -> Any:
     value = (
         body[INPUT_KEY] if isinstance(body, dict) and list(body) == [INPUT_KEY] and INPUT_KEY not in fields else body
     )
-    if isinstance(value, dict) and not is_a(value, function.input_type):
-        _check(value, function)
+    _check_type(value, function)
     return value
 
 
@@ -55,7 +54,22 @@ def chat_input(body: object, function: Function) -> Any:
     said = [message for message in messages if message.get("role") == "user"]
     if not said:
         raise bad_request("there is no user message", param="messages")
-    return _text(said[-1])
+    text = _text(said[-1])
+    _check_type(text, function)
+    return text
+
+
+def _check_type(value: Any, function: Function) -> None:
+    """What the workflow would refuse is the client's to mend, so it is found out before it is played."""
+    if is_a(value, function.input_type):
+        return
+    if isinstance(value, dict):
+        _check(value, function)
+        return
+    try:
+        function.convert(value, function.input_type)
+    except (TypeError, ValueError) as error:
+        raise bad_request(f"the input does not fit the workflow: {error}", status=422) from error
 
 
 def _check(value: Mapping[str, Any], function: Function) -> None:

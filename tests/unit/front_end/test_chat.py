@@ -127,3 +127,19 @@ async def test_a_chat_answer_and_its_chunks_reach_the_client_as_they_are(tmp_pat
         "second!",
     )
     assert chunk_text(ChatResponseChunk.from_string("sec")) == "sec"
+
+
+async def test_a_text_that_does_not_fit_the_workflow_is_the_clients_to_mend(tmp_path):
+    """422, before anything is played; the workflow is not to blame."""
+
+    async def double(number: int) -> int:
+        return 2 * number
+
+    scripted = ScriptedWorkflow(tmp_path, shout, [])
+    scripted.function = double
+    async with serving(scripted) as client:
+        fits = await client.post("/chat", json={"messages": [{"role": "user", "content": "21"}]})
+        answer = await client.post("/chat", json={"messages": [{"role": "user", "content": "many"}]})
+    assert fits.json()["choices"][0]["message"]["content"] == "42"
+    assert answer.status_code == 422
+    assert "'many' (str) is no int" in answer.json()["error"]["message"]

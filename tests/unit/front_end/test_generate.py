@@ -47,6 +47,9 @@ async def test_an_object_is_given_as_it_is(tmp_path):
     [
         (b"{", 400, "the body is no JSON"),
         (b'{"answer": "x"}', 422, "takes question: question: Field required"),
+        (b"[null, null]", 422, "[None, None] (list) is no str"),
+        (b"null", 422, "None (NoneType) is no str"),
+        (b'{"input_message": [1]}', 422, "[1] (list) is no str"),
         (b'"' + b"x" * (33 * 2**20) + b'"', 413, "larger than"),
     ],
 )
