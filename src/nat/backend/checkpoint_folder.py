@@ -8,12 +8,11 @@ from safetensors import SafetensorError, safe_open
 
 from nat.backend.manifest import read_manifest, wrong_contents, wrong_sizes
 from nat.errors import CheckpointDamaged, findings_of
-from nat.wire.manifest import Manifest
+from nat.wire.manifest import STATE, Manifest
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
-STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 """peft's files of an adapter."""

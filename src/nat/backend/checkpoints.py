@@ -13,13 +13,14 @@ from peft import set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
 from nat.backend.atomic import point, remove_folder, remove_unfinished, whole_folder
-from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, STATE, CheckpointState, read_state, verify
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, CheckpointState, read_state, verify
 from nat.backend.export import write_adapter, write_model
 from nat.backend.manifest import write_manifest
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
-from nat.wire.serving import NEWEST_CHECKPOINT
+from nat.wire.manifest import STATE
+from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
@@ -126,6 +127,10 @@ class Checkpoints:
             logger.warning("%s; it is now %s, and %s takes its place", error.message, aside.name, instead.path.name)
         if damaged:
             point(self.folder / NEWEST_CHECKPOINT, instead.path.name)
+        best = self.folder / BEST_CHECKPOINT
+        if best.is_symlink() and not best.exists():
+            logger.warning("the best checkpoint, %s, is damaged or gone, too", best.readlink())
+            best.unlink()
 
     def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete those that are too old; its number is the step's."""
@@ -143,9 +148,21 @@ class Checkpoints:
             (folder / STATE).write_text(state.model_dump_json(indent=1))
             write_manifest(folder, "checkpoint")
         point(self.folder / NEWEST_CHECKPOINT, target.name)
-        if self._keep_last is not None:
-            self.delete(self.numbers()[: -self._keep_last])
+        self._prune()
         return target
+
+    def keep_best(self, number: int) -> Path:
+        """Keep this checkpoint, however old it gets, in place of the one that was kept before."""
+        target = self.folder / self._layout.name(number)
+        point(self.folder / BEST_CHECKPOINT, target.name)
+        self._prune()
+        return target
+
+    def _prune(self) -> None:
+        if self._keep_last is not None:
+            best = self.folder / BEST_CHECKPOINT
+            kept = self._layout.number(best.readlink().name) if best.is_symlink() else None
+            self.delete(number for number in self.numbers()[: -self._keep_last] if number != kept)
 
     def delete(self, numbers: Iterable[int]) -> None:
         """Delete checkpoints; whoever comes at the same time sees each of them whole or not at all."""

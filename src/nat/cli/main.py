@@ -19,6 +19,7 @@ _LAST_SECONDS = 5.0
 
 _COMMANDS = {
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
+    "export": ("nat.cli.commands.export:export_command", "Make a plain model of a run's checkpoint."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
     "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),
     "serve": ("nat.cli.commands.serve:serve_command", "Serve a workflow over HTTP."),

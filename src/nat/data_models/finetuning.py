@@ -188,6 +188,8 @@ class FinetuneConfig(FinetuneModel):
     """A run ends when a larger share of an epoch's rollouts fails."""
     early_stopping: EarlyStoppingConfig | None = None
     """Stop on a plateau of the validation reward; null to run all epochs."""
+    export_best: bool = False
+    """Write the best weights of the run as a model, too, into `best_model/` in its folder; also if the run fails."""
     guards: GuardsConfig = GuardsConfig()
     """Thresholds of the checks that end a run which cannot learn."""
 

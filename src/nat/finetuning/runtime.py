@@ -14,15 +14,24 @@ from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.served_model import ServedModel
-from nat.errors import BackendUnreachable, NatError, NoTrajectories, RunFailed, TooManyFailures, describe_error
+from nat.errors import (
+    BackendUnreachable,
+    JournalError,
+    NatError,
+    NoTrajectories,
+    RunFailed,
+    TooManyFailures,
+    describe_error,
+)
 from nat.finetuning import guards
 from nat.finetuning.checks import warnings
 from nat.finetuning.configured import configured, trained_llm
 from nat.finetuning.datasets import Examples, planned_rollouts, read_examples
+from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import Progress
-from nat.finetuning.remains import remains
+from nat.finetuning.remains import best_text, remains
 from nat.finetuning.scope import RunScope, opened_scope, utc_now
 from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.summary import compared, relative_to_run, summarise
@@ -32,12 +41,12 @@ from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.remote import open_remote
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
-from nat.runs.records import RunState, RunSummary
+from nat.runs.records import BestEpoch, RunState, RunSummary
 
 logger = logging.getLogger(__name__)
 
-MODEL_NAME = "model"
-"""Under this name the trained model is exported into the run's folder."""
+MODEL_NAME, BEST_MODEL = "model", "best_model"
+"""Under these names the trained model and the best one are exported into the run's folder."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ async def run_finetuning(
             result = await _run(config, given, examples, scope)
         except BaseException as error:
             _end_after(error, scope)
-            for line in remains(scope.journal.run_dir, trained_llm(config)):
+            for line in remains(scope.journal.run_dir, trained_llm(config), _best(scope.journal)):
                 scope.warn(line)
             await scope.draw()
             raise
@@ -129,12 +138,14 @@ async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, sco
             statuses = await _trained(parts, config, given, examples, scope)
             model = await parts.adapter.export_model(MODEL_NAME)
             served = await parts.adapter.served_model()
+            best = await _exported_best(parts, config, scope)
         except BaseException as error:
+            await _export_best_after(error, parts, config, scope)
             await _clean_up_after(error, parts)
             await _blame_a_dead_server(error, config, given, parts)
             raise
         await parts.trainer.cleanup()
-    return await _result(config, scope, statuses, model, served, seconds=watch.total)
+    return await _result(config, scope, statuses, model, served, best=best, seconds=watch.total)
 
 
 async def _trained(
@@ -173,6 +184,33 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None
             hint="let the trainer wait for its jobs; the model cannot be judged before they are done",
         )
     guards.check_trained(statuses)
+
+
+async def _exported_best(parts: Parts, config: Config, scope: RunScope) -> Path | None:
+    """The best weights as a model, if that was asked for and the run keeps some."""
+    if not config.finetuning.export_best:
+        return None
+    path = await parts.adapter.export_best(BEST_MODEL) if isinstance(parts.adapter, CheckpointKeeper) else None
+    best = scope.journal.best()
+    if path is None:
+        where = "none was found" if best is None else best_text(best, scope.journal.run_dir)
+        text = f"finetuning.export_best: no model was written; the best model: {where}"
+    else:
+        text = f"Best model: {path} ({best})"
+    logger.info("%s", text)
+    scope.progress.message(text)
+    return path
+
+
+async def _export_best_after(error: BaseException, parts: Parts, config: Config, scope: RunScope) -> None:
+    """A run that failed may have been good before; a cancelled one ends at once."""
+    if not isinstance(error, Exception):
+        return
+    try:
+        await _exported_best(parts, config, scope)
+    except Exception as second:
+        logger.exception("the best model could not be exported")
+        error.add_note(f"the best model could not be exported: {describe_error(second)}")
 
 
 async def _clean_up_after(error: BaseException, parts: Parts) -> None:
@@ -216,6 +254,7 @@ async def _result(
     model: Path | None,
     served: ServedModel | None,
     *,
+    best: Path | None,
     seconds: float,
 ) -> RunResult:
     journal = scope.journal
@@ -231,6 +270,8 @@ async def _result(
         model=relative_to_run(model, journal.run_dir),
         served_model=None if served is None else str(served),
         plot=PLOT_NAME,
+        best=journal.best(),
+        best_model=relative_to_run(best, journal.run_dir),
     )
     journal.record_summary(summary)
     if not await scope.draw():
@@ -246,6 +287,13 @@ def _end_after(error: BaseException, scope: RunScope) -> None:
         scope.end(_state_after(error), _reason(error))
     except (OSError, NatError) as second:
         logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
+
+
+def _best(journal: Journal) -> BestEpoch | None:
+    try:
+        return journal.best()
+    except JournalError:  # it is gone, which may be why the run has ended
+        return None
 
 
 def _state_after(error: BaseException) -> RunState:

@@ -8,7 +8,7 @@ from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.failures import num_rollouts, total_of
-from nat.runs.records import EpochRecord, JobRecord, RunSummary, ValidationRecord
+from nat.runs.records import BestEpoch, EpochRecord, JobRecord, RunSummary, ValidationRecord
 
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 
@@ -42,6 +42,8 @@ def summarise(
     model: str | None,
     served_model: str | None = None,
     plot: str | None,
+    best: BestEpoch | None = None,
+    best_model: str | None = None,
 ) -> RunSummary:
     """`summary.json`; the fields about held-out examples stay None without a comparison."""
     failures = total_of(played, validations)
@@ -58,6 +60,8 @@ def summarise(
         model=model,
         served_model=served_model,
         plot=plot,
+        best=best,
+        best_model=best_model,
     )
     if comparison is None:
         return record
@@ -73,6 +77,12 @@ def summarise(
             "num_left_out": comparison.num_left_out,
         }
     )
+
+
+def path_in_run(path: str, run_dir: Path) -> str:
+    """A path that the backend told, relative if it lies in the run's folder."""
+    whole, folder = Path(path), run_dir.resolve()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else path
 
 
 def relative_to_run(path: Path | None, run_dir: Path) -> str | None:

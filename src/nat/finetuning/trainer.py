@@ -23,8 +23,9 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.guards import GuardsConfig
 from nat.errors import NoTrajectories, RunFailed
-from nat.finetuning import curriculum, guards, progress_log
+from nat.finetuning import curriculum, guards, progress_log, rewards
 from nat.finetuning.alarms import alarms
+from nat.finetuning.best import keep_if_best
 from nat.finetuning.checks import check_credit, check_rewards
 from nat.finetuning.early_stopping import plateaued
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
@@ -37,7 +38,7 @@ from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.trajectories.left_out import records_of
 from nat.finetuning.validation import validate
 from nat.runs.epochs import shown
-from nat.runs.records import EpochRecord, Phase, RunState
+from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState
 from nat.runs.tally import tally
 
 logger = logging.getLogger(__name__)
@@ -144,6 +145,7 @@ class EpochTrainer(Trainer):
         )
         guards.check_failures(counts, max_failure_rate=config.max_failure_rate, before=before)
         self._played = PlayedEpoch(epoch, run_id, collected, chosen, records)
+        await self._keep_if_best()
         if not chosen.trajectories:
             return None
         with self._watch.timing("submit"):
@@ -259,6 +261,13 @@ class EpochTrainer(Trainer):
         given = self.run_config.run_configuration
         if given is not None and given.validation_dataset is not None and epoch % given.validation_interval == 0:
             self._held_out.append((await validate(self, epoch, self.scope)).avg_reward)
+
+    async def _keep_if_best(self) -> None:
+        """Without held-out examples, the rollouts of an epoch say how good the weights are that played them."""
+        given, reward = self.run_config.run_configuration, rewards.of_groups(self._played.collected.trajectories)
+        if reward is not None and (given is None or given.validation_dataset is None):
+            epoch, measure = self._played.epoch, BestMeasure.TRAINING
+            await keep_if_best(self.trainer_adapter, self.scope, epoch=epoch, score=reward.mean, measure=measure)
 
     def _reached_a_plateau(self) -> bool:
         config = self.run_config.early_stopping

@@ -5,12 +5,13 @@ from typing import Any
 from nat.data_models.guards import GuardsConfig
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
+from nat.finetuning.best import keep_if_best
 from nat.finetuning.held_out_fall import held_out_warning
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.scope import RunScope
 from nat.runs.epochs import when
 from nat.runs.files import files_due
-from nat.runs.records import ValidationRecord
+from nat.runs.records import BestMeasure, ValidationRecord
 
 WHOLE_DATASET = "all examples"
 """Stands for the example ids where a trainer of others gives the mean alone."""
@@ -29,6 +30,9 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
         if metrics.get("error"):
             raise EvaluationError(f"validation {when(epoch)} failed: {metrics['error']}")
         known = scope.journal.validation(epoch) or _keep(scope, epoch, _mean(metrics))
+        await keep_if_best(
+            trainer.trainer_adapter, scope, epoch=epoch, score=known.avg_reward, measure=BestMeasure.HELD_OUT
+        )
         _warn_of_a_fall(trainer, scope)
     if files_due(epoch):
         scope.write_files()

@@ -22,6 +22,7 @@ from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError
 from nat.runs.failures import first_failure
 from nat.runs.records import (
+    BestEpoch,
     EpochRecord,
     JobRecord,
     Phase,
@@ -152,6 +153,10 @@ class Journal:
         with self._transaction() as connection:
             _put_fact(connection, "summary", summary)
 
+    def record_best(self, best: BestEpoch) -> None:
+        with self._transaction() as connection:
+            _put_fact(connection, "best", best)
+
     def set_state(self, state: RunState, *, at: datetime, message: str | None = None) -> None:
         """How the run stands; a final state keeps the time and the reason."""
         finished_at = None if state is RunState.RUNNING else at
@@ -168,6 +173,11 @@ class Journal:
         text = self._fact("summary")
         return None if text is None else RunSummary.model_validate_json(text)
 
+    def best(self) -> BestEpoch | None:
+        """The best weights so far."""
+        text = self._fact("best")
+        return None if text is None else BestEpoch.model_validate_json(text)
+
     def epochs(self) -> list[EpochRecord]:
         return [EpochRecord.model_validate_json(text) for text in self._texts("epochs", "epoch")]
 
@@ -176,7 +186,8 @@ class Journal:
 
     def validation(self, epoch: int) -> ValidationRecord | None:
         """The one after `epoch` epochs, if it was played."""
-        return next((record for record in self.validations() if record.epoch == epoch), None)
+        row = self._connection.execute("SELECT record FROM validations WHERE epoch = ?", (epoch,)).fetchone()
+        return None if row is None else ValidationRecord.model_validate_json(row[0])
 
     def jobs(self) -> list[JobRecord]:
         return [JobRecord.model_validate_json(text) for text in self._texts("jobs", "rowid")]

@@ -238,6 +238,31 @@ class Verdict(StrEnum):
     WORSE = "worse"
 
 
+class BestMeasure(StrEnum):
+    """By what the weights of an epoch are compared with those of others."""
+
+    HELD_OUT = "held-out score"
+    TRAINING = "training reward"
+
+
+class BestEpoch(RunRecord):
+    """The weights with the highest score so far; of equal ones the earliest."""
+
+    epoch: int = Field(ge=0)
+    """They are those after so many epochs; 0 are those that the run started from."""
+    score: float
+    """Mean over the held-out examples; without a validation dataset, mean reward of the rollouts that they played."""
+    measure: BestMeasure
+    weights: str | None = None
+    """What the backend calls them; None if it did not keep them."""
+    checkpoint: str | None = None
+    """The checkpoint's folder, relative to the run's folder if it lies there; None if there is none."""
+
+    def __str__(self) -> str:
+        when = f"after epoch {self.epoch}" if self.epoch else "before training"
+        return f"{self.measure} {self.score:.3f} {when}"
+
+
 class RunSummary(RunRecord):
     """`summary.json`; the fields about held-out examples are None in a run without a validation dataset."""
 
@@ -278,6 +303,10 @@ class RunSummary(RunRecord):
     """The trained model's name and server, where a server keeps it."""
     plot: str | None = None
     """The picture, relative to the run's folder."""
+    best: BestEpoch | None = None
+    """Which weights scored highest, and their checkpoint."""
+    best_model: str | None = None
+    """These weights as a plain model, relative to the run's folder, where `finetuning.export_best` asked for it."""
 
 
 class RunInfo(RunRecord):

@@ -8,6 +8,8 @@ from nat.wire.training import WireModel
 
 MANIFEST = "manifest.json"
 """Written after all other files of the folder."""
+STATE = "state.json"
+"""What a checkpoint knows besides tensors."""
 
 
 class FileSum(WireModel):

@@ -19,6 +19,8 @@ CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 """Folders inside the output folder."""
 NEWEST_CHECKPOINT = "latest"
 """In there, a link to the newest checkpoint."""
+BEST_CHECKPOINT = "best"
+"""In there, a link to the checkpoint that a client asked to keep as the best so far, which nothing deletes."""
 ART_API_KEY = "default"
 """The key that OpenPipe ART's servers have if nobody chose one."""
 ART_OUTPUT_DIR = Path(".art")

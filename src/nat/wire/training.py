@@ -243,3 +243,11 @@ class ExportedModel(WireModel):
     adapter_path: str | None = None
     """Absolute path of the LoRA adapter alone, None if all weights were trained."""
     policy_version: str
+
+
+class SavedCheckpoint(WireModel):
+    """The checkpoint that is kept as the best so far."""
+
+    path: str
+    """Absolute path of its folder, which loads as a model."""
+    policy_version: str

@@ -17,6 +17,7 @@ from nat.backend.atomic import REMOVED, REPLACED, remove_unfinished, whole_folde
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.checkpoints import Checkpoints, Layout, restore
 from nat.backend.export import export_model
+from nat.backend.export_checkpoint import main
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
@@ -332,3 +333,54 @@ def test_a_kill_between_old_and_new_leaves_the_old(tmp_path):
     remove_unfinished(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "done"}
     assert (tmp_path / "kept" / "weights").exists()
+
+
+def test_the_best_is_kept_however_old(tmp_path, source):
+    """It is not counted by `keep_last`, and goes only when a better one takes its place."""
+    loaded, learner = opened(source)
+    checkpoints = Checkpoints(tmp_path, keep_last=1)
+    for step in (1, 2, 3, 4):
+        learner.step = step
+        checkpoints.save(loaded, learner, [])
+        if step == 2:
+            checkpoints.keep_best(2)
+    assert checkpoints.numbers() == [2, 4]
+    assert (tmp_path / "best").readlink() == Path("step_000002")
+    checkpoints.keep_best(4)
+    assert checkpoints.numbers() == [4]
+
+
+def test_a_damaged_best_is_no_longer_called_so(tmp_path, source, caplog):
+    """Set aside like any other newer one, its link goes and the log says so."""
+    checkpoints = saved(tmp_path, source)
+    checkpoints.keep_best(2)
+    flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
+    assert checkpoints.open() is not None
+    assert not (tmp_path / "best").is_symlink()
+    assert "the best checkpoint, step_000002, is damaged or gone, too" in caplog.text
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
+def test_a_checkpoint_becomes_a_plain_model(tmp_path, source, lora):
+    """Without a server: transformers alone gives its logits; nothing of the optimizer is in it."""
+    loaded, learner = opened(source, lora)
+    learner.update(random_groups(loaded), CONFIG)
+    path = Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
+    assert main([str(path), str(tmp_path / "plain")]) == 0
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "plain")("hello there")["input_ids"]
+    with torch.no_grad():
+        expected = packed_logits(loaded.model, PackedRows.of([tokens]))
+        assert torch.allclose(model(torch.tensor([tokens])).logits[0], expected, atol=1e-4)
+    names = {file.name for file in (tmp_path / "plain").iterdir()}
+    assert not names & {"optimizer.safetensors", "state.json"}
+    assert ("adapter" in names) == (lora is not None)
+
+
+def test_a_damaged_checkpoint_becomes_no_model(tmp_path, source, capsys):
+    """The command says which file it is, and writes nothing."""
+    saved(tmp_path, source)
+    flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
+    assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain")]) == 1
+    assert "model.safetensors has another checksum" in capsys.readouterr().err
+    assert not (tmp_path / "plain").exists()

@@ -24,6 +24,7 @@ def training_router(jobs: TrainingJobs | None) -> APIRouter:
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
     router.add_route("/v1/training/export", routes.export, methods=["POST"])
+    router.add_route("/v1/training/best", routes.keep_best, methods=["POST"])
     return router
 
 
@@ -62,6 +63,9 @@ class _Routes:
     async def export(self, http: Request) -> Response:
         jobs = self._jobs
         return json_answer(await jobs.export((await read(http, _EXPORT)).name))
+
+    async def keep_best(self, _: Request) -> Response:
+        return json_answer(await self._jobs.keep_best())
 
     @property
     def _jobs(self) -> TrainingJobs:

@@ -14,7 +14,7 @@ from nat.backend.training.job import Job, JobTable
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.wire.serving import EXPORTS
-from nat.wire.training import ExportedModel, JobState, TrainingJob
+from nat.wire.training import ExportedModel, JobState, SavedCheckpoint, TrainingJob
 
 
 class TrainingJobs(JobTable):
@@ -87,6 +87,18 @@ class TrainingJobs(JobTable):
             )
 
         return await asyncio.wrap_future(self._worker.run_exclusive(write))
+
+    async def keep_best(self) -> SavedCheckpoint:
+        """Keep a checkpoint of the current weights as the best so far, between two jobs."""
+
+        def keep() -> SavedCheckpoint:
+            step = self._learner.step
+            if self._checkpoints.find(step) is None:
+                self._save()
+            path = self._checkpoints.keep_best(step)
+            return SavedCheckpoint(path=str(path.resolve()), policy_version=self._worker.policy_version)
+
+        return await asyncio.wrap_future(self._worker.run_exclusive(keep))
 
     def _queue(self, asked: TrainingJob, digest: str) -> JobState:
         job = self.add(asked.id, digest)

@@ -7,6 +7,7 @@ from pathlib import Path
 from nat.data_models.served_model import ServedModel
 from nat.eval.remedies import remedy_of
 from nat.finetuning.dry_run import FinetunePlan
+from nat.finetuning.remains import best_text
 from nat.finetuning.runtime import RunResult
 from nat.runs.plot import duration
 from nat.runs.records import LeftOutCause, RunSummary
@@ -51,6 +52,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if summary.model is not None:
         model = run_dir / summary.model
         rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
+    if summary.best is not None and summary.best.epoch != summary.epochs:
+        rows.append(("Best", best_text(summary.best, run_dir)))
     if result.served_model is not None:
         served = result.served_model
         rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]

@@ -19,10 +19,11 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.finetuning import progress_log
+from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.trajectories.rows import training_groups
 from nat.plugins.local.client import BackendClient
-from nat.plugins.local.exported import moved_out
+from nat.plugins.local.exported import export_checkpoint, moved_out
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.registry.decorators import register_trainer_adapter
@@ -43,7 +44,7 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
     """Seconds until an update must be done."""
 
 
-class LocalTrainerAdapter(TrainerAdapter):
+class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     """One training job per epoch; jobs are counted, so that one sent twice is trained once."""
 
     def __init__(
@@ -54,6 +55,7 @@ class LocalTrainerAdapter(TrainerAdapter):
         self._client = client
         self._backend = backend
         self._jobs_submitted = 0
+        self._best: Path | None = None
 
     @property
     def compares_across_groups(self) -> bool:
@@ -111,6 +113,23 @@ class LocalTrainerAdapter(TrainerAdapter):
 
         """
         return moved_out(Path((await self._client.export(name)).path))
+
+    async def keep_best(self) -> KeptCheckpoint:
+        """Keep a checkpoint of the current weights in the run's folder."""
+        saved = await self._client.keep_best()
+        self._best = Path(saved.path)
+        return KeptCheckpoint(name=saved.policy_version, path=saved.path)
+
+    async def export_best(self, name: str) -> Path | None:
+        """Write the checkpoint that is kept as a Hugging Face directory `name` in the run's folder.
+
+        Raises:
+            BackendError: it is damaged, or something that is not an exported model has this name.
+
+        """
+        if self._best is None:
+            return None
+        return await export_checkpoint(self._best, self._best.parent.parent / name)
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from nat.errors import BackendError, BackendUnreachable, findings_of
 from nat.wire.known_secrets import excerpt
 from nat.wire.text import json_text
-from nat.wire.training import ExportedModel, ExportRequest, JobState, TrainingJob
+from nat.wire.training import ExportedModel, ExportRequest, JobState, SavedCheckpoint, TrainingJob
 
 _POLL_SECONDS = 20.0
 _REQUEST_SECONDS = 30.0 + _POLL_SECONDS
@@ -67,6 +67,11 @@ class BackendClient:
         request = ExportRequest(name=name).model_dump_json()
         response = await self._request("POST", "/v1/training/export", content=request.encode(), timeout=_EXPORT_SECONDS)
         return _read(ExportedModel, response)
+
+    async def keep_best(self) -> SavedCheckpoint:
+        """Keep a checkpoint of the current weights as the best so far."""
+        response = await self._request("POST", "/v1/training/best", timeout=_EXPORT_SECONDS)
+        return SavedCheckpoint.model_validate_json(response.content)
 
     async def _request(
         self,

@@ -39,6 +39,7 @@ class ArtSession:
         self._redirects = redirects
         self._trained: list[ConfiguredLLM] = []
         self._served = backend.name
+        self._best_step: int | None = None
         self._inference: Inference  # set by `connect`
 
     @property
@@ -93,6 +94,11 @@ class ArtSession:
             overrides=tuple((f"llms.{llm.key}.model_name", self._served) for llm in self._trained),
         )
 
+    async def keep_best(self) -> str:
+        """Never delete the newest step, until this is called again; gives the name of its weights."""
+        self._best_step = await self._client.step(self._body)
+        return f"{self._backend.name}@{self._best_step}"
+
     async def _version(self) -> str:
         return f"{self._backend.name}@{await self._client.step(self._body)}"
 
@@ -110,7 +116,9 @@ class ArtSession:
 
     async def _delete_old_checkpoints(self) -> None:
         try:
-            await self._client.delete_checkpoints(self._body, keep=[await self._client.step(self._body)])
+            newest = await self._client.step(self._body)
+            keep = [newest] if self._best_step is None else sorted({self._best_step, newest})
+            await self._client.delete_checkpoints(self._body, keep=keep)
         except BackendError as error:
             logger.warning("Old checkpoints could not be deleted: %s", error)
 

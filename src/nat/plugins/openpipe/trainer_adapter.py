@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nat.builder.builder import Builder
@@ -16,6 +17,7 @@ from nat.data_models.finetuning import (
 from nat.data_models.served_model import ServedModel
 from nat.errors import BackendError, ConfigError
 from nat.finetuning import progress_log
+from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.openpipe.client import ArtClient
@@ -34,7 +36,7 @@ KEPT_JOBS = 100
 """Ended jobs whose end can still be asked for."""
 
 
-class ARTTrainerAdapter(TrainerAdapter):
+class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     """One training call per epoch, each in a task of its own, whose end is told as often as one asks."""
 
     def __init__(
@@ -129,6 +131,13 @@ class ARTTrainerAdapter(TrainerAdapter):
         """Cancel what still goes on."""
         for job in self._jobs.values():
             await job.cancel()
+
+    async def keep_best(self) -> KeptCheckpoint:
+        """Spare the newest step of the model when old checkpoints are deleted on the server."""
+        return KeptCheckpoint(name=await self._session.keep_best())
+
+    async def export_best(self, name: str) -> Path | None:  # noqa: ARG002 - the weights stay on the server
+        return None
 
     async def served_model(self) -> ServedModel | None:
         """The model on the ART server, under the name of its last step."""

@@ -45,10 +45,15 @@ class CountedCheckpoints(Checkpoints):
     def __init__(self, folder):
         super().__init__(folder, keep_last=1)
         self.saves = []
+        self.numbers_saved = []
 
     def save(self, loaded, learner, jobs):
         self.saves.append([job.id for job in jobs])
+        self.numbers_saved.append(learner.step)
         return self.folder
+
+    def find(self, number):
+        return number if number in self.numbers_saved else None
 
 
 @pytest.fixture
@@ -224,3 +229,15 @@ async def test_an_export_that_would_replace_something_is_a_conflict(http, tmp_pa
     answer = await http.post("/v1/training/export", json={"name": "mine"})
     assert answer.status_code == 409
     assert "exports/mine is not ours to replace; choose another name" in answer.json()["error"]["message"]
+
+
+async def test_the_best_weights_have_a_checkpoint_even_between_two(http, learner, saved, job, tmp_path):
+    """With save_every 2, weights that are to be kept after the first job are saved then, and once."""
+    learner.go.set()
+    await post(http, job)
+    await final(http)
+    for _ in range(2):
+        answer = await http.post("/v1/training/best")
+        assert answer.json() == {"path": str(tmp_path / "step_000001"), "policy_version": "me@1"}
+    assert saved.saves == [["job"]]
+    assert (tmp_path / "best").is_symlink()
