@@ -269,7 +269,8 @@ def _commands(group: click.Group, context: click.Context, prefix: str = "nat") -
 
 
 def _command(command: click.Command, name: str) -> str:
-    usage = f"{name} [OPTIONS] COMMAND …" if isinstance(command, click.Group) else f"{name} [OPTIONS]"
+    arguments = [str(each.human_readable_name) for each in command.params if isinstance(each, click.Argument)]
+    usage = " ".join([name, "[OPTIONS]", *(["COMMAND …"] if isinstance(command, click.Group) else arguments)])
     lines = [f"## {name}\n", dedent(command.help or "").strip() + "\n", f"```text\n{usage}\n```"]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     if options:

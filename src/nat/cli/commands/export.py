@@ -27,10 +27,7 @@ from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, NEWEST_CHECK
 )
 @json_option
 def export_command(folder: Path, checkpoint: str | None, output: Path | None, *, as_json: bool) -> None:
-    """Make a plain model of a checkpoint: weights, configuration and tokenizer; an adapter is merged.
-
-    FOLDER is that of a run (also <output_dir>/latest), of a backend's output, or of the checkpoint itself.
-    """
+    """Make a plain model of a checkpoint in FOLDER: that of a run, of a backend's output, or the checkpoint's own."""
     source = found_checkpoint(folder, checkpoint)
     target = output or source.parent.parent / EXPORTS / source.name
     event_loop.run(export_checkpoint(source, target))

@@ -203,6 +203,17 @@ async def test_old_checkpoints_are_deleted_on_request(old):
     assert asked == ["/_get_step", "/_delete_checkpoint_files", *(["/_delete_checkpoints"] if old else [])]
 
 
+async def test_the_best_checkpoint_is_never_deleted():
+    """The step that was the newest when the best weights were told is spared, until better ones are told."""
+    async with FakeArtServer() as server, connected(server, delete_old_checkpoints=True) as adapter:
+        await adapter.wait_until_complete(await adapter.submit(collection()))
+        assert (await adapter.keep_best()).name == "my_run@1"
+        for _ in range(2):
+            await adapter.wait_until_complete(await adapter.submit(collection()))
+    kept = [call.body["steps_to_keep"] for call in server.requests if call.path == "/_delete_checkpoint_files"]
+    assert kept == [[0], [1], [1, 2]]
+
+
 async def test_checkpoints_that_cannot_be_deleted_are_a_warning(caplog):
     """Full disks are a nuisance; a lost epoch is worse."""
     refusals = {"/_delete_checkpoint_files": (500, "no")}

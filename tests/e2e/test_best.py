@@ -1,0 +1,141 @@
+"""The best weights of a run are kept, named wherever its end is told, and exported where that was asked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
+from fakes.openai_server import OpenAIServer
+from nat.cli.commands.finetune_summary import summary_text
+from nat.data_models.finetuning import TrainingStatusEnum
+from nat.errors import TrainingFailed
+from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
+from nat.finetuning.progress import NullProgress
+from nat.runs.records import BestEpoch, BestMeasure
+
+
+class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
+    """Calls its weights by the number of jobs, and remembers which it was to keep."""
+
+    def __init__(self, project: FinetuningProject) -> None:
+        super().__init__(AdapterConfig())
+        self.kept: list[int] = []
+        self._project = project
+
+    async def keep_best(self) -> KeptCheckpoint:
+        self.kept.append(len(self.submitted))
+        folder = (self._project.output_dir / "latest").resolve() / "checkpoints" / f"step_{self.kept[-1]:06d}"
+        return KeptCheckpoint(name=f"tiny@{self.kept[-1]}", path=str(folder))
+
+    async def export_best(self, name: str) -> Path | None:
+        return (self._project.output_dir / "latest").resolve() / name if self.kept else None
+
+
+class Told(NullProgress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def held_out_best(score: float, epoch: int) -> BestEpoch:
+    path = f"checkpoints/step_{epoch:06d}" if epoch else None
+    weights = f"tiny@{epoch}" if epoch else None
+    return BestEpoch(epoch=epoch, score=score, measure=BestMeasure.HELD_OUT, weights=weights, checkpoint=path)
+
+
+@pytest.fixture
+async def project(tmp_path):
+    """Eight held-out questions, of which the model knows as many as `project.known` says for its number of updates."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.adapter = KeepingAdapter(project)
+        project.known = [2, 6, 6, 1, 1]
+
+        async def agent(question, ask):
+            if not question.startswith("held out"):
+                return await ask(question)
+            return "right" if int(question[-1]) < project.known[len(project.adapter.submitted)] else "wrong"
+
+        project.agent = agent
+        rows = [{"id": str(n), "question": f"held out {n}", "answer": "right"} for n in range(8)]
+        project.held_out.write_text(json.dumps(rows))
+        project.finetuning["num_epochs"] = 4
+        with project.registered():
+            yield project
+
+
+def held_out(project):
+    return {"validation_dataset": str(project.held_out), "validation_interval": 1}
+
+
+async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(project):
+    """It is in the journal, in summary.json and in what is printed, with the command that exports it."""
+    result = await project.run(**held_out(project))
+    assert project.adapter.kept == [1]
+    with project.journal() as journal:
+        assert journal.best() == held_out_best(0.75, 1)
+    assert json.loads((result.run_dir / "summary.json").read_text())["best"]["checkpoint"] == "checkpoints/step_000001"
+    printed = summary_text(result, Path("c.yml"))
+    assert "Best" in printed
+    assert (
+        f"step_000001 (held-out score 0.750 after epoch 1); as a plain model: `nat export {result.run_dir}`" in printed
+    )
+
+
+async def test_the_start_may_have_been_the_best(project):
+    """Then no checkpoint is kept: the model is there already."""
+    project.known = [6, 5, 4, 3, 3]
+    result = await project.run(**held_out(project))
+    assert project.adapter.kept == []
+    assert result.summary.best == held_out_best(0.75, 0)
+    assert "the one that the run started from (held-out score 0.750 before training)" in summary_text(result, Path("c"))
+
+
+async def test_without_held_out_examples_the_training_reward_decides(project):
+    """The rollouts of an epoch are of the weights before its update; here all epochs are equal, so the first stays."""
+    result = await project.run()
+    assert project.adapter.kept == []
+    assert result.summary.best == BestEpoch(epoch=0, score=0.5, measure=BestMeasure.TRAINING)
+
+
+async def test_a_run_that_fails_names_the_best(project):
+    """Beside the error, with its folder and what to do with it."""
+    project.adapter.outcomes = [{}, {}, {"status": TrainingStatusEnum.FAILED, "message": "out of memory"}]
+    told = Told()
+    with pytest.raises(TrainingFailed):
+        await project.run(progress=told, **held_out(project))
+    run_dir = (project.output_dir / "latest").resolve()
+    assert told.texts[-1] == (
+        f"Best model: {project.output_dir / run_dir.name / 'checkpoints/step_000001'} (held-out score 0.750 after "
+        f"epoch 1); as a plain model: `nat export {project.output_dir / run_dir.name}`"
+    )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_export_best_writes_it_as_a_model(project, fails):
+    """Also where the run fails in the end; the folder is told, and stands in the summary of a good run."""
+    project.finetuning["export_best"] = True
+    told = Told()
+    if fails:
+        project.adapter.outcomes = [{}, {}, {"status": TrainingStatusEnum.FAILED, "message": "out of memory"}]
+        with pytest.raises(TrainingFailed):
+            await project.run(progress=told, **held_out(project))
+    else:
+        result = await project.run(progress=told, **held_out(project))
+        assert result.summary.best_model == "best_model"
+    folder = (project.output_dir / "latest").resolve() / "best_model"
+    assert f"Best model: {folder} (held-out score 0.750 after epoch 1)" in told.texts
+
+
+async def test_an_adapter_without_checkpoints_says_so(project):
+    """The best epoch is known all the same; the wish to export it is answered with the reason."""
+    project.adapter = RememberingAdapter(AdapterConfig())
+    project.finetuning["export_best"] = True
+    told = Told()
+    result = await project.run(progress=told, **held_out(project))
+    assert result.summary.best is not None
+    assert (result.summary.best.epoch, result.summary.best.weights) == (1, None)
+    assert any("no model was written; the best model: not kept, as the adapter keeps no" in text for text in told.texts)
