@@ -19,7 +19,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         Interrupted: Ctrl-C, SIGTERM or SIGHUP has cancelled the coroutine, which has cleaned up.
-        WorkflowError: the coroutine was ended by `sys.exit`.
+        WorkflowError: the coroutine was ended by `sys.exit`, or by a cancellation that nobody asked for.
 
     """
     gc.set_threshold(*_COLLECT_AFTER)
@@ -31,7 +31,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
             return _result(loop, task)
         except asyncio.CancelledError:
             if ending.number is None:
-                raise
+                raise WorkflowError(
+                    "code of the configuration's components cancelled the command",
+                    hint="look for a CancelledError that is raised, or passed on, where nothing was cancelled",
+                ) from None
             raise Interrupted(ending.number) from None
         except SystemExit as error:
             raise WorkflowError(

@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 
 import click
 
@@ -51,6 +52,7 @@ def run_cli() -> None:
     from nat.wire.private_process import keep_files_private, redact_output  # noqa: PLC0415 - as below
 
     keep_files_private()
+    _print_anything()
     redact_output()
     code = exit_code(sys.argv[1:])
     if code > EXIT_SIGNAL:
@@ -58,6 +60,13 @@ def run_cli() -> None:
 
         exit_within(_LAST_SECONDS, code)
     sys.exit(code)
+
+
+def _print_anything() -> None:
+    """What the output's encoding has no bytes for is printed as its escape, and ends no command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def exit_code(arguments: list[str]) -> int:

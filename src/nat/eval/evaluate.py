@@ -18,7 +18,7 @@ from nat.eval.evaluation_files import write_reports
 from nat.eval.expected import check_expected_answers
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import checked, unscored
-from nat.eval.scoring_time import limited
+from nat.eval.scoring_time import canceled_from_outside, limited
 from nat.eval.usage_stats import usage_of
 from nat.rollout.record import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
@@ -157,7 +157,12 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
     try:
         async with limited(config, len(items)) as limit:
             output = await evaluate(EvalInput(eval_input_items=items))
-    except ANY_FAILURE as error:  # an evaluator is user code: its failure leaves its items without a score
+    except (
+        *ANY_FAILURE,
+        asyncio.CancelledError,
+    ) as error:  # an evaluator is user code: its failure leaves its items without a score
+        if canceled_from_outside():
+            raise
         if limit is not None and limit.expired:
             return EvalOutput(average_score=None, eval_output_items=[limit.late(item) for item in items])
         logger.debug("evaluator '%s' failed", name, exc_info=error)

@@ -65,6 +65,12 @@ def current_scoring_time() -> ScoringTime | None:
     return _current.get()
 
 
+def canceled_from_outside() -> bool:
+    """True if someone asked the current task to end; False for a CancelledError that user code raised by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:
     """The record of an answer whose score was not there in time."""
     return unscored(item.id, error).model_copy(update={"timed_out": True})

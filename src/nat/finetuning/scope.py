@@ -71,6 +71,9 @@ class RunScope:
         path, run_id = journal.run_dir / PLOT_NAME, self.run_id
         try:
             await asyncio.to_thread(draw, path, run_id, journal.epochs(), journal.validations(), journal.summary())
+        except OSError as error:
+            logger.warning("%s could not be drawn; the journal and the metrics are whole: %s", path, error)
+            return False
         except Exception:
             logger.exception("%s could not be drawn; the journal and the metrics are whole", path)
             return False

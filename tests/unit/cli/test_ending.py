@@ -1,6 +1,7 @@
 """Signals, as a process gets them: the command cleans up, ends at once if asked twice, and has the usual exit code."""
 
 import signal
+import threading
 
 import pytest
 
@@ -38,7 +39,11 @@ def started(processes: Processes, body: str, **options):
 
 
 def ended(process) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=DEADLINE)
+    deadline = threading.Timer(DEADLINE, process.kill)
+    deadline.start()
+    out, err = process.stdout.read(), process.stderr.read()  # `communicate` would miss what `first_line` has buffered
+    process.wait()
+    deadline.cancel()
     assert "Traceback" not in err
     return process.returncode, out, err
 
@@ -148,3 +153,18 @@ def test_sys_exit_in_the_command_itself_is_an_error():
         code, _, err = ended(started(processes, "say('ready')\nsys.exit(0)"))
     assert code == 1
     assert "called sys.exit(0)" in err
+
+
+def test_a_cancellation_that_nobody_asked_for_is_an_error():
+    """Without a signal nothing was interrupted."""
+    with Processes() as processes:
+        code, _, err = ended(started(processes, "say('ready')\nraise asyncio.CancelledError"))
+    assert code == 1
+    assert "cancelled the command" in err
+
+
+def test_what_the_output_has_no_bytes_for_is_printed_as_its_escape():
+    """Half a surrogate pair in an answer ends no command."""
+    with Processes() as processes:
+        code, out, _ = ended(started(processes, "say('ready')\nsay('a\\ud83d')"))
+    assert (code, out) == (0, "a\\ud83d\n")

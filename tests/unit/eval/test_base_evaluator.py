@@ -76,6 +76,20 @@ async def test_a_timeout_of_the_evaluators_own_is_its_error():
     assert not result.eval_output_items[0].timed_out
 
 
+async def test_a_cancellation_that_nobody_asked_for_is_an_items_error():
+    """A CancelledError that leaks out of the evaluator cancels no run; one from outside goes through."""
+
+    class Leaks(Lengths):
+        async def evaluate_item(self, item):
+            if item.output_obj is None:
+                raise asyncio.CancelledError
+            return await super().evaluate_item(item)
+
+    result = await Leaks().evaluate(inputs("abc", None))
+    assert [item.score for item in result.eval_output_items] == [3, None]
+    assert result.eval_output_items[1].error == "CancelledError"
+
+
 async def test_an_exception_is_an_item_without_score():
     """The error is in the item, the score is None, and the average is that of the others."""
     result = await Lengths().evaluate(inputs("abc", None, "a"))

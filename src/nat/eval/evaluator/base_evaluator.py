@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.errors import ANY_FAILURE
 from nat.eval.scoring import average, unscored
-from nat.eval.scoring_time import SCORING_TIMEOUT, current_scoring_time, timed_out
+from nat.eval.scoring_time import SCORING_TIMEOUT, canceled_from_outside, current_scoring_time, timed_out
 
 
 class BaseEvaluator(ABC):
@@ -40,7 +40,9 @@ class BaseEvaluator(ABC):
             try:
                 async with timer:
                     return await self.evaluate_item(item)
-            except ANY_FAILURE as error:  # the boundary of one item: its failure is a record
+            except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of one item: its failure is a record
+                if canceled_from_outside():
+                    raise
                 if timer.expired():
                     return timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})")
                 return unscored(item.id, error)

@@ -65,6 +65,15 @@ class BackendProcess:
             logger.warning("The backend did not stop within %.0f s and is killed", _STOP_GRACE_SECONDS)
             self._process.kill()
             await self._process.wait()
+        else:
+            self._tell_of_a_bad_end()
+
+    def _tell_of_a_bad_end(self) -> None:
+        """It saves what no checkpoint holds yet when it is stopped, and that may fail."""
+        code = self._process.returncode
+        if code not in {0, -signal.SIGTERM}:  # the latter before it could handle signals
+            end = tail(self.log_path)
+            logger.error("The backend ended with exit code %s when it was stopped; the end of its log:\n%s", code, end)
 
 
 @asynccontextmanager

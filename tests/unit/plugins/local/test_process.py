@@ -78,6 +78,16 @@ async def test_a_child_that_says_why_it_cannot_start_is_quoted(tmp_path: Path) -
     assert error.value.hint == "give one"
 
 
+async def test_a_child_that_fails_when_it_is_stopped_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A last checkpoint that could not be written must not be lost in silence."""
+    script = f"{READY}; print('No space left on device', file=sys.stderr); sys.exit(1)"
+    script = script.replace("import sys;", "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);", 1)
+    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
+        pass
+    assert "exit code 1 when it was stopped" in caplog.text
+    assert "No space left on device" in caplog.text
+
+
 async def test_a_silent_child_runs_into_the_deadline(tmp_path: Path) -> None:
     """No wait without a deadline: a backend that is never ready is given up, and ended."""
     with pytest.raises(BackendUnreachable, match=r"not ready within 1 s(.|\n)*startup_timeout"):
