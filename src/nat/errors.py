@@ -38,6 +38,8 @@ ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-z
 from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
+from nat.wire.known_secrets import redact
+
 if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
     from pathlib import Path
 
@@ -210,12 +212,12 @@ def findings_of(error: "ValidationError") -> list[Finding]:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The whole traceback as Python prints it, with the errors behind it; cut in the middle if it is endless."""
-    text = "".join(format_exception(error))
+    """The whole traceback as Python prints it, without secrets; cut in the middle if it is endless."""
+    text = redact("".join(format_exception(error)))
     half = _TRACEBACK_CHARS // 2
     return text if len(text) <= _TRACEBACK_CHARS else f"{text[:half]}\n  …\n{text[-half:]}"
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception in one line: its class, and its text if it has one."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """An exception in one line: its class, and its text without secrets if it has one."""
+    return f"{type(error).__name__}: {redact(str(error))}" if str(error) else type(error).__name__

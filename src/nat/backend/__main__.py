@@ -80,7 +80,7 @@ def _handover(descriptor: int | None) -> Handover:
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
         line += byte
-    return Handover.model_validate_json(line)
+    return Handover.model_validate_json(line) if line else Handover()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any, get_origin, get_type_hints
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from nat.builder.chat_conversion import CHAT_CONVERTERS
+from nat.wire.known_secrets import excerpt
 
 Converter = Callable[[Any], Any]
 """A function with one annotated argument and an annotated return."""
@@ -104,8 +105,10 @@ def _coerce(value: Any, to_type: Any) -> Any:
         return TypeAdapter(to_type).validate_python(value)
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors()[:3])
-        raise TypeError(f"{value!r:.120} ({type(value).__name__}) is no {type_name(to_type)}: {why}") from None
+        raise TypeError(f"{_seen(value)} is no {type_name(to_type)}: {why}") from None
     except PydanticUserError as error:  # a type that pydantic knows no rules for
-        raise TypeError(
-            f"{value!r:.120} ({type(value).__name__}) is no {type_name(to_type)}, and no converter is registered"
-        ) from error
+        raise TypeError(f"{_seen(value)} is no {type_name(to_type)}, and no converter is registered") from error
+
+
+def _seen(value: Any) -> str:
+    return f"{excerpt(repr(value), 120)} ({type(value).__name__})"

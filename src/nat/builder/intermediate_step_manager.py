@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepPayload, IntermediateStepState
 from nat.data_models.invocation_node import InvocationNode
+from nat.wire.known_secrets import excerpt
 
 OnNext = Callable[[IntermediateStep], None]
 OnError = Callable[[Exception], None]
@@ -39,7 +40,9 @@ class IntermediateStepManager:
     def push_intermediate_step(self, payload: IntermediateStepPayload) -> None:
         """Publish an event; an END takes parent and function of its START, one without START those of here."""
         if not isinstance(payload, IntermediateStepPayload):
-            raise TypeError(f"an IntermediateStepPayload is wanted, not {type(payload).__name__}: {payload!r:.80}")
+            raise TypeError(
+                f"an IntermediateStepPayload is wanted, not {type(payload).__name__}: {excerpt(repr(payload), 80)}"
+            )
         uuid, state = payload.UUID, payload.event_state
         spans = self._active_spans.get()
         place = self._open.get(uuid) or (spans[-1], self._active_function.get())

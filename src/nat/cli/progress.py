@@ -18,6 +18,7 @@ from nat.finetuning.progress import NullProgress
 from nat.runs.epochs import shown, when
 from nat.runs.failures import total_of
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
+from nat.wire.known_secrets import redact
 
 _ROWS_SHOWN = 12
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -131,7 +132,7 @@ class LiveProgress:
         self._refresh()
 
     def message(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(redact(text), highlight=False, markup=False)  # before it is broken into lines
 
     def _note(self, text: str) -> None:
         failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nat.wire.known_secrets import redact
+
 RAISED = "the workflow raised an error"
 TIMED_OUT = "the workflow ran into its deadline"
 NO_SCORE = "the evaluator gave no score"
@@ -92,6 +94,6 @@ def total(counts: Iterable[Sequence[FailureCount]]) -> list[FailureCount]:
 
 
 def one_line(error: str) -> str:
-    """The error without line breaks, cut where nobody reads on."""
-    text = " ".join(error.split())
+    """The error without line breaks and secrets, cut where nobody reads on."""
+    text = " ".join(redact(error).split())
     return text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]} …"

@@ -7,6 +7,8 @@ from numbers import Real
 from statistics import fmean
 from typing import Any, TypeGuard
 
+from nat.wire.known_secrets import redact
+
 LARGEST = 1e15
 """Above this size a float cannot tell scores apart that differ by a tenth, and the square of a float32 overflows."""
 
@@ -47,5 +49,5 @@ def mean(values: Sequence[float]) -> float:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = redact(repr(value))
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -5,6 +5,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, model_validator
 
+from nat.wire.known_secrets import excerpt
+
 
 class EpisodeItemRole(StrEnum):
     """Who speaks."""
@@ -34,7 +36,9 @@ class EpisodeItem(BaseModel):
     @model_validator(mode="after")
     def _an_assistant_has_logprobs(self) -> Self:
         if self.role is EpisodeItemRole.ASSISTANT and self.logprobs is None:
-            raise ValueError(f"the assistant message {self.content[:60]!r} has no logprobs; it cannot be trained on")
+            raise ValueError(
+                f"the assistant message {excerpt(repr(self.content), 60)} has no logprobs; it cannot be trained on"
+            )
         return self
 
 

@@ -16,6 +16,7 @@ from nat.gateway.keys import Keyring
 from nat.gateway.limits import Limits
 from nat.gateway.refusal import Refusal
 from nat.gateway.retries import RETRY_HEADER, Sent, fingerprint
+from nat.wire.known_secrets import excerpt
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise Refusal(400, f"the body is no JSON: {error}") from error
     if not isinstance(asked, dict):
-        raise Refusal(400, f"the body is no JSON object: {body[:100]!r}")
+        raise Refusal(400, f"the body is no JSON object: {excerpt(repr(body), 100)}")
     return asked
 
 

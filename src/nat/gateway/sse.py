@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from nat.wire.known_secrets import excerpt
+
 DONE = b"data: [DONE]\n\n"
 _DATA = b"data:"
 
@@ -29,7 +31,7 @@ class EventReader:
                 continue
             event = from_json(data)
             if not isinstance(event, dict):
-                raise ValueError(f"an event is no object: {data[:200]!r}")  # noqa: TRY004 - what came is wrong, not a type of ours
+                raise ValueError(f"an event is no object: {excerpt(repr(data), 200)}")  # noqa: TRY004 - what came is wrong, not a type of ours
             events.append(event)
         return events
 

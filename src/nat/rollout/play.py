@@ -14,6 +14,7 @@ from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, traceback_of
 from nat.rollout.record import Rollout
+from nat.wire.known_secrets import redact
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ async def _attempt(
     if raised is not None:
         logger.debug("the workflow failed on item %s", item.id, exc_info=raised)
         cause = _innermost(raised)
-        failure = _failure(item, generation, "raised", type(cause).__name__, str(cause))
+        failure = _failure(item, generation, "raised", type(cause).__name__, redact(str(cause)))
         return None, failure.model_copy(update={"traceback": traceback_of(raised)})
     return output, None
 

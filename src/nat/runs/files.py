@@ -13,6 +13,7 @@ from nat.runs.atomic import replacing, write_text
 from nat.runs.folder import link_guide_names
 from nat.runs.journal import Journal
 from nat.runs.records import EpochRecord, Phase, ValidationRecord
+from nat.wire.known_secrets import redact_json
 
 CONFIG_NAME = "config.resolved.yaml"
 METRICS_NAME = "training_metrics.jsonl"
@@ -88,7 +89,7 @@ def _metrics_line(record: EpochRecord) -> str:
     fields = record.model_dump(mode="json")
     if record.curriculum_state is None:
         del fields["curriculum_state"]
-    return f"{json.dumps(fields)}\n"
+    return redact_json(json.dumps(fields)) + "\n"
 
 
 def _validation(record: ValidationRecord) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Called by the entry points (`nat`, `python -m nat.backend`) and by no library fu
 whole process.
 """
 
-import ctypes
 import logging
 import os
 import sys
@@ -38,6 +37,8 @@ def keep_memory_private() -> bool:
     """
     if sys.platform != "linux":
         return False
+    import ctypes  # noqa: PLC0415 - takes longer than all else here, and most commands do without
+
     failed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     if failed:
         logger.warning("prctl(PR_SET_DUMPABLE) failed: %s", os.strerror(ctypes.get_errno()))

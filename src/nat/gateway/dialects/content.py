@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nat.gateway.dialects import Body, Untranslatable
+from nat.wire.known_secrets import redact
 from nat.wire.sampling import read_count
 
 
@@ -84,5 +85,5 @@ def schema_format(name: str, schema: Any, **others: Any) -> Body:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = redact(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004  # a line's worth of it

@@ -105,7 +105,8 @@ def _read(model: type[M], response: httpx.Response) -> M:
         return model.model_validate_json(response.content)
     except ValidationError as error:
         asked = f"{response.request.method} {response.request.url}"
+        seen = excerpt(repr(response.text), _SHOWN_CHARS)
         raise BackendError(
-            f"the answer to {asked} is no {model.__name__} ({findings_of(error)[0]}): {response.text[:_SHOWN_CHARS]!r}",
+            f"the answer to {asked} is no {model.__name__} ({findings_of(error)[0]}): {seen}",
             hint="something else than this version's backend answers there; see whether a proxy stands between",
         ) from error

@@ -7,6 +7,7 @@ from nat.gateway.dialects.content import chosen, count_at, object_at, schema_for
 from nat.gateway.dialects.responses.stored import earlier_turns, input_items
 from nat.gateway.dialects.responses.tools import tool_fields, tools_of
 from nat.gateway.dialects.responses.transcript import Transcript
+from nat.wire.known_secrets import excerpt
 
 _SAME = ("temperature", "top_p", "stream", "seed", "top_k", "min_p", "stop", "chat_template_kwargs")
 """The last five are no fields of this API: they are for servers that know more of sampling."""
@@ -37,7 +38,7 @@ def to_chat(body: Body, memory: Memory) -> Body:
 def _refuse(body: Body) -> None:
     for field, remedy in _NOT_HERE.items():
         if body.get(field):
-            raise Untranslatable(f"{field}: a chat has no such thing, got {str(body[field])[:80]!r}; {remedy}")
+            raise Untranslatable(f"{field}: a chat has no such thing, got {excerpt(repr(body[field]), 80)}; {remedy}")
     if _LOGPROBS in texts_at(body.get("include"), "include"):
         raise Untranslatable(f"include: {_LOGPROBS!r} is not given here; {_NOT_HERE['top_logprobs']}")
 
