@@ -1,0 +1,61 @@
+"""Whatever is sent to the backend's routes: an answer, or an error that says what is wrong."""
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fakes.json_bodies import bodies, check_answer, with_fields
+from nat.backend.server.training import training_router
+from nat.wire.chat import ChatRequest, CompletionRequest
+from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingJob
+
+FEW = {"enum": [1, 2]}
+SAMPLING = {"model": {"enum": ["tiny"]}, "n": FEW, "max_tokens": FEW}
+SCHEMAS = {
+    "/v1/chat/completions": with_fields(ChatRequest.model_json_schema(), **SAMPLING, max_completion_tokens=FEW),
+    "/v1/completions": with_fields(CompletionRequest.model_json_schema(), **SAMPLING),
+    "/v1/training/jobs": TrainingJob.model_json_schema(),
+    "/v1/training/export": ExportRequest.model_json_schema(),
+}
+fuzzed = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+"""A client is made once for all examples of a test."""
+
+
+class Jobs:
+    """Takes every job."""
+
+    def __init__(self, loaded):
+        self.loaded = loaded
+
+    def submit(self, job):
+        return JobState(id=job.id, status=JobStatus.PENDING)
+
+    async def wait(self, job_id, seconds):
+        return None
+
+    async def export(self, name):
+        return ExportedModel(path=name, policy_version="tiny@4")
+
+
+@pytest.fixture
+async def fuzz_client(connect, worker):
+    async with connect(worker, extra_routers=[training_router(Jobs(worker.loaded))]) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", SCHEMAS)
+@fuzzed
+@given(data=st.data())
+async def test_no_body_makes_the_backend_fail(fuzz_client, path, data):
+    """And it is there for the next one."""
+    check_answer(await fuzz_client.post(path, content=data.draw(bodies(SCHEMAS[path]))))
+    assert (await fuzz_client.get("/health")).status_code == 200
+
+
+@fuzzed
+@given(job=st.text(min_size=1, max_size=8), wait=st.text(max_size=8) | st.floats().map(str))
+async def test_no_query_makes_the_backend_fail(fuzz_client, job, wait):
+    """Ids of jobs and seconds come in the URL."""
+    check_answer(await fuzz_client.get(f"/v1/training/jobs/{quote(job, safe='')}", params={"wait": wait}))
