@@ -11,7 +11,7 @@ COMMANDS = {
     "nat": "--version --log-level",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
-    "nat export": "--checkpoint --output --json",
+    "nat export": "folder --checkpoint --output --json",
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
     "nat serve": "--config_file -o/--override --host --port --api_key",
     "nat run": f"{COMMON} --input --input_file",
