@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,11 +13,12 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
 from nat.capture.address import address_of
-from nat.capture.policy import CapturePolicy
+from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.capture.redirect import redirecting
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import BackendUnreachable, WorkflowError
 from nat.eval.result_path import answer_of, compile_path
+from nat.finetuning.trajectories.calls import calls_of
 from nat.rollout.play import play
 from nat.rollout.record import Rollout
 from nat.rollout.remote import ENDPOINT_TIMEOUT, open_remote
@@ -252,6 +254,16 @@ async def test_the_workflow_there_asks_for_the_model_that_is_trained(tmp_path):
                     assert (await played(remote)).error is None
             assert (await played(remote)).error is None
         assert [body["model"] for body in server.bodies] == ["run@0", "run@1", "base"]
+
+
+async def test_the_workflow_there_is_sampled_as_training_wants_it(tmp_path):
+    """What replaces the agent's own sampling goes with the rollout, for the target alone; its calls say so."""
+    async with OpenAIServer(lambda _request: Say("ok")) as server, serving(asking(tmp_path, server)) as client:
+        async with to(client) as remote:
+            for model in (None, "student", "judge"):
+                rollout = await played(remote, policy=replace(EXACT, replaced=ReplacedSampling(0.8, model)))
+                assert [seen.call.temperature for seen in calls_of(rollout.steps)] == [1.0 if model == "judge" else 0.8]
+        assert [body.get("temperature") for body in server.bodies] == [0.8, 0.8, None]
 
 
 async def test_a_workflow_there_that_asks_another_server_is_told(tmp_path):
