@@ -150,7 +150,7 @@ def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name, samp
     assert summary["verdict"] == "improved", summary
     for line in (tmp_path / "runs" / "latest" / "training_metrics.jsonl").read_text().splitlines():
         metrics = json.loads(line)["metrics"]
-        assert (metrics["drift/raw_calls"], metrics["drift/bent_calls"]) == (0, 0)
+        assert (metrics["drift/untempered_calls"], metrics["drift/untrainable_calls"]) == (0, 0)
         assert metrics["train/loss/sampler_logprob_difference"] < 1e-4
     after = share_of_even(url)
     if before is None:

@@ -95,7 +95,7 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out, options):
     for line in (run_dir / "training_metrics.jsonl").read_text().splitlines():
         metrics = json.loads(line)["metrics"]
         assert metrics["train/logprob_diff_mean"] < 1e-4
-        assert (metrics["drift/bent_calls"], metrics["drift/raw_calls"]) == (0, 0)
+        assert (metrics["drift/untrainable_calls"], metrics["drift/untempered_calls"]) == (0, 0)
     weights = (ROOT / "examples/tic_tac_toe/model/model.safetensors").read_bytes()
     assert (run_dir / summary["model"] / "model.safetensors").read_bytes() != weights
     assert (run_dir / summary["model"] / "adapter" / "adapter_model.safetensors").is_file() == bool(options)

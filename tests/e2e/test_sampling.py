@@ -48,8 +48,8 @@ async def test_an_agent_that_is_greedy_everywhere_is_told_so(tmp_path):
     assert project.adapter.submitted == []
     with project.journal() as journal:
         records = list(journal.rollouts(Phase.TRAIN, 0))
-    assert {record.left_out for record in records} == {LeftOutCause.BENT_SAMPLING}
-    assert records[0].bent_calls == {"player": {"temperature=0": 1}}
+    assert {record.left_out for record in records} == {LeftOutCause.UNTRAINABLE_SAMPLING}
+    assert records[0].untrainable_calls == {"player": {"temperature=0": 1}}
 
 
 async def test_greedy_calls_among_others_are_left_out_counted_and_told_once(tmp_path, caplog):
@@ -63,7 +63,7 @@ async def test_greedy_calls_among_others_are_left_out_counted_and_told_once(tmp_
     groups = training_groups(project.adapter.submitted[0])
     assert {row.num_sampled for group in groups for r in group.rollouts for row in r.rows} == {len("right") + 1}
     with project.journal() as journal:
-        assert [epoch.metrics["drift/bent_calls"] for epoch in journal.epochs()] == [8, 8]
+        assert [epoch.metrics["drift/untrainable_calls"] for epoch in journal.epochs()] == [8, 8]
 
 
 async def test_sampling_is_replaced_in_training_and_nowhere_else(tmp_path):
@@ -130,6 +130,6 @@ async def test_a_temperature_that_a_foreign_server_does_not_report_is_not_traine
     assert caplog.text.count("function 'player' samples with temperature=0.5 (8 calls), but the server does") == 1
     assert "so the answers are trained as if they were sampled at 1" in caplog.text
     with project.journal() as journal:
-        assert [epoch.metrics["drift/raw_calls"] for epoch in journal.epochs()] == [8, 8]
+        assert [epoch.metrics["drift/untempered_calls"] for epoch in journal.epochs()] == [8, 8]
     lines = (project.output_dir / "latest" / "training_metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[0])["metrics"]["drift/raw_calls"] == 8
+    assert json.loads(lines[0])["metrics"]["drift/untempered_calls"] == 8

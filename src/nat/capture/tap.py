@@ -199,7 +199,7 @@ class Attempt:
             message=recall.message(choice.message),
             finish_reason=choice.finish_reason,
             temperature=self._sampling.temperature,
-            bent_by=list(self._sampling.bent_by),
+            untrainable_by=list(self._sampling.untrainable_by),
             logprobs=choice.logprobs,
             logprobs_temperature=choice.logprobs_temperature,
             prompt_token_ids=prompt_ids,

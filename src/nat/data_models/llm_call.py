@@ -24,7 +24,7 @@ class LLMCall(BaseModel):
     finish_reason: str | None = None
     temperature: float = 1.0
     """What it was sampled at, by the request as it was sent."""
-    bent_by: list[str] = []
+    untrainable_by: list[str] = []
     """What in the request kept the answer from being drawn from softmax(logits / temperature), as `field=value`."""
     logprobs: list[float] | None = None
     """Log probability of each sampled token, in order; length C. None if the server gave none."""

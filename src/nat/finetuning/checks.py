@@ -98,7 +98,7 @@ def _unknown_targets(config: Config) -> list[str]:
 
 
 def _sampling_findings(config: Config) -> list[str]:
-    """Of the blocks that `target_model` chooses, by their key or the model's name; without one if all are bent."""
+    """Of the blocks that `target_model` chooses, by their key or the model's name; without one if none is trainable."""
     target, own = config.finetuning.target_model, config.finetuning.sampling_in_training
     blocks = {key: llm.model_dump() for key, llm in config.llms.items()}
     chosen = {
@@ -106,10 +106,10 @@ def _sampling_findings(config: Config) -> list[str]:
         for key, block in blocks.items()
         if target is None or target in {key, block.get("model_name")}
     }
-    bent = {key: sampling for key, sampling in chosen.items() if not sampling.trainable}
-    if target is None and len(bent) < len(chosen):
+    untrainable = {key: sampling for key, sampling in chosen.items() if not sampling.trainable}
+    if target is None and len(untrainable) < len(chosen):
         return []
-    return [block_finding(key, sampling) for key, sampling in bent.items()]
+    return [block_finding(key, sampling) for key, sampling in untrainable.items()]
 
 
 def _reward_findings(config: Config, given: FinetuneRunConfig) -> list[str]:

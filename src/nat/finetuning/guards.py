@@ -59,7 +59,7 @@ def check_trajectories(
         return
     if tally.num_rollouts == 0:
         raise NoTrajectories("no trajectory to train on: no rollout was started", hint="The dataset has no rows.")
-    if tally.failures[0].cause == LeftOutCause.BENT_SAMPLING:
+    if tally.failures[0].cause == LeftOutCause.UNTRAINABLE_SAMPLING:
         raise _untrainable(tally)
     lines = [f"no trajectory to train on; {tally.num_rollouts} rollouts were left out:"]
     lines += [f"  {each}" for each in tally.failures]
@@ -75,11 +75,11 @@ def check_trajectories(
 
 
 def _untrainable(tally: RolloutTally) -> UntrainableSampling:
-    left_out = tally.causes[LeftOutCause.BENT_SAMPLING]
+    left_out = tally.causes[LeftOutCause.UNTRAINABLE_SAMPLING]
     seen = f"{left_out} of {tally.num_rollouts} rollouts have no other answers; calls by function:"
     lines = [f"the agent never samples from the distribution that is trained: {seen}"]
-    lines += [f"  {count:6d} x {function}: {how}" for (function, how), count in tally.bent.most_common()]
-    return UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.bent))
+    lines += [f"  {count:6d} x {function}: {how}" for (function, how), count in tally.untrainable.most_common()]
+    return UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.untrainable))
 
 
 def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epochs = list) -> None:

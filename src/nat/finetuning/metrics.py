@@ -38,8 +38,8 @@ EPOCH: Mapping[str, str] = {
     "drift/broken_prefixes": "Calls that did not go on with the tokens before them, in all rollouts; 0 is ideal.",
     f"{BROKEN_BY}<cause>": "The same, for one cause.",
     "drift/calls_without_logprobs": "Calls of the target that came without log probabilities, in all trajectories.",
-    "drift/bent_calls": "Calls of the target that were left out for how they were sampled, in all rollouts.",
-    "drift/raw_calls": "Trained calls whose log probabilities are of another temperature than they were sampled at.",
+    "drift/untrainable_calls": "Calls of the target that were left out for how they were sampled, in all rollouts.",
+    "drift/untempered_calls": "Trained calls whose log probabilities are of another temperature than their sampling.",
     "drift/policy_versions": "Different weights that gave the answers of the rollouts with rows; 1 is ideal.",
     "train/submitted_groups": "Groups that the job was given; `filtered_groups`.",
     "train/submitted_rollouts": "Rollouts that the job was given.",
@@ -132,7 +132,10 @@ def drift_metrics(usable: Sequence[RolloutRecord], groups: Groups) -> dict[str, 
 
 def sampling_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """Calls left out for how they were sampled, and calls trained at 1 that were sampled at another temperature."""
-    counts = {"drift/bent_calls": [r.bent_calls for r in records], "drift/raw_calls": [r.raw_calls for r in records]}
+    counts = {
+        "drift/untrainable_calls": [r.untrainable_calls for r in records],
+        "drift/untempered_calls": [r.untempered_calls for r in records],
+    }
     return {
         name: float(sum(sum(calls.values()) for found in own for calls in found.values()))
         for name, own in counts.items()

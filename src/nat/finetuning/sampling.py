@@ -14,9 +14,9 @@ REPLACE = "finetuning.sampling_in_training: {temperature: 1.0}"
 """The setting that samples training rollouts from the model's own distribution."""
 
 
-def remedy(bent: Iterable[str]) -> str:
+def remedy(untrainable: Iterable[str]) -> str:
     """What to do about fields, each as `field=value`."""
-    names = {field.partition("=")[0] for fields in bent for field in fields.split(", ")}
+    names = {field.partition("=")[0] for fields in untrainable for field in fields.split(", ")}
     forced = sorted(names & FORCED.keys())
     parts = []
     if names - FORCED.keys():
@@ -31,14 +31,14 @@ def remedy(bent: Iterable[str]) -> str:
 
 def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
     """What is worth a warning in these rollouts; each with a name that tells repetitions from news."""
-    bent: dict[str, Counter[str]] = {}
-    raw: dict[str, Counter[str]] = {}
+    untrainable: dict[str, Counter[str]] = {}
+    untempered: dict[str, Counter[str]] = {}
     for record in records:
-        for counts, own in ((bent, record.bent_calls), (raw, record.raw_calls)):
+        for counts, own in ((untrainable, record.untrainable_calls), (untempered, record.untempered_calls)):
             for function, calls in own.items():
                 counts.setdefault(function, Counter()).update(calls)
-    return {f"bent {name}": _bent(name, calls) for name, calls in bent.items()} | {
-        f"raw {name}": _raw(name, calls) for name, calls in raw.items()
+    return {f"untrainable {name}": _untrainable(name, calls) for name, calls in untrainable.items()} | {
+        f"untempered {name}": _untempered(name, calls) for name, calls in untempered.items()
     }
 
 
@@ -50,18 +50,18 @@ def block_sampling(block: Mapping[str, Any], replaced_at: float | None) -> Sampl
 
 def block_finding(key: str, sampling: Sampling) -> str:
     """What is wrong with an LLM block whose own values leave nothing to train on."""
-    bent = ", ".join(sampling.bent_by)
-    return f"llms.{key}: {bent}: answers that are sampled so cannot be trained on. {remedy(sampling.bent_by)}"
+    fields = ", ".join(sampling.untrainable_by)
+    return f"llms.{key}: {fields}: answers that are sampled so cannot be trained on. {remedy(sampling.untrainable_by)}"
 
 
-def _bent(function: str, calls: Counter[str]) -> str:
+def _untrainable(function: str, calls: Counter[str]) -> str:
     return (
         f"function '{function}' samples with {_listed(calls)}: these answers are not drawn from the distribution that "
         f"is trained, so they are left out of training. {remedy(calls)}"
     )
 
 
-def _raw(function: str, calls: Counter[str]) -> str:
+def _untempered(function: str, calls: Counter[str]) -> str:
     return (
         f"function '{function}' samples with {_listed(calls)}, but the server does not say that its log probabilities "
         "are those at this temperature, so the answers are trained as if they were sampled at 1. Sample at 1, or set "

@@ -49,7 +49,7 @@ class LeftOutCause(StrEnum):
     NO_TARGET_FUNCTION = "no LLM call came from a target function"
     NO_TARGET_MODEL = "no LLM call went to the target model"
     NO_LOGPROBS = "the server sent no logprobs"
-    BENT_SAMPLING = "its answers were not drawn from the model's own distribution"
+    UNTRAINABLE_SAMPLING = "its answers were not drawn from the model's own distribution"
     NO_REWARD_DIFFERENCE = "its group has no difference in reward"
     OUTSIDE_CURRICULUM = "the curriculum left its group out"
 
@@ -109,9 +109,9 @@ class RolloutRecord(RunRecord):
     """LLM calls by the function that made them."""
     models: dict[str, int] = {}
     """LLM calls by model, under the names that `target_model` is compared with."""
-    bent_calls: dict[str, dict[str, int]] = {}
-    """Calls to the target that were left out for how they were sampled: by function, and by what bent them."""
-    raw_calls: dict[str, dict[str, int]] = {}
+    untrainable_calls: dict[str, dict[str, int]] = {}
+    """Calls to the target that were left out for how they were sampled: by function, and by the fields that do it."""
+    untempered_calls: dict[str, dict[str, int]] = {}
     """Calls that were sampled at another temperature than that of their log probabilities, likewise."""
     policy_versions: dict[str, int] = {}
     """Answers of the target, by the weights that sampled them; empty if the server does not name them."""

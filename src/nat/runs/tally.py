@@ -21,8 +21,8 @@ class RolloutTally:
     """LLM calls by the function that made them."""
     models: Counter[str] = field(default_factory=Counter)
     """LLM calls by model."""
-    bent: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """LLM calls that were left out for how they were sampled, by function and by what bent them."""
+    untrainable: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """LLM calls that were left out for how they were sampled, by function and by the fields that do it."""
 
     @property
     def num_usable(self) -> int:
@@ -43,9 +43,13 @@ def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
         num_rollouts += 1
         counts.functions.update(record.functions)
         counts.models.update(record.models)
-        counts.bent.update({(name, how): n for name, own in record.bent_calls.items() for how, n in own.items()})
+        counts.untrainable.update(
+            {(name, how): n for name, own in record.untrainable_calls.items() for how, n in own.items()}
+        )
         if record.left_out is not None:
             counts.causes[record.left_out] += 1
             if not record.left_out.by_choice:
                 errors.append((record.left_out, record.error))
-    return RolloutTally(num_rollouts, counts.causes, counted(errors), counts.functions, counts.models, counts.bent)
+    return RolloutTally(
+        num_rollouts, counts.causes, counted(errors), counts.functions, counts.models, counts.untrainable
+    )

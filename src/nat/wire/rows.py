@@ -50,12 +50,12 @@ class _OpenRow:
             self._sampled_at(call.temperature, len(call.sampled))
 
     def finished(self) -> TrainingRow:
-        bent = any(entry.temperature != 1 for entry in self.temperatures)
+        tempered = any(entry.temperature != 1 for entry in self.temperatures)
         return TrainingRow(
             token_ids=self.token_ids,
             logprobs=self.logprobs,
             returns=self.returns or None,
-            temperatures=self.temperatures if bent else None,
+            temperatures=self.temperatures if tempered else None,
         )
 
     def _sampled_at(self, temperature: float, tokens: int) -> None:

@@ -54,12 +54,12 @@ class Sampling:
 
     temperature: float = 1.0
     """Of the softmax; what a server takes if the request names none."""
-    bent_by: tuple[str, ...] = ()
+    untrainable_by: tuple[str, ...] = ()
     """Why it cannot be trained on, as `field=value`; empty if it can."""
 
     @property
     def trainable(self) -> bool:
-        return not self.bent_by
+        return not self.untrainable_by
 
 
 MODELS_OWN = Sampling()
@@ -69,16 +69,18 @@ MODELS_OWN = Sampling()
 def read_sampling(fields: Mapping[str, Any]) -> Sampling:
     """What a request with these fields is answered from."""
     temperature = _temperature(fields.get("temperature"))
-    bent = [name for known in (NEUTRAL, FORCED) for name in known if not _is_neutral(fields.get(name), known[name])]
+    untrainable = [
+        name for known in (NEUTRAL, FORCED) for name in known if not _is_neutral(fields.get(name), known[name])
+    ]
     if temperature is None:
-        bent.insert(0, "temperature")
-    return Sampling(temperature or 1.0, tuple(f"{name}={_shown(fields[name])}" for name in bent))
+        untrainable.insert(0, "temperature")
+    return Sampling(temperature or 1.0, tuple(f"{name}={_shown(fields[name])}" for name in untrainable))
 
 
 def replaced(fields: Mapping[str, Any], temperature: float) -> dict[str, Any]:
     """The fields to set so that the answer is drawn from the model's own distribution at this temperature."""
-    bent = {name: known[0] for name, known in NEUTRAL.items() if not _is_neutral(fields.get(name), known)}
-    return {"temperature": temperature, **bent}
+    untrainable = {name: known[0] for name, known in NEUTRAL.items() if not _is_neutral(fields.get(name), known)}
+    return {"temperature": temperature, **untrainable}
 
 
 def read_count(value: Any) -> int | None:

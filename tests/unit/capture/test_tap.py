@@ -63,7 +63,7 @@ def test_a_call_is_recorded_exactly():
         "message": {"role": "assistant", "content": "let me see", "tool_calls": [tool_call("look", {"at": 1})]},
         "finish_reason": "tool_calls",
         "temperature": 1.0,
-        "bent_by": [],
+        "untrainable_by": [],
         "logprobs": [logprob(token) for token in ids],
         "logprobs_temperature": 1.0,
         "prompt_token_ids": prompt_ids(HI),
@@ -225,7 +225,7 @@ def test_how_a_call_is_sampled_is_recorded():
         rig.call()
         rig.call(temperature=0, top_k=-1)
         rig.call(temperature=0.5, top_k=None, top_p=0.9)
-    assert [(c.temperature, c.bent_by) for c in rig.calls] == [
+    assert [(c.temperature, c.untrainable_by) for c in rig.calls] == [
         (0.7, ["top_k=20"]),
         (1.0, ["temperature=0"]),
         (0.5, ["top_p=0.9", "top_k=20"]),
@@ -260,7 +260,7 @@ def test_sampling_is_replaced_where_the_rollout_says_so(target):
         assert read_sampling(sent) == Sampling(0.8)
         assert (sent["top_k"], sent["presence_penalty"]) == (-1, 0)
     assert rig.sent[0]["max_tokens"] == 7
-    assert [(c.temperature, c.bent_by) for c in rig.calls] == [(0.8, [])] * 2
+    assert [(c.temperature, c.untrainable_by) for c in rig.calls] == [(0.8, [])] * 2
 
 
 def test_another_models_sampling_is_left_alone():

@@ -278,7 +278,7 @@ def test_thresholds_out_of_bounds_and_unknown_ones_are_errors(wrong):
 def test_a_greedy_agent_is_told_which_function_samples_how():
     """Not that there are no trajectories: what was seen by function, and both remedies."""
     calls = {"play": {"temperature=0": 2}, "plan": {"temperature=0, top_p=0.9": 1}}
-    counts = all_left_out(LeftOutCause.BENT_SAMPLING, bent_calls=calls)
+    counts = all_left_out(LeftOutCause.UNTRAINABLE_SAMPLING, untrainable_calls=calls)
     with pytest.raises(UntrainableSampling) as caught:
         check_trajectories(counts, target_functions=["<workflow>"], target_model=None)
     text = str(caught.value)
@@ -290,7 +290,7 @@ def test_a_greedy_agent_is_told_which_function_samples_how():
 
 def test_a_forced_form_has_a_remedy_of_its_own():
     """Other sampling would not help: the agent reads the form."""
-    counts = all_left_out(LeftOutCause.BENT_SAMPLING, bent_calls={"play": {"response_format=…": 1}})
+    counts = all_left_out(LeftOutCause.UNTRAINABLE_SAMPLING, untrainable_calls={"play": {"response_format=…": 1}})
     text = no_trajectories(counts)
     assert "Let the model answer without response_format" in text
     assert "sampling_in_training" not in text
@@ -300,7 +300,9 @@ def test_a_commoner_cause_is_told_first():
     """Where most rollouts failed, the failure is what to mend."""
     counts = tally(
         [
-            rollout_record("a", left_out=LeftOutCause.BENT_SAMPLING, bent_calls={"play": {"temperature=0": 1}}),
+            rollout_record(
+                "a", left_out=LeftOutCause.UNTRAINABLE_SAMPLING, untrainable_calls={"play": {"temperature=0": 1}}
+            ),
             *(rollout_record(str(n), left_out=LeftOutCause.FAILED) for n in range(2)),
         ]
     )

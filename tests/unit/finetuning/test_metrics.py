@@ -125,7 +125,9 @@ def test_every_metric_has_a_meaning_and_every_meaning_a_metric():
         ),
         rollout_record("b", 1, left_out=LeftOutCause.FAILED, reward=None, num_failed_calls=2),
     ]
-    records[0] = records[0].model_copy(update={"bent_calls": {"f": {"top_p": 2}}, "raw_calls": {"f": {"t": 1}}})
+    records[0] = records[0].model_copy(
+        update={"untrainable_calls": {"f": {"top_p": 2}}, "untempered_calls": {"f": {"t": 1}}}
+    )
     first, second = [said("x", 0.0), said("y", 1.0)], [said("z", 1.0)]
     first[0].metadata = {"calls_without_logprobs": 3}
     seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0}
@@ -150,8 +152,8 @@ def test_every_metric_has_a_meaning_and_every_meaning_a_metric():
         "drift/broken_prefixes": 1.0,
         "drift/broken_by_rewritten": 1.0,
         "drift/calls_without_logprobs": 3.0,
-        "drift/bent_calls": 2.0,
-        "drift/raw_calls": 1.0,
+        "drift/untrainable_calls": 2.0,
+        "drift/untempered_calls": 1.0,
         "drift/policy_versions": 2.0,
         "train/submitted_groups": 1.0,
         "train/submitted_rollouts": 2.0,

@@ -34,9 +34,9 @@ async def recorded(route, policy=EXACT, **fields):
 async def test_how_an_agent_samples_is_recorded(route):
     """Its temperature and what else changes the distribution, so that it is not trained on unseen."""
     greedy, _ = await recorded(route, **GREEDY)
-    assert greedy.bent_by == ["temperature=0", "top_p=0.9", "top_k=5"]
+    assert greedy.untrainable_by == ["temperature=0", "top_p=0.9", "top_k=5"]
     cold, _ = await recorded(route, temperature=0.5)
-    assert (cold.temperature, cold.bent_by) == (0.5, [])
+    assert (cold.temperature, cold.untrainable_by) == (0.5, [])
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -44,4 +44,4 @@ async def test_an_agents_sampling_is_replaced_in_training(route):
     """What the server gets is drawn from the model's own distribution, whatever the dialect."""
     call, sent = await recorded(route, replace(EXACT, replaced=ReplacedSampling(0.8, "student")), **GREEDY)
     assert read_sampling(sent) == Sampling(0.8)
-    assert (call.temperature, call.bent_by) == (0.8, [])
+    assert (call.temperature, call.untrainable_by) == (0.8, [])

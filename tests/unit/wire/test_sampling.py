@@ -4,7 +4,7 @@ import pytest
 
 from nat.wire.sampling import read_sampling, replaced
 
-BENT = [
+UNTRAINABLE = [
     ({"temperature": 0}, "temperature=0"),
     ({"temperature": 0.001}, "temperature=0.001"),
     ({"temperature": "hot"}, "temperature=hot"),
@@ -27,11 +27,11 @@ BENT = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "named"), BENT)
+@pytest.mark.parametrize(("fields", "named"), UNTRAINABLE)
 def test_what_changes_the_distribution_is_named(fields, named):
     """With its value, as the agent wrote it."""
     found = read_sampling({"model": "m", "messages": [], **fields})
-    assert found.bent_by == (named,)
+    assert found.untrainable_by == (named,)
     assert not found.trainable
 
 
@@ -52,16 +52,16 @@ def test_what_changes_the_distribution_is_named(fields, named):
 def test_a_temperature_is_trainable_and_neutral_fields_are(fields, temperature):
     """So are fields that change where an answer ends, or how many there are."""
     found = read_sampling(fields)
-    assert (found.temperature, found.bent_by) == (temperature, ())
+    assert (found.temperature, found.untrainable_by) == (temperature, ())
 
 
-@pytest.mark.parametrize(("fields", "named"), BENT)
+@pytest.mark.parametrize(("fields", "named"), UNTRAINABLE)
 def test_what_is_replaced_is_trainable(fields, named):
     """Each field that is set gets its neutral value; the form of an answer is the agent's own affair."""
     found = read_sampling(fields | replaced(fields, 0.8))
     forced = named.split("=")[0] in {"response_format", "tool_choice", "guided_regex"}
     assert found.temperature == 0.8
-    assert found.bent_by == ((named,) if forced else ())
+    assert found.untrainable_by == ((named,) if forced else ())
 
 
 def test_nothing_is_added_that_was_not_set():

@@ -84,7 +84,7 @@ class HistoryReader:
                     call = CallTokens("", prompt, sampled, logprobs, temperature=sampling.temperature)
                     yield call, bool(prompts)
                 else:
-                    untrainable[", ".join(sampling.bent_by)] += 1
+                    untrainable[", ".join(sampling.untrainable_by)] += 1
             message = item.message if isinstance(item, ArtChoice) else item
             if not isinstance(message.get("role"), str):
                 raise BatchRefused(f"{where}.{index} is neither an answer nor a message with a role: {_keys(message)}")

@@ -163,8 +163,8 @@ def _sampled(chosen: Selection) -> dict[str, dict[str, dict[str, int]]]:
     """What is worth telling of how calls were sampled, for the record."""
     raw = [s for s in chosen.calls if s.call.temperature != s.call.logprobs_temperature]
     return {
-        "bent_calls": _by_function((s.function, ", ".join(s.call.bent_by)) for s in chosen.bent),
-        "raw_calls": _by_function((s.function, f"temperature={s.call.temperature:g}") for s in raw),
+        "untrainable_calls": _by_function((s.function, ", ".join(s.call.untrainable_by)) for s in chosen.untrainable),
+        "untempered_calls": _by_function((s.function, f"temperature={s.call.temperature:g}") for s in raw),
     }
 
 

@@ -20,14 +20,14 @@ class Selection:
     calls: tuple[SeenCall, ...] = ()
     without_logprobs: int = 0
     """Calls to the target that were left out because the server sent no logprobs."""
-    bent: tuple[SeenCall, ...] = ()
+    untrainable: tuple[SeenCall, ...] = ()
     """Calls to the target that were left out because of how they were sampled."""
     cause: LeftOutCause | None = None
 
     @property
     def of_target(self) -> tuple[SeenCall, ...]:
         """Calls to the target whose answers are known token by token, trained on or not."""
-        return (*self.calls, *self.bent)
+        return (*self.calls, *self.untrainable)
 
 
 def select(seen: Sequence[SeenCall], *, target_functions: Sequence[str], target_model: str | None) -> Selection:
@@ -38,10 +38,10 @@ def select(seen: Sequence[SeenCall], *, target_functions: Sequence[str], target_
     of_model = [s for s in of_function if target_model in (None, s.call.llm_name, s.call.model, s.call.asked_model)]
     if not of_model:
         return Selection(cause=LeftOutCause.NO_TARGET_MODEL)
-    bent = tuple(s for s in of_model if s.call.bent_by)
-    drawn = [s for s in of_model if not s.call.bent_by]
+    untrainable = tuple(s for s in of_model if s.call.untrainable_by)
+    drawn = [s for s in of_model if not s.call.untrainable_by]
     usable = tuple(s for s in drawn if s.call.logprobs is not None)
     if not usable:
-        cause = LeftOutCause.NO_LOGPROBS if drawn else LeftOutCause.BENT_SAMPLING
-        return Selection(without_logprobs=len(drawn), bent=bent, cause=cause)
-    return Selection(calls=usable, without_logprobs=len(drawn) - len(usable), bent=bent)
+        cause = LeftOutCause.NO_LOGPROBS if drawn else LeftOutCause.UNTRAINABLE_SAMPLING
+        return Selection(without_logprobs=len(drawn), untrainable=untrainable, cause=cause)
+    return Selection(calls=usable, without_logprobs=len(drawn) - len(usable), untrainable=untrainable)

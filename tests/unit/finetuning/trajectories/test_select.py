@@ -56,13 +56,13 @@ def test_a_model_that_was_redirected_answers_to_both_names():
 
 def test_bent_calls_are_left_out_and_kept_apart():
     """Greedy calls are no sample of what is trained; others of the rollout are trained on. A temperature is fine."""
-    greedy = call([user("g")], "g", bent_by=["temperature=0"])
+    greedy = call([user("g")], "g", untrainable_by=["temperature=0"])
     cold = call([user("c")], "c", temperature=0.4, logprobs_temperature=0.4)
     mixed = select(calls_of(steps(greedy, cold)), target_functions=["<workflow>"], target_model=None)
     assert [s.call for s in mixed.calls] == [cold]
-    assert [s.call for s in mixed.bent] == [greedy]
+    assert [s.call for s in mixed.untrainable] == [greedy]
     alone = select(calls_of(steps(greedy)), target_functions=["<workflow>"], target_model=None)
-    assert (alone.cause, len(alone.bent)) == (LeftOutCause.BENT_SAMPLING, 1)
+    assert (alone.cause, len(alone.untrainable)) == (LeftOutCause.UNTRAINABLE_SAMPLING, 1)
     silent = call([user("s")], "s", logprobs=None)
     neither = select(calls_of(steps(greedy, silent)), target_functions=["<workflow>"], target_model=None)
     assert neither.cause is LeftOutCause.NO_LOGPROBS
