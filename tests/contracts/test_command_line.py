@@ -13,17 +13,17 @@ COMMANDS = {
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
     "nat export": "folder --checkpoint --output --json",
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
-    "nat serve": "--config_file -o/--override --host --port --api_key",
+    "nat serve": "--config_file -o/--override --host --port --api_key --allowed_hosts",
     "nat run": f"{COMMON} --input --input_file",
     "nat validate": COMMON,
     "nat info": "",
     "nat info components": "-t/--types -q/--query --json",
     "nat gateway": "",
-    "nat gateway serve": "--config_file -o/--override --host --port --llm --api_key",
+    "nat gateway serve": "--config_file -o/--override --host --port --llm --api_key --allowed_hosts",
     "nat backend": "",
     "nat backend serve": "--model --host --port --inference_port --api_key --output_dir --served_model_name "
     "--lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --prefix_cache_mb --threads --seed "
-    "--save_every --keep_last --resume --exit_with_parent",
+    "--save_every --keep_last --resume --exit_with_parent --allowed_hosts --max_models --s3_buckets",
 }
 
 

@@ -28,5 +28,5 @@ def test_chosen_out_is_not_unusable():
     records = [rollout_record(left_out=cause) for cause in LeftOutCause]
     counts = tally(records)
     assert counts.num_usable == 2
-    assert counts.num_failed == 3
+    assert counts.num_failed == 4
     assert RolloutTally().num_usable == 0
