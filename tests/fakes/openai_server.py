@@ -77,6 +77,8 @@ class OpenAIServer(HttpServer):
             return Refuse(401, "this is not the key")
         if not self._knows_token_ids and "return_token_ids" in request.body:
             return Refuse(400, "Unrecognized request argument supplied: return_token_ids")
+        if not _complete(request):
+            return Refuse(400, "messages or prompt are missing, or not what the API takes")
         return None
 
     async def _reply(self, request: SeenRequest) -> Reply:
@@ -102,3 +104,12 @@ class OpenAIServer(HttpServer):
         write_chunk(writer, "data: [DONE]\n\n")
         write_chunk(writer, "")
         return True
+
+
+def _complete(request: SeenRequest) -> bool:
+    """Whether there is something to answer, of the right types."""
+    if not request.path.endswith("/chat/completions"):
+        prompt = request.body.get("prompt")
+        return isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(part, int) for part in prompt))
+    messages = request.body.get("messages")
+    return isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
