@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from fakes.process_state import process_state_kept
 from nat.wire.known_secrets import known_secrets
 
 settings.register_profile("patient", settings(), deadline=None)
@@ -17,3 +18,10 @@ def _no_secrets_of_other_tests() -> Iterator[None]:
     known_secrets.forget()
     yield
     known_secrets.forget()
+
+
+@pytest.fixture(autouse=True)
+def _process_of_other_tests() -> Iterator[None]:
+    """A command sets up its whole process, which is right where it has one of its own; tests share one."""
+    with process_state_kept():
+        yield

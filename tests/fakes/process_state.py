@@ -1,0 +1,60 @@
+"""What belongs to the whole process, so that a test which changes it does not change the tests after it."""
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
+
+
+@contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Put loggers, signal handlers, exception hooks, the umask and the memory's privacy back when the block ends."""
+    root = logging.getLogger()
+    handlers, filters = list(root.handlers), {handler: list(handler.filters) for handler in root.handlers}
+    levels = _levels()
+    signals = {number: signal.getsignal(number) for number in _SIGNALS}
+    hooks = sys.excepthook, threading.excepthook
+    mask = _umask()
+    dumpable = _prctl(_PR_GET_DUMPABLE)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        for handler, own in filters.items():
+            handler.filters[:] = own
+        for logger in _loggers():
+            if logger.level != (before := levels.get(logger.name, logging.NOTSET)):
+                logger.setLevel(before)
+        for number, handle in signals.items():
+            if signal.getsignal(number) is not handle:
+                signal.signal(number, handle)
+        sys.excepthook, threading.excepthook = hooks
+        os.umask(mask)
+        if _prctl(_PR_GET_DUMPABLE) != dumpable:
+            _prctl(_PR_SET_DUMPABLE, dumpable)
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.Logger.manager.loggerDict.values()
+    return [logging.getLogger(), *(logger for logger in known if isinstance(logger, logging.Logger))]
+
+
+def _levels() -> dict[str, int]:
+    return {logger.name: logger.level for logger in _loggers()}
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _prctl(option: int, value: int = 0) -> int:
+    return ctypes.CDLL(None).prctl(option, value, 0, 0, 0) if sys.platform == "linux" else 0
