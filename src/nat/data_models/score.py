@@ -8,9 +8,7 @@ from statistics import fmean
 from typing import Any, TypeGuard
 
 from nat.wire.known_secrets import redact
-
-LARGEST = 1e15
-"""Above this size a float cannot tell scores apart that differ by a tenth, and the square of a float32 overflows."""
+from nat.wire.rewards import LARGEST
 
 _SHOWN_CHARS = 60
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, TrajectoryCollection
+from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, Trajectory, TrajectoryCollection
 from nat.data_models.score import problem_of
 from nat.errors import ConfigError, InvalidTrajectories
 from nat.finetuning.sampling import block_finding, block_sampling
@@ -70,13 +70,18 @@ def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryColle
 
 
 def check_rewards(collected: TrajectoryCollection) -> None:
-    """Raise InvalidTrajectories if a builder of others gave a reward that cannot be averaged."""
-    every = [trajectory.reward for group in collected.trajectories for trajectory in group]
-    if bad := [problem for reward in every if (problem := problem_of(reward, "the reward"))]:
+    """Raise InvalidTrajectories if a builder of others gave a rollout or an answer a reward that is no score."""
+    every = [trajectory for group in collected.trajectories for trajectory in group]
+    if bad := [problem for trajectory in every if (problem := _reward_problem(trajectory))]:
         raise InvalidTrajectories(
             f"{len(bad)} of {len(every)} trajectories have a reward that cannot be trained on; of the first, {bad[0]}",
             hint="let `finalize` of the trajectory builder leave out rollouts that have no reward",
         )
+
+
+def _reward_problem(trajectory: Trajectory) -> str | None:
+    shaped = (problem_of(value, "a shaped reward") for value in trajectory.shaped_rewards or ())
+    return problem_of(trajectory.reward, "the reward") or next(filter(None, shaped), None)
 
 
 def num_generations(config: Config) -> int | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from nat.wire.rewards import Reward
 from nat.wire.training import RatioLevel
 
 JOB_ID_HEADER = "X-Job-Id"
@@ -163,7 +164,7 @@ class ArtHistory(ArtRecord):
 class ArtTrajectory(ArtHistory):
     """One rollout: its conversations share one reward."""
 
-    reward: float = Field(default=0.0, allow_inf_nan=False)
+    reward: Reward = 0.0
     additional_histories: list[ArtHistory] = []
     metrics: dict[str, float | bool] = {}
     metadata: dict[str, Any] = {}

@@ -1,12 +1,21 @@
-"""When rewards are equal: the one rule of the harness, which chooses groups, and of the backend, which compares them.
+"""Which rewards can be compared, and when they are equal: one rule for the harness and the backend.
 
 A rollout is compared by its reward, or by one number for each of its answers.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 EQUAL_UP_TO = 1e-9
 """Numbers that differ by no more than this share of their size are equal: 0.3 and 0.1 + 0.2 differ by rounding."""
+
+LARGEST = 1e15
+"""Above this size a float cannot tell rewards apart that differ by a tenth, and the square of a float32 overflows."""
+
+Reward = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+"""A reward on the wire; NaN and infinity are outside of the range, too."""
 
 
 def rounding(values: Iterable[float]) -> float:

@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from nat.wire.rewards import Reward
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
@@ -28,7 +29,7 @@ class AnswerReturn(WireModel):
 
     num_tokens: int = Field(ge=1)
     """Sampled tokens of the answer; the answers of a row come in its order and make up all of its sampled tokens."""
-    value: float = Field(allow_inf_nan=False)
+    value: Reward
 
 
 class SampledAt(WireModel):
@@ -72,7 +73,7 @@ class TrainingRow(WireModel):
 class TrainingRollout(WireModel):
     """One run of the agent: its rows share one reward and weigh together as one rollout."""
 
-    reward: float = Field(allow_inf_nan=False)
+    reward: Reward
     rows: list[TrainingRow] = Field(min_length=1)
     truncated: bool = False
     """True if some completion stopped at its token limit and not by itself."""

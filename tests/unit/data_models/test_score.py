@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.data_models.score import LARGEST, is_finite, is_score, mean, problem_of
+from nat.data_models.score import is_finite, is_score, mean, problem_of
+from nat.wire.rewards import LARGEST
 
 
 @pytest.mark.parametrize("score", [1, 0.5, False, -LARGEST, np.float32(0.25), np.uint64(3)])

@@ -15,9 +15,10 @@ from nat.runs.records import RunState
 class ByHand(TrajectoryBuilder):
     """A plug-in's builder that keeps no records of its rollouts."""
 
-    def __init__(self, *rewards):
+    def __init__(self, *rewards, **fields):
         super().__init__(BuilderConfig())
         self.rewards = rewards
+        self.fields = {"episode": [], "metadata": {"id": "a"}, **fields}
         self.abandoned = []
 
     async def start_run(self, run_id, meta=None):
@@ -26,7 +27,7 @@ class ByHand(TrajectoryBuilder):
     async def finalize(self, run_id, meta=None):
         if self.rewards == ("broken",):
             raise RuntimeError("no rows")
-        group = [Trajectory(episode=[], reward=reward, metadata={"id": "a"}) for reward in self.rewards]
+        group = [Trajectory(reward=reward, **self.fields) for reward in self.rewards]
         return TrajectoryCollection(trajectories=[group] if group else [], run_id=run_id)
 
     async def abandon(self, run_id):
@@ -158,5 +159,14 @@ async def test_a_reward_that_cannot_be_averaged_ends_the_run_with_its_value(tmp_
     """A builder of others may give any float; means, variances and advantages would overflow without a word."""
     trainer = await trainer_with(ByHand(0.5, reward), tmp_path)
     with pytest.raises(InvalidTrajectories, match=f"1 of 2 trajectories .* the reward is {reward:g}".replace("+", ".")):
+        await trainer.run(1)
+    await trainer.cleanup()
+
+
+@pytest.mark.parametrize("shaped", [float("nan"), 1e308])
+async def test_so_does_the_reward_of_an_answer(tmp_path, shaped):
+    """It is compared like the reward of a rollout, so it must be a score like one."""
+    trainer = await trainer_with(ByHand(0.5, 0.5, shaped_rewards=[0.0, shaped]), tmp_path)
+    with pytest.raises(InvalidTrajectories, match=r"2 of 2 trajectories .* a shaped reward is"):
         await trainer.run(1)
     await trainer.cleanup()

@@ -3,12 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from nat.backend.art.advantages import group_advantages
 from nat.backend.training.advantages import Returns, batch_advantages
 from nat.data_models.finetuning import Trajectory
 from nat.finetuning import rewards as harness
-from nat.wire.rewards import alike, equal, spread
+from nat.wire.art import ArtTrajectory
+from nat.wire.rewards import LARGEST, alike, equal, spread
+from nat.wire.training import AnswerReturn, TrainingRollout
 
 # Values that differ by nothing, by rounding, or by something that counts, at several sizes.
 SIZES = st.sampled_from([1e-12, 1.0, 1e6])
@@ -57,3 +60,15 @@ def test_the_art_server_trains_exactly_what_the_harness_submits(values):
     group = [Trajectory(episode=[], reward=value) for value in values]
     trained = any(a is not None for a in group_advantages(values, scale=True))
     assert trained == harness.teaches(group)
+
+
+@pytest.mark.parametrize("reward", ["1e308", "-1e16", "NaN", "Infinity", f"1{'0' * 400}"])
+def test_a_reward_that_would_overflow_is_refused_at_the_border(reward):
+    """Its square, or the sum of two, is no number any more, and the gradient would be blamed."""
+    rows = '"rows": [{"token_ids": [1, 2], "logprobs": [null, -1]}]'
+    for model, rest in ((TrainingRollout, rows), (ArtTrajectory, '"logs": []')):
+        with pytest.raises(ValidationError, match="reward"):
+            model.model_validate_json(f'{{"reward": {reward}, {rest}}}')
+        assert model.model_validate_json(f'{{"reward": {LARGEST}, {rest}}}').reward == LARGEST
+    with pytest.raises(ValidationError, match="value"):
+        AnswerReturn.model_validate_json(f'{{"num_tokens": 1, "value": {reward}}}')
