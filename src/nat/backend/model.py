@@ -24,7 +24,8 @@ from nat.wire.model_folder import is_adapter
 SOLE_ADAPTER = "default"
 """peft's key of an adapter that is alone in its model."""
 DTypeName = Literal["auto", "float32", "bfloat16"]
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+_VOCABULARIES = (("tokenizer.json",), ("*.model*",), ("tekken*.json",), ("vocab.json", "merges.txt"), ("vocab.txt",))
+"""Patterns of files that together hold all that a tokenizer knows; each kind of tokenizer reads one of them."""
 _SAVE_TOKENIZER = "save the tokenizer beside the model with tokenizer.save_pretrained(directory)"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -126,12 +127,13 @@ def _device(name: str) -> torch.device:
 
 def _load_tokenizer(path: Path) -> ChatTokenizer:
     """Only from the checkpoint itself; transformers would make up an empty one where there is none."""
-    if is_adapter(path) and not _has_tokenizer(path):
+    if is_adapter(path) and not (_has_vocabulary(path) or (path / "tokenizer_config.json").is_file()):
         return _load_tokenizer(base_of(path))
-    if not _has_tokenizer(path):
+    if not _has_vocabulary(path):
+        others = ", ".join(" with ".join(files) for files in _VOCABULARIES[1:])
         raise ModelNotSupported(
-            f"{path} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)}",
-            hint=_SAVE_TOKENIZER,
+            f"{path} has no tokenizer.json (nor another file of a tokenizer's vocabulary: {others})",
+            hint=f"copy tokenizer.json from the original model, or {_SAVE_TOKENIZER}",
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
@@ -141,14 +143,13 @@ def _load_tokenizer(path: Path) -> ChatTokenizer:
         ) from error
     if not tokenizer.get_vocab().keys() - {token.content for token in tokenizer.added_tokens_decoder.values()}:
         raise ModelNotSupported(
-            f"{path} has a tokenizer without a vocabulary: tokenizer.json, or what its kind has instead, is missing",
-            hint=_SAVE_TOKENIZER,
+            f"{path} has a tokenizer without a vocabulary: it knows special tokens only", hint=_SAVE_TOKENIZER
         )
     return ChatTokenizer(tokenizer)
 
 
-def _has_tokenizer(path: Path) -> bool:
-    return any((path / name).is_file() for name in _TOKENIZER_FILES)
+def _has_vocabulary(path: Path) -> bool:
+    return any(all(any(path.glob(pattern)) for pattern in files) for files in _VOCABULARIES)
 
 
 def token_logprobs(logits_KV: Tensor, token_ids_K: Tensor, temperatures_K: Tensor | None = None) -> Tensor:

@@ -1,18 +1,20 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, Qwen2Config
 
-from fakes.tiny_model import tiny_tokenizer
+from fakes.tiny_model import CONFIGS, tiny_tokenizer
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.compatibility import check_config
 from nat.backend.model import LoraSettings, load_model
 from nat.errors import ModelNotSupported
 
+EXAMPLES_MODEL = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "model"
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
 
 
@@ -65,6 +67,13 @@ def damaged_tensor(folder, change):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def empty_vocabulary(folder):
+    path = folder / "tokenizer.json"
+    told = json.loads(path.read_text())
+    told["model"] |= {"vocab": {}, "merges": []}
+    path.write_text(json.dumps(told))
+
+
 DAMAGES = {
     "cut short": (lambda f: os.truncate(f / "model.safetensors", 1000), "cannot be loaded: SafetensorError"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "no file named model.safetensors"),
@@ -80,7 +89,8 @@ DAMAGES = {
         lambda f: damaged_tensor(f, lambda t: t.update({"model.norm.weight": torch.ones(3)})),
         "cannot be loaded: RuntimeError",
     ),
-    "no vocabulary": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer without a vocabulary"),
+    "no vocabulary": (lambda f: (f / "tokenizer.json").unlink(), r"has no tokenizer\.json"),
+    "an empty vocabulary": (empty_vocabulary, "without a vocabulary: it knows special tokens only"),
     "half a tokenizer": (lambda f: os.truncate(f / "tokenizer.json", 100), "the tokenizer in .* cannot be read"),
     "half a configuration": (lambda f: os.truncate(f / "config.json", 20), "cannot be loaded: OSError"),
 }
@@ -94,6 +104,48 @@ def test_a_damaged_checkpoint_is_refused(tiny_dir, tmp_path, damage, text):
     with pytest.raises(ModelNotSupported, match=text) as error:
         load_model(folder, device="cpu")
     assert "plain causal attention" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("tokenizer_class", ["TokenizersBackend", "Qwen2Tokenizer", "GPT2Tokenizer", None])
+def test_a_missing_vocabulary_is_named_whatever_the_kind(tiny_dir, tmp_path, kind, tokenizer_class):
+    """Many kinds are made up with an unknown or an end-of-text token of their own where no file holds a vocabulary."""
+    folder = shutil.copytree(tiny_dir(kind), tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    declare(folder, tokenizer_class)
+    with pytest.raises(ModelNotSupported, match=r"has no tokenizer\.json") as error:
+        load_model(folder, device="cpu")
+    assert "tokenizer.save_pretrained" in str(error.value.hint)
+
+
+def declare(folder, tokenizer_class):
+    """Name a tokenizer's class, or none, in its configuration."""
+    path = folder / "tokenizer_config.json"
+    told = {**json.loads(path.read_text()), "tokenizer_class": tokenizer_class}
+    path.write_text(json.dumps({key: value for key, value in told.items() if value is not None}))
+
+
+def test_the_examples_model_is_refused_without_its_vocabulary(tmp_path):
+    """It has a token for unknown words, and its model's kind has one for the end of a text: neither is a vocabulary."""
+    folder = shutil.copytree(EXAMPLES_MODEL, tmp_path / "model")
+    assert load_model(folder, device="cpu").tokenizer.encode("<|user|>")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelNotSupported, match=r"has no tokenizer\.json"):
+        load_model(folder, device="cpu")
+
+
+def test_a_vocabulary_in_other_files_is_as_good(tiny_dir, tmp_path):
+    """Older checkpoints have vocab.json and merges.txt; without one of them text would be split otherwise."""
+    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
+    whole = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "vocab.json").write_text(json.dumps(whole["vocab"]))
+    (folder / "merges.txt").write_text("".join(f"{' '.join(pair)}\n" for pair in whole["merges"]))
+    (folder / "tokenizer.json").unlink()
+    declare(folder, "Qwen2Tokenizer")
+    assert load_model(folder, device="cpu").tokenizer.encode("the") == [whole["vocab"]["the"]]
+    (folder / "merges.txt").unlink()
+    with pytest.raises(ModelNotSupported, match=r"vocab\.json with merges\.txt"):
+        load_model(folder, device="cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
