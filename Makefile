@@ -11,7 +11,7 @@ EXAMPLES := examples/tic_tac_toe
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks agents installs docs bench pins clean
+.PHONY: install demo test lint interop frameworks agents installs docs bench mutants pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -56,6 +56,10 @@ docs: install
 # Speed figures for docs/performance.md (needs a quiet machine), and how often the verdict is wrong.
 bench: install
 	$(BIN)/python -m bench
+
+# Change the code that decides what is learned, one thing at a time, and list the changes that no test notices; not in CI.
+mutants: install
+	$(BIN)/python -m mutants
 
 # Take the newest release of everything in .venv, test with it, and pin what was tested. Then renew the other
 # environments one by one: `python interop/environments.py --renew NAME`, and the same in frameworks/.

@@ -1,7 +1,9 @@
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory
 from nat.finetuning.curriculum import CurriculumState, description, select
@@ -85,6 +87,33 @@ def test_random_subsample_caps_the_groups_after_the_variance_filter():
     assert means(selection) == sorted(means(selection), reverse=True)
 
 
+def test_the_subsample_counts_all_groups_with_signal():
+    """The fraction is of all three groups with signal, not of the two that the percentile keeps: ceil(1.2)."""
+    settings = config(initial_percentile=0.6, random_subsample=0.4)
+    assert means(chosen(GROUPS, settings)[0]) == [0.9, 0.5]
+
+
+def test_the_subsample_is_drawn_with_the_generator():
+    """Every group has its turn; where all fit, nothing is drawn and the generator stays as it was."""
+    settings = config(initial_percentile=1.0, random_subsample=0.3)
+    dice = Random(0)  # noqa: S311 - a test's dice
+    drawn = [select(GROUPS, begin(settings), settings, epoch=0, rng=dice)[0] for _ in range(30)]
+    assert {mean for selection in drawn for mean in means(selection)} == {0.9, 0.5, 0.1}
+    before = dice.getstate()
+    one = config(initial_percentile=0.3, random_subsample=0.3)
+    select(GROUPS, begin(one), one, epoch=0, rng=dice)
+    assert dice.getstate() == before
+
+
+def test_state_and_selection_are_values():
+    """An epoch gets a new state; nobody changes the one that a resumed run may need."""
+    selection, state = chosen(GROUPS, config())
+    with pytest.raises(ValidationError, match="frozen"):
+        state.current_percentile = 1.0
+    with pytest.raises(ValidationError, match="frozen"):
+        selection.groups = []
+
+
 def test_without_a_least_difference_equal_groups_are_still_no_easy_ones():
     """They would be ranked first and then teach nothing; they stay where the algorithm compares across groups."""
     groups, settings = groups_of((1.0, 1.0), (0.0, 0.2)), config(initial_percentile=0.5, min_reward_diff=0.0)
@@ -96,6 +125,7 @@ def test_without_a_least_difference_equal_groups_are_still_no_easy_ones():
 def test_a_single_group_is_thinned_and_not_filtered():
     """With one group there is nothing to rank; its trajectories are sampled if asked for."""
     group = groups_of((0.5,) * 5)
+    assert chosen(group, config())[0].ranked == (0,)
     assert len(chosen(group, config())[0].groups[0]) == 5
     assert len(chosen(group, config(random_subsample=0.5))[0].groups[0]) == 3
 
@@ -121,3 +151,4 @@ def test_the_log_tells_the_expansion():
     lines = description(selection, state, epoch=0)
     assert lines[0] == "Expanding curriculum at epoch 1: 30% -> 50% of trajectory groups"
     assert lines[1].startswith("Curriculum learning at epoch 1: Using 2/3 groups (50%)")
+    assert lines[2] == "Group reward distribution - Top: 0.9000, Median: 0.7000, Bottom: 0.5000"

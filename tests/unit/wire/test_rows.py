@@ -35,6 +35,33 @@ def test_interleaved_conversations_find_their_rows():
     assert [row.token_ids for row in rows] == [[1, 2, 3, 4], [7, 8, 9, 10]]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_call_continues_the_longest_row_that_it_can(order):
+    """Two answers to one prompt, one the beginning of the other: what follows the longer one belongs to it."""
+    answers = [tokens([1], [2]), tokens([1], [2, 3])]
+    rows = merge([*(answers[number] for number in order), tokens([1, 2, 3, 4], [5])])
+    assert sorted(row.token_ids for row in rows) == [[1, 2], [1, 2, 3, 4, 5]]
+
+
+def test_a_prompt_may_be_any_sequence():
+    """A tuple continues a row as a list does."""
+    (row,) = merge([tokens((1, 2), (3,)), tokens((1, 2, 3, 4), (5,))])
+    assert row.token_ids == [1, 2, 3, 4, 5]
+
+
+def test_each_answer_keeps_its_return():
+    """One entry per answer with its number of tokens; a row without values, or an answer without tokens, has none."""
+    calls = [
+        CallTokens("m", [1], [2, 3], [-1.0, -1.0], value=0.5),
+        CallTokens("m", [1, 2, 3, 4], [], [], value=7.0),
+        CallTokens("m", [1, 2, 3, 4, 5], [6], [-1.0], value=0.5),
+    ]
+    (row,) = merge(calls)
+    assert [(entry.num_tokens, entry.value) for entry in row.returns or ()] == [(2, 0.5), (1, 0.5)]
+    (plain,) = merge([tokens([1], [2])])
+    assert plain.returns is None
+
+
 def test_models_never_share_a_row():
     """The same ids of two models are not one policy's sequence."""
     assert len(merge([tokens([1], [2], "a"), tokens([1, 2], [3], "b")])) == 2

@@ -1,0 +1,1 @@
+"""Mutation tests of the code that decides what is learned."""

@@ -1,0 +1,113 @@
+"""`python -m mutants [TARGET …]`: change one thing in the code at a time, and list the changes that no test notices.
+
+Each changed module runs in a child process with its own tests, until the first of them fails. A change that all tests
+pass with has survived. It is printed with its line in the file, the line as it was and as it became:
+
+    - a gap: no test proves what the line says; write the test, or delete what nobody needs;
+    - marked `=`, if equivalent.py says why it changes nothing that a test could see.
+
+The exit code is 1 if there is a gap.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from hypothesis import Phase, settings
+
+from mutants.equivalent import EQUIVALENT
+from mutants.mutate import mutants
+from mutants.trial import passes
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "nat"
+TESTS = ROOT / "tests" / "unit"
+LIMIT_S = 300
+"""Of the unchanged tests of a target; a change gets ten times what they took, and at least ten seconds."""
+ALL_S = 2 * 3600
+HEAVY = ("pydantic", "httpx", "openai")
+"""Imported once, before the children; no module of ours is."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Modules, and the tests that are to notice when one of them changes."""
+
+    modules: Sequence[str]
+    tests: Sequence[str]
+    imports: Sequence[str] = HEAVY
+
+
+TARGETS = {
+    "rows": Target(["wire/rows.py"], ["wire/test_rows.py"]),
+    "curriculum": Target(["finetuning/curriculum.py"], ["finetuning/test_curriculum.py"]),
+    "verdict": Target(
+        ["finetuning/verdict.py", "finetuning/interval.py"],
+        ["finetuning/test_verdict.py", "finetuning/test_interval.py"],
+    ),
+    "advantages": Target(
+        ["backend/training/advantages.py"], ["backend/training/test_advantages.py"], [*HEAVY, "torch", "transformers"]
+    ),
+    "losses": Target(
+        ["backend/training/loss.py"],
+        ["backend/training/test_loss.py", "backend/training/test_objective.py"],
+        [*HEAVY, "torch", "transformers"],
+    ),
+    "capture": Target(
+        ["capture/asks.py", "capture/answer.py", "capture/policy.py", "capture/steps.py"],
+        [f"capture/test_{name}.py" for name in ("asks", "answer", "policy", "steps", "request", "tap")],
+    ),
+}
+
+
+def gaps(module: str, tests: Sequence[str], until: float) -> int:
+    """Print what survives in a module, and give the number of gaps."""
+    path, name = SOURCE / module, "nat." + module.removesuffix(".py").replace("/", ".")
+    source, began = path.read_text("utf-8"), time.monotonic()
+    if not passes(name, path, source, tests, limit_s=LIMIT_S):
+        raise SystemExit(f"{module}: its tests fail without any change; run: pytest {' '.join(tests)}")
+    limit_s = int(10 + 10 * (time.monotonic() - began))
+    if passes(name, path, "raise ImportError", tests, limit_s=limit_s):
+        raise SystemExit(f"{module}: none of its tests imports it: {' '.join(tests)}")
+    survivors, made, known = [], 0, EQUIVALENT.get(module, {})
+    for mutant in mutants(source):
+        if time.monotonic() > until:
+            raise SystemExit(f"{module}: stopped after {made} changes, since all targets took {ALL_S} s")
+        made += 1
+        if passes(name, path, mutant.source, tests, limit_s=limit_s):
+            survivors.append(mutant)
+    missed = [mutant for mutant in survivors if mutant.after not in known]
+    equivalent = len(survivors) - len(missed)
+    print(f"{module}: {made} changes, {len(survivors)} survive, {equivalent} of them equivalent", flush=True)
+    for mutant in survivors:
+        mark = "-" if mutant in missed else "="
+        print(f"  {mark} line {mutant.line}\n      was {mutant.before}\n      now {mutant.after}", flush=True)
+    return len(missed)
+
+
+def main(names: Sequence[str]) -> int:
+    """Give 1 if there are gaps in the targets of these names, else 0."""
+    if unknown := set(names) - TARGETS.keys():
+        raise SystemExit(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a child never outlives this process
+    os.chdir(ROOT)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    settings.register_profile(
+        "mutants", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate)
+    )
+    settings.load_profile("mutants")  # the same examples each time, and no search for a small one
+    until, missed = time.monotonic() + ALL_S, 0
+    for target in (TARGETS[name] for name in names):
+        for heavy in target.imports:
+            import_module(heavy)
+        missed += sum(gaps(module, [str(TESTS / part) for part in target.tests], until) for module in target.modules)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or list(TARGETS)))
