@@ -3,7 +3,7 @@
 import runpy
 import sys
 
-BENCHES = ("harness", "frameworks", "gateway", "sampler", "learner", "verdict")
+BENCHES = ("harness", "frameworks", "gateway", "sampler", "learner", "epochs", "verdict")
 
 names = sys.argv[1:] or BENCHES
 del sys.argv[1:]  # the benches have options of their own

@@ -50,7 +50,7 @@ def measure(case: str) -> None:
     rows = [row.token_ids for group in groups for rollout in group.rollouts for row in rollout.rows]
     tokens = sum(map(len, rows))
     with tempfile.TemporaryDirectory() as folder:
-        path = _model(Path(folder))
+        path = model_of(Path(folder))
         run = _padded(path, groups) if case.startswith("transformers") else _update(path, groups, case)
         start_mb = _peak_mb()
         seconds = []
@@ -112,7 +112,8 @@ def _tokens(random: Random, count: int) -> list[int]:
     return [random.randrange(VOCABULARY) for _ in range(count)]
 
 
-def _model(path: Path) -> Path:
+def model_of(path: Path) -> Path:
+    """Write a model of two layers and a tokenizer."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=VOCABULARY,

@@ -75,32 +75,35 @@ class Stub(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._buffer = b""
+        self.transport = transport
+        self.buffered = b""
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        head, separator, body = self._buffer.partition(b"\r\n\r\n")
+        self.buffered += data
+        head, separator, body = self.buffered.partition(b"\r\n\r\n")
         if not separator:
             return
         if b"content-length:" not in head.lower():  # somebody asks whether it is alive
-            self._transport.close()
+            self.transport.close()
             return
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         if len(body) >= length:
-            self._buffer = body[length:]
-            tail = body[max(0, length - 200) : length]
-            detailed = b'"logprobs":true' in tail
-            if b'"stream":true' in body or b'"stream": true' in body:
-                self._stream(iter(DETAILED_EVENTS if detailed else PLAIN_EVENTS))
-            else:
-                self._transport.write(DETAILED if detailed else PLAIN)
+            self.buffered = body[length:]
+            self.answer(head, body[:length])
+
+    def answer(self, head: bytes, body: bytes) -> None:  # noqa: ARG002 - for a stub with other paths
+        """Write the answer to a request; every path means a chat."""
+        detailed = b'"logprobs":true' in body[-200:]
+        if b'"stream":true' in body or b'"stream": true' in body:
+            self._stream(iter(DETAILED_EVENTS if detailed else PLAIN_EVENTS))
+        else:
+            self.transport.write(DETAILED if detailed else PLAIN)
 
     def _stream(self, events: Iterator[bytes]) -> None:
         """One event after the other, as a model samples them."""
         event = next(events, None)
         if event is not None:
-            self._transport.write(event)
+            self.transport.write(event)
             asyncio.get_running_loop().call_later(TOKEN_SECONDS, self._stream, events)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,11 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from nat.data_models.rollout_failure import one_line
+from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import NullProgress
 from nat.runs.epochs import shown, when
-from nat.runs.failures import total_of
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
 from nat.wire.known_secrets import redact
 
@@ -79,8 +79,10 @@ class LiveProgress:
         )
         self._epochs = self._bars.add_task("epochs", total=None, note="")
         self._now = self._bars.add_task("rollouts", total=None, note="")
-        self._records: list[EpochRecord] = []
-        self._held_out: dict[int, ValidationRecord] = {}
+        self._records: deque[EpochRecord] = deque(maxlen=_ROWS_SHOWN)
+        self._rewards: list[float] = []
+        self._held_out: dict[int, str] = {}
+        self._causes: list[FailureCount] = []
         self._failed: list[str] = []
         self._failures_file: Path | None = None
         self._title = Text("starting: loading the model and building the workflow …", style="dim")
@@ -124,11 +126,14 @@ class LiveProgress:
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
+        self._rewards.append(record.avg_reward)
+        self._causes = total([self._causes, record.failures])
         self._bars.update(self._epochs, completed=shown(record.epoch))
         self._refresh()
 
     def validation_finished(self, record: ValidationRecord) -> None:
-        self._held_out[record.epoch] = record
+        self._held_out[record.epoch] = _mean(record)
+        self._causes = total([self._causes, record.failures])
         self._refresh()
 
     def message(self, text: str) -> None:
@@ -142,13 +147,12 @@ class LiveProgress:
         self._live.update(self._view(), refresh=True)
 
     def _view(self) -> Group:
-        curve = Text(f"reward     {sparkline([r.avg_reward for r in self._records])}", style="cyan")
+        curve = Text(f"reward     {sparkline(self._rewards)}", style="cyan")
         return Group(self._title, self._table(), curve, *self._failures(), self._bars)
 
     def _failures(self) -> list[Text]:
         """What failed in the run so far, by cause, and where its tracebacks are."""
-        causes = total_of(self._records, list(self._held_out.values()))
-        lines = [Text(f"failed     {each}", style="red") for each in causes]
+        lines = [Text(f"failed     {each}", style="red") for each in self._causes]
         return [*lines, Text(f"           tracebacks: {self._failures_file}", style="dim")] if lines else []
 
     def _table(self) -> Table:
@@ -156,13 +160,12 @@ class LiveProgress:
         for column in ("epoch", "reward", "held-out", "groups", "tokens", "grad norm", "entropy", "seconds"):
             table.add_column(column, justify="right")
         if (before := self._held_out.get(0)) is not None:
-            table.add_row("before", "", _mean(before))
-        for record in self._records[-_ROWS_SHOWN:]:
-            held_out = self._held_out.get(shown(record.epoch))
+            table.add_row("before", "", before)
+        for record in self._records:
             table.add_row(
                 str(shown(record.epoch)),
                 f"{record.avg_reward:.3f}",
-                "" if held_out is None else _mean(held_out),
+                self._held_out.get(shown(record.epoch), ""),
                 f"{record.trained_groups}/{record.num_groups}",
                 _metric(record, "train/trained_tokens", ".0f"),
                 _metric(record, "train/grad_norm", ".3f"),

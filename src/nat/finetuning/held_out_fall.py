@@ -1,6 +1,6 @@
 """Tell when the held-out score has fallen, though a run goes on, and why. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from nat.data_models.guards import GuardsConfig
@@ -10,19 +10,20 @@ from nat.runs.records import EpochRecord, ValidationRecord, Verdict
 
 
 def held_out_warning(
-    validations: Sequence[ValidationRecord], epochs: Sequence[EpochRecord], config: GuardsConfig
+    validations: Sequence[ValidationRecord], epochs: Callable[[], Sequence[EpochRecord]], config: GuardsConfig
 ) -> str | None:
     """A sentence at the validation that shows the fall: to below the first score, or far below the best.
 
     By more than chance on the same examples, as the verdict judges it; far is `collapse_share` of the height above
-    the worst score seen, as for the rewards in training.
+    the worst score seen, as for the rewards in training. Epochs are read only to explain
+    a fall.
     """
     if not _fallen(validations, config) or _fallen(validations[:-1], config):
         return None
     best, last = max(validations[:-1], key=_mean), validations[-1]
     return (
         f"The held-out score fell from {_mean(best):.3f} after epoch {best.epoch} to {_mean(last):.3f} after epoch "
-        f"{last.epoch}. {_why([epoch for epoch in epochs if epoch.epoch < last.epoch])}"
+        f"{last.epoch}. {_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
     )
 
 

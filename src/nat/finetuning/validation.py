@@ -42,7 +42,7 @@ async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationR
 def _warn_of_a_fall(trainer: Trainer, scope: RunScope) -> None:
     journal, config = scope.journal, trainer.run_config
     limits = GuardsConfig() if config is None else config.guards  # a plug-in's own `initialize` may keep it elsewhere
-    text = held_out_warning(journal.validations(), journal.epochs(), limits)
+    text = held_out_warning(journal.validations(), journal.epochs, limits)
     if text is not None:
         scope.warn(text)
 

@@ -2,6 +2,7 @@
 
 from io import StringIO
 from pathlib import Path
+from weakref import ref
 
 import pytest
 from rich.console import Console
@@ -70,6 +71,22 @@ def test_the_live_view_tells_failures_rewards_and_messages():
     assert "runs/x/failures.txt" in text
     assert "training on 8 rollouts in 2 groups" in text
     assert "The model stops exploring." in text
+
+
+def test_the_live_view_counts_all_epochs_and_keeps_the_last_ones():
+    """A long run is summed up, not kept: its first records are freed."""
+    output = console(terminal=True)
+    with LiveProgress(output) as view:
+        first = epoch_record(epoch=0, failures=FAILURES)
+        freed = ref(first)
+        view.epoch_finished(first)
+        del first
+        for epoch in range(1, 20):
+            view.epoch_finished(epoch_record(epoch=epoch, failures=FAILURES))
+    assert freed() is None
+    file = output.file
+    assert isinstance(file, StringIO)
+    assert str(20 * FAILURES[0].count) in file.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,186 @@
+"""Memory and time of a long run: 1000 tiny epochs of the harness, and 300 jobs of the backend.
+
+The harness plays 2 examples x 4 generations in each epoch against a stub of the backend in another process, with
+validations, journal, files and plot as in any run. The backend, with a model of two layers, gets jobs of 8 rows.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import yaml
+from pydantic import SecretStr
+
+from nat.builder.builder import Builder
+from nat.builder.function_info import FunctionInfo
+from nat.cli import event_loop
+from nat.data_models.component_ref import LLMRef
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.function import FunctionBaseConfig
+from nat.finetuning.progress import NullProgress
+from nat.finetuning.runtime import run_finetuning
+from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.plugins.local.client import BackendClient
+from nat.plugins.local.llm import LocalProviderInfo
+from nat.plugins.local.process import running_backend
+from nat.registry.decorators import register_function, register_llm_provider
+from nat.runs.records import EpochRecord
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+
+EPOCHS = {"harness": 1000, "backend": 300}
+MARKS = (10, 100, 300, 1000)
+EXAMPLES, GENERATIONS = 2, 4
+Samples = list[tuple[float, float]]
+"""Seconds and MB after each epoch."""
+
+
+class StubConfig(OpenAIModelConfig, name="bench_stub"):
+    """The stub of the backend."""
+
+
+class CoinConfig(FunctionBaseConfig, name="bench_coin"):
+    """Asks the model, and is right every second time."""
+
+    llm: LLMRef
+
+
+class Watch(NullProgress):
+    """Takes a sample after each epoch."""
+
+    def __init__(self) -> None:
+        self.samples: Samples = []
+
+    def epoch_finished(self, record: EpochRecord) -> None:  # noqa: ARG002 - the protocol's signature
+        self.samples.append((time.perf_counter(), resident(os.getpid())))
+
+
+@register_llm_provider(config_type=StubConfig)
+async def stub(config: StubConfig, builder: Builder) -> AsyncGenerator[LocalProviderInfo, None]:
+    """A child process that looks like the backend."""
+    assert builder.run_dir is not None, "it is a run"
+    command, log = (sys.executable, "-m", "bench.stub_backend"), builder.run_dir / "backend.log"
+    async with running_backend([str(builder.run_dir)], log_path=log, startup_timeout=60, command=command) as backend:
+        key = SecretStr(backend.api_key)
+        served = config.model_copy(update={"base_url": f"{backend.base_url}/v1", "api_key": key})
+        yield LocalProviderInfo(config=served, description="stub", backend=backend)
+
+
+@register_function(config_type=CoinConfig)
+async def coin(config: CoinConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
+    """An agent of one call."""
+    client: Any = await builder.get_llm(config.llm, wrapper_type="openai")
+    asked: dict[str, int] = {}
+
+    async def answer(question: str) -> str:
+        await client.chat.completions.create(model=client.model_name, messages=[{"role": "user", "content": question}])
+        asked[question] = count = asked.get(question, 0) + 1
+        return "right" if count % 2 else "wrong"
+
+    yield FunctionInfo.from_fn(answer)
+
+
+def main() -> None:
+    """Print a line for each of the two processes."""
+    print(f"| process | {' | '.join(f'epoch {mark}, MB | ms' for mark in MARKS)} |\n|---{'|---:' * 2 * len(MARKS)}|")
+    for title in EPOCHS:
+        command = [sys.executable, "-m", "bench.epochs", title]
+        subprocess.run(command, check=True)  # noqa: S603 - this module
+
+
+def row(title: str, samples: Samples) -> str:
+    """Memory at each mark, and the median time of up to twenty epochs before it."""
+    cells = [f"{samples[mark - 1][1]:.0f} | {_ms(samples[:mark])}" if mark <= len(samples) else " | " for mark in MARKS]
+    return f"| {title} | {' | '.join(cells)} |"
+
+
+def _ms(samples: Samples) -> str:
+    seconds = [after[0] - before[0] for before, after in pairwise(samples[-20:])]
+    return f"{1000 * median(seconds):.0f}"
+
+
+async def harness(folder: Path, epochs: int) -> Samples:
+    """A run against the stub."""
+    rows = folder / "rows.json"
+    rows.write_text(json.dumps([{"id": str(n), "question": f"{n}?", "answer": "right"} for n in range(EXAMPLES)]))
+    config = {
+        "llms": {"student": {"_type": "bench_stub", "model_name": "stub", "base_url": "http://127.0.0.1:1/v1"}},
+        "workflow": {"_type": "bench_coin", "llm": "student"},
+        "eval": {
+            "general": {"dataset": {"_type": "json", "file_path": str(rows)}},
+            "evaluators": {"match": {"_type": "exact_match"}},
+        },
+        "trajectory_builders": {"builder": {"_type": "local_traj_builder", "num_generations": GENERATIONS}},
+        "trainer_adapters": {"adapter": {"_type": "local_trainer_adapter", "llm": "student"}},
+        "trainers": {"trainer": {"_type": "local_trainer"}},
+        "finetuning": {
+            "enabled": True,
+            "trainer": "trainer",
+            "trajectory_builder": "builder",
+            "trainer_adapter": "adapter",
+            "reward_function": {"name": "match"},
+            "num_epochs": epochs,
+            "output_dir": str(folder / "runs"),
+        },
+    }
+    path, watch = folder / "config.yml", Watch()
+    path.write_text(yaml.safe_dump(config))
+    await run_finetuning(FinetuneRunConfig(config_file=path, validation_dataset=str(rows)), progress=watch)
+    return watch.samples
+
+
+async def backend(folder: Path, epochs: int) -> Samples:
+    """Jobs for the real backend, one after the other."""
+    from bench.learner import model_of  # noqa: PLC0415 - torch, which the harness does without
+
+    random = Random(0)
+    samples: Samples = []
+    options = ["--model", model_of(folder), "--port", "0", "--threads", "1", "--output_dir", folder / "out"]
+    log = folder / "backend.log"
+    async with (
+        running_backend([str(each) for each in options], log_path=log, startup_timeout=120) as process,
+        BackendClient(process.base_url, process.api_key) as client,
+    ):
+        for number in range(epochs):
+            await client.submit(_job(random, number))
+            state = await client.job(f"job-{number}", wait=20)
+            assert state.status == "completed", state
+            samples.append((time.perf_counter(), resident(process.pid)))
+    return samples
+
+
+def _job(random: Random, number: int) -> TrainingJob:
+    """Rows that the model did not sample; only memory and time are looked at."""
+    config = TrainingConfig(max_logprob_difference=1e6, max_served_difference=1e6)
+    rows = [[random.randrange(500) for _ in range(40)] for _ in range(8)]
+    rollouts = [
+        TrainingRollout(reward=place % 2, rows=[TrainingRow(token_ids=row, logprobs=[None] * 20 + [-6.0] * 20)])
+        for place, row in enumerate(rows)
+    ]
+    groups = [TrainingGroup(id=str(place), rollouts=rollouts[place : place + 4]) for place in (0, 4)]
+    return TrainingJob(id=f"job-{number}", groups=groups, config=config)
+
+
+def resident(pid: int) -> float:
+    """Memory of a process, in MB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        main()
+    else:
+        logging.disable(logging.WARNING)
+        with tempfile.TemporaryDirectory() as name:
+            measured, title = {"harness": harness, "backend": backend}, sys.argv[1]
+            print(row(title, event_loop.run(measured[title](Path(name), EPOCHS[title]))), flush=True)
