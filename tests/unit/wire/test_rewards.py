@@ -1,7 +1,7 @@
 """One rule says when rewards are equal; harness, backend and the ART server obey it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -55,6 +55,7 @@ def test_the_harness_submits_exactly_what_the_backend_trains(rollouts):
 
 
 @given(st.lists(VALUES, min_size=2, max_size=4))
+@example([1.0, 1.0 + 1.5e-9])
 def test_the_art_server_trains_exactly_what_the_harness_submits(values):
     """Some trajectory is better or worse than the mean, if and only if rewards differ by more than rounding."""
     group = [Trajectory(episode=[], reward=value) for value in values]
