@@ -239,3 +239,18 @@ async def test_the_event_loop_is_free_while_a_batch_is_read(client, models):
         answered += 1
     assert training.result().status_code == 200
     assert answered > 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "untrainable"), [({}, 0), ({"temperature": 0.7}, 0), ({"top_p": 0.9}, 1), ({"temperature": 0}, 1)]
+)
+async def test_an_answer_is_trained_by_how_it_was_sampled(client, models, fields, untrainable):
+    """The client sends back the answer and not the request, so the server remembers all of its sampling."""
+    models.go.set()
+    await prepared(client)
+    asked = {**CHAT, "model": "scripted", **fields}
+    answer = await client.post("/v1/chat/completions", json=asked, headers={"authorization": f"Bearer {KEY}"})
+    sampled = ART.trajectory(1.0, answer.json()["choices"][0])
+    groups = [{**ART.groups()[0], "trajectories": [sampled, *ART.groups(0.0, 0.5)[0]["trajectories"]]}]
+    lines = lines_of(await post(client, "/_train_model", ART.train(trajectory_groups=groups)))
+    assert {line["data/step_num_untrainable_answers"] for line in lines} == {untrainable}
