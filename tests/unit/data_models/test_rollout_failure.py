@@ -1,4 +1,8 @@
+import pytest
+
 from nat.data_models.rollout_failure import FirstFailure, counted, one_line, total
+from nat.errors import traceback_of
+from nat.wire.known_secrets import known_secrets
 
 WORDS = "the workflow raised an error"
 
@@ -17,6 +21,18 @@ def test_an_error_is_one_line():
     """What has line breaks, or a page of text, would break a table."""
     assert one_line("ConfigError: 2 errors:\n  - a\n  - b") == "ConfigError: 2 errors: - a - b"
     assert len(one_line("x" * 10_000)) < 500
+
+
+@pytest.mark.parametrize("shorten", [one_line, lambda text: traceback_of(RuntimeError(text))])
+def test_no_part_of_a_secret_is_left_where_an_error_is_cut(shorten):
+    """Half a key is no known value any more, so secrets go before the text is cut, wherever that is."""
+    secret = "".join(chr(ord("a") + n % 26) + str(n % 10) for n in range(100))
+    known_secrets.remember([secret])
+    for place in (*range(250, 410, 15), *range(9_700, 10_100, 15)):
+        few, many = "." * place, "." * 20_000
+        for shown in (shorten(few + secret + many), shorten(many + secret + few)):
+            assert "…" in shown
+            assert not [at for at in range(len(secret) - 4) if secret[at : at + 4] in shown], place
 
 
 def test_counts_of_epochs_add_up_with_the_first_error():

@@ -27,6 +27,20 @@ KEY = (
     'print(\'{"event": "ready", "port": 1}\', flush=True); sys.stdin.read()'
 )
 
+LEAKS = """
+import logging, os, sys
+from nat.backend import __main__ as backend
+parse = backend.parse
+def telling(arguments, environment):
+    options = parse(arguments, environment)
+    key = options.api_key.get_secret_value()
+    print("stderr", key, file=sys.stderr)
+    logging.getLogger("nat").error("log %s", key)
+    return options.model_copy(update={"model": options.model / key})
+backend.parse = telling
+sys.exit(backend.main())
+"""
+
 
 def child(script: str) -> tuple[str, ...]:
     return (sys.executable, "-c", script)
@@ -125,6 +139,22 @@ async def test_the_key_is_new_for_each_process_and_in_no_environment(
         assert not {first.api_key, "hf-token-of-the-user-1"} & set(child_saw["environ"].values())
     async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=30, command=child(KEY)) as second:
         assert second.api_key != first.api_key
+
+
+async def test_the_log_holds_no_secret_of_the_handover(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the backend writes of the key or of the user's secrets, in its log and its errors, is starred."""
+    known_secrets.remember(["hf-token-of-the-user-1"])
+    log = tmp_path / "backend.log"
+    arguments = ["--model", str(tmp_path / "hf-token-of-the-user-1"), "--port", "0"]
+    with pytest.raises(BackendError) as error:
+        async with running_backend(arguments, log_path=log, startup_timeout=120, command=child(LEAKS)):
+            pass
+    written = log.read_text() + str(error.value)
+    assert "stderr **********" in written
+    assert "log **********" in written
+    assert "/**********/**********" in written
+    assert "sk-nat-" not in written
+    assert "hf-token-of-the-user-1" not in written
 
 
 def test_tail_shows_the_last_lines_only(tmp_path: Path) -> None:
