@@ -33,6 +33,7 @@ _PAIRS = [("min", "max"), ("any", "all"), ("floor", "ceil"), ("minimum", "maximu
 _NAMES = dict(_PAIRS) | {second: first for first, second in _PAIRS}
 _SKIPPED = (ast.JoinedStr, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)
 _SKIPPED_FIELDS = {"annotation", "returns", "decorator_list"}
+_AROUND = 60
 _LOGGED = ("logger", "warnings")
 
 
@@ -43,7 +44,7 @@ class Mutant:
     line: int
     """In the file."""
     before: str
-    """The changed line, as `ast.unparse` writes it."""
+    """The changed line, as `ast.unparse` writes it, around the change."""
     after: str
     source: str
 
@@ -58,7 +59,15 @@ def mutants(source: str) -> Iterator[Mutant]:
         changed = ast.unparse(ast.fix_missing_locations(tree))
         pairs = zip(whole.splitlines(), changed.splitlines(), strict=True)
         before, after = next((old.strip(), new.strip()) for old, new in pairs if old != new)
-        yield Mutant(node.lineno, before, after, changed)
+        yield Mutant(node.lineno, *_excerpts(before, after), changed)
+
+
+def _excerpts(before: str, after: str) -> tuple[str, str]:
+    """Of two long lines, where they differ and some characters around that."""
+    differ = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+    same = next(differ, len(before))
+    begin, end = max(0, same - _AROUND), same + _AROUND
+    return before[begin:end], after[begin:end]
 
 
 Site = tuple[ast.expr | ast.stmt, Callable[[], None]]

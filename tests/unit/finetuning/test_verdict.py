@@ -57,6 +57,28 @@ def test_few_examples_prove_nothing(count, verdict):
     assert ("Too few held-out examples: a verdict takes at least 6" in comparison.sentence) is (count < 6)
 
 
+def test_few_examples_that_fall_prove_nothing_either():
+    """Five that all fell are no proof, and six are."""
+    assert compare(scores(*[1.0] * 5), scores(*[0.0] * 5)).verdict is Verdict.NOT_SHOWN
+    assert compare(scores(*[1.0] * 6), scores(*[0.0] * 6)).verdict is Verdict.WORSE
+
+
+@pytest.mark.parametrize("unchanged", [0, 300])
+def test_six_examples_that_changed_are_not_too_few(unchanged):
+    """With six, what is in doubt is the interval, not the number of examples."""
+    same = [0.0] * unchanged
+    comparison = compare(scores(*[0.0, 1.0] * 3, *same), scores(*[1.0, 0.0] * 3, *same))
+    assert comparison.num_differing == 6
+    assert comparison.sentence.endswith("The interval contains zero; more held-out examples would make it narrower.")
+
+
+def test_the_interval_is_in_the_unit_of_the_scores():
+    """Scores of 0 and 10 have ten times the interval of scores of 0 and 1: 2.08 · sqrt(2/21) / sqrt(22) for 20."""
+    one, ten = ([low, high] * 10 for low, high in [(0.0, 1.0), (2.0, 12.0)])
+    assert compare(scores(*one), scores(*one)).interval[1] == pytest.approx(0.1368, abs=1e-3)
+    assert compare(scores(*ten), scores(*ten)).interval[1] == pytest.approx(1.368, abs=1e-2)
+
+
 def test_few_changed_examples_prove_nothing():
     """Five that rose among many that stayed are five coins, so zero stays in the interval."""
     comparison = compare(scores(*[0.0] * 300), scores(*[1.0] * 5, *[0.0] * 295))
@@ -78,7 +100,7 @@ def test_an_unchanged_model_is_not_shown_to_improve():
 def test_scores_without_any_spread_have_an_interval():
     """If every score is the same, the range that scores can have is unknown, and 1 is taken for it."""
     comparison = compare(scores(*[7.0] * 20), scores(*[7.0] * 20))
-    assert comparison.interval[0] < 0 < comparison.interval[1] < 1
+    assert comparison.interval == (pytest.approx(-0.1368, abs=1e-3), pytest.approx(0.1368, abs=1e-3))
     assert comparison.verdict is Verdict.NOT_SHOWN
 
 
