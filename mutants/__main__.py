@@ -72,20 +72,19 @@ def gaps(module: str, tests: Sequence[str], until: float) -> int:
     limit_s = int(10 + 10 * (time.monotonic() - began))
     if passes(name, path, "raise ImportError", tests, limit_s=limit_s):
         raise SystemExit(f"{module}: none of its tests imports it: {' '.join(tests)}")
-    survivors, made, known = [], 0, EQUIVALENT.get(module, {})
+    made = survivors = missed = 0
+    known = EQUIVALENT.get(module, {})
     for mutant in mutants(source):
         if time.monotonic() > until:
             raise SystemExit(f"{module}: stopped after {made} changes, since all targets took {ALL_S} s")
         made += 1
         if passes(name, path, mutant.source, tests, limit_s=limit_s):
-            survivors.append(mutant)
-    missed = [mutant for mutant in survivors if mutant.after not in known]
-    equivalent = len(survivors) - len(missed)
-    print(f"{module}: {made} changes, {len(survivors)} survive, {equivalent} of them equivalent", flush=True)
-    for mutant in survivors:
-        mark = "-" if mutant in missed else "="
-        print(f"  {mark} line {mutant.line}\n      was {mutant.before}\n      now {mutant.after}", flush=True)
-    return len(missed)
+            survivors += 1
+            missed += mutant.after not in known
+            mark = "=" if mutant.after in known else "-"
+            print(f"  {mark} line {mutant.line}\n      was {mutant.before}\n      now {mutant.after}", flush=True)
+    print(f"{module}: {made} changes, {survivors} survive, {survivors - missed} of them equivalent", flush=True)
+    return missed
 
 
 def main(names: Sequence[str]) -> int:
