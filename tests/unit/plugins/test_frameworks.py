@@ -12,6 +12,7 @@ from nat.errors import ConfigError
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.plugins import frameworks
 from nat.registry.catalog import pushed_catalog
+from nat.wire.extras import install_hint
 
 
 class NothingConfig(FunctionBaseConfig, name="nothing"):
@@ -66,7 +67,8 @@ def test_a_framework_has_both_doors_under_their_names(framework, module, door):
 @pytest.mark.parametrize("framework", frameworks.FRAMEWORKS)
 async def test_a_framework_that_is_not_installed_names_its_extra(framework, builder, no_frameworks):
     """Both its client and its tools say what to install; the name of the extra is that of the wrapper type."""
-    wanted = f"pip install 'nat-finetuning-harness[{framework}]'"
+    wanted = install_hint(framework)
+    assert f"[{framework}]" in wanted
     with pytest.raises(ConfigError) as raised:
         await builder.get_llm("student", wrapper_type=framework)
     assert raised.value.hint == wanted
