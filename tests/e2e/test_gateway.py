@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -95,12 +96,13 @@ def reports(folder: Path) -> dict[str, Any]:
 def test_a_killed_harness_leaves_no_program_behind(tmp_path):
     """Even after SIGKILL, when no cleanup runs, the program ends with all that it has started."""
     pid = tmp_path / "pid"
-    server = {"_type": "openai", "model_name": "m", "base_url": "http://127.0.0.1:9/v1", "api_key": "k"}
     program = f"(env -i setsid sh -c 'echo \\$\\$ > {pid}; exec sleep 600' &); sleep 600"
     path = tmp_path / "config.yml"
     workflow = {"_type": "command", "llm": "student", "command": program}
-    path.write_text(json.dumps({"llms": {"student": server}, "workflow": workflow}))
-    with Processes() as processes:
+    with Processes() as processes, socket.create_server(("127.0.0.1", 0)) as listener:  # a model that is slow to answer
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        server = {"_type": "openai", "model_name": "m", "base_url": url, "api_key": "k"}
+        path.write_text(json.dumps({"llms": {"student": server}, "workflow": workflow}))
         harness = processes.start("-c", NAT, "run", f"--config_file={path}", "--input=x")
         wait_until(lambda: pid.exists() and pid.read_text().strip())
         assert not gone(pid)
