@@ -3,12 +3,14 @@
 python leaky_project.py FOLDER BASE_URL ENDING ARGUMENTS…     ENDING: good, or raises in the second job
 """
 
+import json
 import logging
 import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -20,7 +22,7 @@ IN_YAML = {
         "judge": {
             "_type": "openai",
             "model_name": "${PLAIN_MODEL}",
-            "base_url": "http://someone:url-password-1@127.0.0.1:9/v1?sig=url-signature-1&v=2",
+            "base_url": "http://someone:url-password-1@SERVER/v1?sig=url-signature-1&v=2",
             "api_key": "yaml-api-key-1",
             "extra_body": {"default_headers": {"x-api-key": "header-key-1", "X-Other": "header-other-1"}},
         }
@@ -84,7 +86,8 @@ def main(folder: str, base_url: str, ending: str, *arguments: str) -> None:
     warnings.simplefilter("ignore")
     server: Any = SimpleNamespace(base_url=base_url)
     project = FinetuningProject(Path(folder), server, tell_all)
-    for section, components in IN_YAML.items():
+    planted = json.loads(json.dumps(IN_YAML).replace("SERVER", urlsplit(base_url).netloc))  # where somebody listens
+    for section, components in planted.items():
         project.config[section] = {**components, **project.config.get(section, {})}
     project.config["llms"]["student"]["api_key"] = "${STUDENT_KEY}"
     project.config["finetuning"]["max_failure_rate"] = 1.0
