@@ -44,25 +44,40 @@ def environment(name: str, version: str) -> Iterator[Environment]:
         shutil.rmtree(opened.folder)
 
 
-@pytest.mark.parametrize(
-    ("version", "package", "extra", "torch"),
-    [
-        ("3.11", "{wheel}", "{wheel}[local]", cpu_torch()),
-        ("3.12", ".", ".[local]", []),
-        ("3.13", "{wheel}", "nat-finetuning-harness[local]", []),  # as the error message says
-    ],
-    ids=["3.11-wheel-cpu", "3.12-source", "3.13-wheel"],
-)
-def test_a_plain_install_trains(wheel: Path, version: str, package: str, extra: str, torch: list[str]) -> None:
-    """Without extras it is the harness, which says what a `local` LLM needs; with `[local]` it trains."""
-    with environment(version, version) as plain:
-        plain.pip("install", package.format(wheel=wheel))
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_without_extras_it_is_the_harness(wheel: Path, version: str) -> None:
+    """`nat` starts, lists its components, and says which extra a `local` LLM needs."""
+    with environment(f"plain-{version}", version) as plain:
+        plain.pip("install", wheel)
         plain.pip("install", "--no-deps", EXAMPLE)
         check_the_harness_alone(plain)
-        plain.pip("install", *torch, extra.format(wheel=wheel))
+
+
+def test_the_wheel_trains_with_torch_for_the_cpu(wheel: Path) -> None:
+    """The CPU build of torch is chosen first, as the docs say for machines without a GPU."""
+    with environment("cpu", "3.11") as plain:
+        plain.pip("install", *cpu_torch(), f"{wheel}[local]", EXAMPLE)
         check_it_trains(plain)
 
 
+@pytest.mark.large
+def test_the_source_trains_with_whatever_pip_finds() -> None:
+    """`pip install '.[local]'` in a clone, and nothing else."""
+    with environment("source", "3.12") as plain:
+        plain.pip("install", ".[local]", EXAMPLE)
+        check_it_trains(plain)
+
+
+@pytest.mark.large
+def test_the_extra_can_be_added_by_name(wheel: Path) -> None:
+    """The command of the error message works wherever the package is installed."""
+    with environment("wheel", "3.13") as plain:
+        plain.pip("install", wheel)
+        plain.pip("install", "nat-finetuning-harness[local]", EXAMPLE)
+        check_it_trains(plain)
+
+
+@pytest.mark.large
 def test_the_lowest_versions_train() -> None:
     """The lower bounds in pyproject.toml are true: with all of them at once, modules import and a run ends well."""
     with environment("lowest", "3.11") as plain:
@@ -73,7 +88,7 @@ def test_the_lowest_versions_train() -> None:
 
 
 def check_the_harness_alone(plain: Environment) -> None:
-    """`nat` starts, lists its components, and says which extra is missing."""
+    """Version, components, and the refusal to serve a model."""
     assert plain.nat("--version").stdout.split()[-1] == PROJECT["version"]
     components = json.loads(plain.nat("info", "components", "--json").stdout)
     assert any(component["type"] == "local_trainer_adapter" for component in components)
