@@ -99,7 +99,7 @@ def logprob(token: int) -> float:
 
 def completion(say: Say, request: dict[str, Any], *, chat: bool, fingerprint: str | None) -> dict[str, Any]:
     """The whole answer to a request."""
-    prompt = _prompt(request, chat=chat)
+    prompt = prompt_of(request, chat=chat)
     says = [say, *say.others] if say.others else [say] * (request.get("n") or 1)
     tokens = sum(len(message_ids(s.message)) for s in says)
     return {
@@ -146,10 +146,11 @@ def _prompt_fields(say: Say, request: dict[str, Any], *, chat: bool) -> dict[str
     if not request.get("return_token_ids"):
         return {}
     broken = {} if say.broken_prefix is None else {"broken_prefix": say.broken_prefix}
-    return {"prompt_token_ids": _prompt(request, chat=chat), **broken}
+    return {"prompt_token_ids": prompt_of(request, chat=chat), **broken}
 
 
-def _prompt(request: dict[str, Any], *, chat: bool) -> list[int]:
+def prompt_of(request: dict[str, Any], *, chat: bool) -> list[int]:
+    """The ids of what is asked."""
     if chat:
         return prompt_ids(request["messages"])
     prompt = request["prompt"]

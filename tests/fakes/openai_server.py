@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fakes.http_server import HttpServer, SeenRequest, begin_chunks, write_chunk, write_json
-from fakes.openai_replies import HangUp, Refuse, Reply, Say, completion, events
+from fakes.openai_replies import HangUp, Refuse, Reply, Say, completion, events, prompt_of
 
 __all__ = ["HangUp", "OpenAIServer", "Refuse", "Reply", "Say", "SeenRequest"]
 
@@ -107,9 +107,9 @@ class OpenAIServer(HttpServer):
 
 
 def _complete(request: SeenRequest) -> bool:
-    """Whether there is something to answer, of the right types."""
-    if not request.path.endswith("/chat/completions"):
-        prompt = request.body.get("prompt")
-        return isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(part, int) for part in prompt))
-    messages = request.body.get("messages")
-    return isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
+    """Whether there is something to answer that the script can read."""
+    try:
+        prompt_of(request.body, chat=request.path.endswith("/chat/completions"))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
