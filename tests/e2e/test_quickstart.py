@@ -72,7 +72,7 @@ def test_training_leaves_what_the_docs_promise(project):
     promised = re.findall(r"^│   (?:│   )?[├└]── ([\w.]+)", tree, flags=re.MULTILINE)
     assert len(promised) > 10
     absent = [name for name in promised if not any((latest / part / name).exists() for part in ("", "trajectories"))]
-    assert absent == ["curriculum_state.json"]
+    assert absent == ["curriculum_state.json", "failures.txt"]
     summary = json.loads((latest / "summary.json").read_text())
     [example] = [json.loads(block.text) for block in page.blocks if block.language == "json"]
     assert summary.keys() == example.keys()
