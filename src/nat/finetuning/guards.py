@@ -23,7 +23,7 @@ from nat.eval.remedies import remedy_of
 from nat.finetuning.diagnosis import broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.jobs import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.epochs import span
+from nat.runs.epochs import shown
 from nat.runs.records import EpochRecord, LeftOutCause
 from nat.runs.tally import RolloutTally
 from nat.wire import rewards
@@ -109,7 +109,7 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     message, hint = explained(
-        f"nothing to learn from in {span(recent)}: groups whose rewards are all equal: {seen}; "
+        f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         f"groups trained: {', '.join(f'{e.trained_groups} of {e.filtered_groups} submitted' for e in recent)}; "
         f"rewards from {low:g} to {high:g}",
         _signal_remedy(recent, low, high),
@@ -135,7 +135,7 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     if now - worst >= config.collapse_share * (start - worst) or start - now <= _STANDARD_ERRORS * error:
         return
     message, hint = explained(
-        f"the mean reward fell from {start:.3f} in {span(first)} to {now:.3f} in {span(recent)} "
+        f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
         f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
         "The backend does not report how far its updates went. Most often the learning rate is too high: try a third, "
         "or set beta, the weight of the KL divergence to the starting model.",
@@ -204,6 +204,11 @@ def _remedy(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
 
 def _names(counts: Counter[str]) -> str:
     return ", ".join(f"{name} ({count} calls)" for name, count in counts.most_common()) or "nowhere"
+
+
+def _span(epochs: Sequence[EpochRecord]) -> str:
+    first, last = shown(epochs[0].epoch), shown(epochs[-1].epoch)
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 
 def _mean_reward(epochs: Sequence[EpochRecord]) -> float:

@@ -6,6 +6,7 @@ from statistics import fmean
 from nat.data_models.guards import GuardsConfig
 from nat.finetuning.diagnosis import diagnose, has_fallen
 from nat.finetuning.verdict import compare
+from nat.runs.epochs import shown, when
 from nat.runs.records import EpochRecord, ValidationRecord, Verdict
 
 
@@ -15,15 +16,14 @@ def held_out_warning(
     """A sentence at the validation that shows the fall: to below the first score, or far below the best.
 
     By more than chance on the same examples, as the verdict judges it; far is `collapse_share` of the height above
-    the worst score seen, as for the rewards in training. Epochs are read only to explain
-    a fall.
+    the worst score seen, as for the rewards in training. Epochs are read only to explain a fall.
     """
     if not _fallen(validations, config) or _fallen(validations[:-1], config):
         return None
     best, last = max(validations[:-1], key=_mean), validations[-1]
     return (
-        f"The held-out score fell from {_mean(best):.3f} after epoch {best.epoch} to {_mean(last):.3f} after epoch "
-        f"{last.epoch}. {_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
+        f"The held-out score fell from {_mean(best):.3f} {when(best.epoch)} to {_mean(last):.3f} {when(last.epoch)}. "
+        f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
     )
 
 
@@ -47,7 +47,7 @@ def _why(epochs: Sequence[EpochRecord]) -> str:
     """The rewards in training tell a model that learned the wrong thing from one that broke."""
     if epochs and not has_fallen(epochs):
         return (
-            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} in epoch {epochs[-1].epoch + 1}): the "
+            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} in epoch {shown(epochs[-1].epoch)}): the "
             "model learns its examples by heart, or something that the evaluator should not reward. Use more examples "
             "or fewer epochs, set beta, and read its answers."
         )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nat.data_models.rollout_failure import FailureCount, FirstFailure, total
-from nat.runs.epochs import played_in
+from nat.runs.epochs import shown, when
 from nat.runs.records import EpochRecord, Phase, RolloutRecord, ValidationRecord
 
 
@@ -21,5 +21,6 @@ def first_failure(record: RolloutRecord, phase: Phase, epoch: int) -> FirstFailu
     """What `failures.txt` shows of a rollout; None if it did not fail."""
     if record.left_out is None or record.left_out.by_choice:
         return None
-    rollout = f"{played_in(phase, epoch)}, example {record.example_id}, generation {record.generation}"
+    where = f"training, epoch {shown(epoch)}" if phase is Phase.TRAIN else f"held-out {when(epoch)}"
+    rollout = f"{where}, example {record.example_id}, generation {record.generation}"
     return FirstFailure(rollout=rollout, cause=record.left_out, error=record.error, traceback=record.traceback)

@@ -14,6 +14,7 @@ from nat.data_models import rollout_failure
 from nat.data_models.conversation import ConversationRecord
 from nat.data_models.rollout_failure import FailureCount
 from nat.data_models.score import is_score, mean
+from nat.runs.epochs import when
 from nat.wire.training import JobStatus, TrainingRow
 
 
@@ -259,8 +260,7 @@ class BestEpoch(RunRecord):
     """The checkpoint's folder, relative to the run's folder if it lies there; None if there is none."""
 
     def __str__(self) -> str:
-        when = f"after epoch {self.epoch}" if self.epoch else "before training"
-        return f"{self.measure} {self.score:.3f} {when}"
+        return f"{self.measure} {self.score:.3f} {when(self.epoch)}"
 
 
 class RunSummary(RunRecord):

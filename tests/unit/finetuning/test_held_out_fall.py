@@ -43,6 +43,12 @@ def test_no_fall_no_warning(shares):
     assert held_out_warning(validations(*shares), list, CONFIG) is None
 
 
+def test_a_fall_from_the_start_is_told_as_one():
+    """People know no epoch 0: the first scores are those before training."""
+    text = held_out_warning(validations(0.8, 0.3), list, CONFIG)
+    assert text.startswith("The held-out score fell from 0.800 before training to 0.300 after epoch 10. ")
+
+
 def test_a_fall_is_told_once():
     """At the validation that shows it; and again only after it had recovered."""
     told = [held_out_warning(validations(0.5, 0.8, 0.1, 0.12, 0.8, 0.1)[:n], list, CONFIG) for n in range(1, 7)]
