@@ -47,9 +47,9 @@ def _why(epochs: Sequence[EpochRecord]) -> str:
     """The rewards in training tell a model that learned the wrong thing from one that broke."""
     if epochs and not has_fallen(epochs):
         return (
-            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} in epoch {shown(epochs[-1].epoch)}): the "
-            "model learns its examples by heart, or something that the evaluator should not reward. Use more examples "
-            "or fewer epochs, set beta, and read its answers."
+            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} in epoch {shown(epochs[-1].epoch)}): "
+            "the model learns its examples by heart, or something that the evaluator should not reward. Use more "
+            "examples or fewer epochs, set beta, and read its answers."
         )
     found = diagnose(epochs)
     return "The cause is not known." if found is None else f"{found.seen} {found.remedy}"

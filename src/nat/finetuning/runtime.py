@@ -24,14 +24,14 @@ from nat.errors import (
     describe_error,
 )
 from nat.finetuning import guards
+from nat.finetuning.best import export_best_after, exported_best
 from nat.finetuning.checks import warnings
 from nat.finetuning.configured import configured, trained_llm
 from nat.finetuning.datasets import Examples, planned_rollouts, read_examples
-from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import Progress
-from nat.finetuning.remains import best_text, remains
+from nat.finetuning.remains import remains
 from nat.finetuning.scope import RunScope, opened_scope, utc_now
 from nat.finetuning.stopwatch import Stopwatch
 from nat.finetuning.summary import compared, relative_to_run, summarise
@@ -45,8 +45,8 @@ from nat.runs.records import BestEpoch, RunState, RunSummary
 
 logger = logging.getLogger(__name__)
 
-MODEL_NAME, BEST_MODEL = "model", "best_model"
-"""Under these names the trained model and the best one are exported into the run's folder."""
+MODEL_NAME = "model"
+"""Under this name the trained model is exported into the run's folder."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,10 @@ async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, sco
             statuses = await _trained(parts, config, given, examples, scope)
             model = await parts.adapter.export_model(MODEL_NAME)
             served = await parts.adapter.served_model()
-            best = await _exported_best(parts, config, scope)
+            best = await exported_best(parts.adapter, scope) if config.finetuning.export_best else None
         except BaseException as error:
-            await _export_best_after(error, parts, config, scope)
+            if config.finetuning.export_best:
+                await export_best_after(error, parts.adapter, scope)
             await _clean_up_after(error, parts)
             await _blame_a_dead_server(error, config, given, parts)
             raise
@@ -184,33 +185,6 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None
             hint="let the trainer wait for its jobs; the model cannot be judged before they are done",
         )
     guards.check_trained(statuses)
-
-
-async def _exported_best(parts: Parts, config: Config, scope: RunScope) -> Path | None:
-    """The best weights as a model, if that was asked for and the run keeps some."""
-    if not config.finetuning.export_best:
-        return None
-    path = await parts.adapter.export_best(BEST_MODEL) if isinstance(parts.adapter, CheckpointKeeper) else None
-    best = scope.journal.best()
-    if path is None:
-        where = "none was found" if best is None else best_text(best, scope.journal.run_dir)
-        text = f"finetuning.export_best: no model was written; the best model: {where}"
-    else:
-        text = f"Best model: {path} ({best})"
-    logger.info("%s", text)
-    scope.progress.message(text)
-    return path
-
-
-async def _export_best_after(error: BaseException, parts: Parts, config: Config, scope: RunScope) -> None:
-    """A run that failed may have been good before; a cancelled one ends at once."""
-    if not isinstance(error, Exception):
-        return
-    try:
-        await _exported_best(parts, config, scope)
-    except Exception as second:
-        logger.exception("the best model could not be exported")
-        error.add_note(f"the best model could not be exported: {describe_error(second)}")
 
 
 async def _clean_up_after(error: BaseException, parts: Parts) -> None:

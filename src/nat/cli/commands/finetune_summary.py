@@ -52,7 +52,9 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if summary.model is not None:
         model = run_dir / summary.model
         rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
-    if summary.best is not None and summary.best.epoch != summary.epochs:
+    if summary.best_model is not None:
+        rows.append(("Best model", f"{run_dir / summary.best_model} ({summary.best})"))
+    elif summary.best is not None and summary.best.epoch != summary.epochs:
         rows.append(("Best", best_text(summary.best, run_dir)))
     if result.served_model is not None:
         served = result.served_model
