@@ -6,16 +6,17 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
-from nat.backend.manifest import read_manifest, wrong_contents, wrong_sizes
+from nat.backend.manifest import wrong_contents, wrong_sizes
 from nat.errors import CheckpointDamaged, findings_of
-from nat.wire.manifest import STATE, Manifest
+from nat.wire.manifest import STATE, Manifest, read_manifest
+from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
 OPTIMIZER = "optimizer.safetensors"
-ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
-"""peft's files of an adapter."""
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+"""What peft calls them."""
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 
@@ -81,7 +82,7 @@ def _manifest(folder: Path) -> Manifest | None:
 
 def _absent(folder: Path, state: CheckpointState) -> list[str]:
     """Files that a checkpoint without a manifest must have, and has not."""
-    needed = [OPTIMIZER, *((ADAPTER_WEIGHTS, ADAPTER_CONFIG) if state.lora else ("config.json",))]
+    needed = [OPTIMIZER, *((ADAPTER_WEIGHTS, ADAPTER_CONFIG) if state.lora else (MODEL_CONFIG,))]
     absent = [name for name in needed if not (folder / name).is_file()]
     weights = state.lora or any((folder / name).is_file() for name in _WEIGHTS)
     return absent if weights else [*absent, _WEIGHTS[0]]

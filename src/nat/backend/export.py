@@ -8,9 +8,10 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from nat.backend.atomic import whole_folder
-from nat.backend.manifest import read_manifest, write_manifest
+from nat.backend.manifest import write_manifest
 from nat.backend.model import LoadedModel
 from nat.errors import ExportRefused
+from nat.wire.manifest import is_export
 
 ADAPTER = "adapter"
 """Folder of the LoRA adapter inside an exported model."""
@@ -50,15 +51,6 @@ def export_folder(target: Path) -> Iterator[Path]:
             f"a model cannot be written to {target}: {error}",
             hint="choose another name, or move away what stands there; only an earlier export is replaced",
         ) from error
-
-
-def is_export(path: Path) -> bool:
-    """True for a folder that says of itself that it is an export; a link to one is not."""
-    try:
-        manifest = None if path.is_symlink() else read_manifest(path)
-    except ValueError:
-        return False
-    return manifest is not None and manifest.kind == "export"
 
 
 def write_model(loaded: LoadedModel, folder: Path) -> None:

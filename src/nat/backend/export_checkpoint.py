@@ -4,11 +4,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from nat.backend.checkpoint_folder import ADAPTER_CONFIG, ADAPTER_WEIGHTS, OPTIMIZER, verify
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, verify
 from nat.backend.export import ADAPTER, export_folder, write_model
 from nat.backend.model import load_model
 from nat.errors import NatError
 from nat.wire.manifest import MANIFEST, STATE
+from nat.wire.model_folder import ADAPTER_CONFIG
 
 
 def export_checkpoint(checkpoint: Path, target: Path) -> None:

@@ -8,8 +8,6 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from nat.wire.manifest import MANIFEST, FileSum, Manifest
 
 
@@ -18,21 +16,6 @@ def write_manifest(folder: Path, kind: Literal["checkpoint", "export"]) -> None:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): _sum(path) for path in paths}
     (folder / MANIFEST).write_text(Manifest(kind=kind, files=files).model_dump_json(indent=1))
-
-
-def read_manifest(folder: Path) -> Manifest | None:
-    """Give the folder's manifest, None if it has none.
-
-    Raises:
-        ValueError: there is one that cannot be read.
-
-    """
-    try:
-        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValidationError) as error:
-        raise ValueError(f"{MANIFEST} cannot be read") from error
 
 
 def wrong_sizes(folder: Path, manifest: Manifest) -> list[str]:

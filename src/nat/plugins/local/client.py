@@ -71,7 +71,7 @@ class BackendClient:
     async def keep_best(self) -> SavedCheckpoint:
         """Keep a checkpoint of the current weights as the best so far."""
         response = await self._request("POST", "/v1/training/best", timeout=_EXPORT_SECONDS)
-        return SavedCheckpoint.model_validate_json(response.content)
+        return _read(SavedCheckpoint, response)
 
     async def _request(
         self,

@@ -61,12 +61,12 @@ async def test_health_believes_only_a_good_status(status: int, *, healthy: bool)
 
 
 @pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"status": "fine"}', b"", b"\xff", b"[1e400]"])
-@pytest.mark.parametrize("call", ["submit", "job", "cancel", "export"])
+@pytest.mark.parametrize("call", ["submit", "job", "cancel", "export", "keep_best"])
 async def test_an_answer_that_is_garbage_is_an_error_of_the_backend(call: str, body: bytes) -> None:
     """It says what was asked, what is wrong, and what came."""
     async with client(httpx.MockTransport(lambda _: httpx.Response(200, content=body))) as backend:
-        with pytest.raises(BackendError, match=r"the answer to .* is no (JobState|ExportedModel) "):
-            await getattr(backend, call)(JOB if call == "submit" else "job-1")
+        with pytest.raises(BackendError, match=r"the answer to .* is no (JobState|ExportedModel|SavedCheckpoint) "):
+            await getattr(backend, call)(*{"submit": [JOB], "keep_best": []}.get(call, ["job-1"]))
 
 
 async def test_half_a_surrogate_pair_in_a_groups_id_can_be_sent() -> None:
