@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nat.data_models.guards import GuardsConfig
-from nat.finetuning.diagnosis import CLIPPED, ENTROPY, TRUNCATED, diagnose_fall
+from nat.finetuning.diagnosis import CLIPPED, ENTROPY, RAISE_LIMIT, TRUNCATED, diagnose_fall
 from nat.runs.records import EpochRecord
 
 EQUAL_GROUPS_EPOCHS = 5
@@ -39,8 +39,7 @@ def _equal_groups(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | 
     advice = _advice(epochs, "Choose examples that are sometimes solved and sometimes not, or raise num_generations.")
     return (
         f"at least {min(shares):.0%} of the groups had equal rewards in each of the last {len(shares)} epochs "
-        f"(alarm above {config.max_equal_groups:.0%}): most rollouts teach nothing. "
-        f"{advice}"
+        f"(alarm above {config.max_equal_groups:.0%}): most rollouts teach nothing. {advice}"
     )
 
 
@@ -79,7 +78,7 @@ def _truncated(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | Non
     value = epochs[-1].metrics.get(TRUNCATED)
     if value is None or value <= config.max_truncated:
         return None
-    advice = _advice(epochs, "Raise the LLM's max_tokens, or set mask_truncated_completions.")
+    advice = _advice(epochs, RAISE_LIMIT)
     return (
         f"{value:.0%} of the rollouts hit a token limit (alarm above {config.max_truncated:.0%}): their rewards say "
         f"little about what the model meant to do. {advice}"

@@ -33,6 +33,8 @@ GRADIENT_TOO_STEEP = 20.0
 FALLEN = 0.5
 """Share of its best height, above the worst reward seen, below which the mean reward has fallen."""
 TRUNCATED_MORE = 0.3
+RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out of training."
+"""True whether or not that is set, which epochs do not tell."""
 ENTROPY_LEFT = 0.5
 
 
@@ -64,7 +66,7 @@ def diagnose(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
 
 
 def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
-    """The same, where the mean reward is far below its best now; None where it is not."""
+    """What `diagnose` finds if the mean reward is far below its best now; None if it is not."""
     found = diagnose(epochs) if has_fallen(epochs) else None
     if found is None:
         return None
@@ -83,7 +85,7 @@ def has_fallen(epochs: Sequence[EpochRecord]) -> bool:
 
 
 def broken_by_update(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
-    """The same, where what fails now may be the model: after an update that went too far."""
+    """What `diagnose` finds if it is an update that went too far: what fails now may be the model."""
     found = diagnose(epochs)
     return found if found is not None and found.cause is Cause.UPDATE_TOO_LARGE else None
 
@@ -136,7 +138,7 @@ def _cut_off(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Dia
     return Diagnosis(
         Cause.CUT_OFF,
         f"{last:.0%} of the rollouts hit a token limit, {first:.0%} did at first: the answers grew.",
-        "Raise the LLM's max_tokens, or set mask_truncated_completions.",
+        RAISE_LIMIT,
     )
 
 
@@ -166,18 +168,18 @@ def _unknown(since: Sequence[EpochRecord]) -> Diagnosis | None:
 
 def _numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
     """What the epoch's update did, and what was usual before."""
-    shown = []
+    parts = []
     for name, text in ((KL, "KL divergence {:.3g} per token"), (GRADIENT, "gradient norm {:.3g}")):
         if name in epoch.metrics:
             usual = [e.metrics[name] for e in before if name in e.metrics]
-            shown.append(text.format(epoch.metrics[name]) + (f" (at most {max(usual):.3g} before)" if usual else ""))
+            parts.append(text.format(epoch.metrics[name]) + (f" (at most {max(usual):.3g} before)" if usual else ""))
     if WEIGHTS in epoch.metrics:
-        shown.append(f"weights changed by {epoch.metrics[WEIGHTS]:.2%} a step")
+        parts.append(f"weights changed by {epoch.metrics[WEIGHTS]:.2%} a step")
     if any(name in epoch.metrics for name in CLIPPED):
-        shown.append(f"{_clipped(epoch):.0%} of the tokens clipped")
+        parts.append(f"{_clipped(epoch):.0%} of the tokens clipped")
     if ENTROPY in epoch.metrics:
-        shown.append(f"entropy {epoch.metrics[ENTROPY]:.3f}")
-    return ", ".join(shown)
+        parts.append(f"entropy {epoch.metrics[ENTROPY]:.3f}")
+    return ", ".join(parts)
 
 
 def _largest(epochs: Sequence[EpochRecord]) -> str:

@@ -49,6 +49,13 @@ def test_a_metric_beyond_its_level_warns(metric, value, name, text, config):
     assert names(epochs, GuardsConfig(**config)) == []
 
 
+def test_the_advice_on_cut_answers_holds_whatever_is_set():
+    """An epoch does not tell whether truncated rollouts are left out already, so nobody is told to set that."""
+    (alarm,) = alarms([epoch_record(metrics={TRUNCATED: 0.25})], CONFIG)
+    assert "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out" in alarm.text
+    assert "or set" not in alarm.text
+
+
 def test_a_job_that_trained_nothing_warns():
     """The backend left out all that was submitted; where nothing was submitted, it was not the backend."""
     metrics = {"train/trained_groups": 0.0}

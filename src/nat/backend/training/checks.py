@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from nat.errors import UpdateRejected
 
+_CERTAIN = 1e-3
+"""Entropy in nats per token below which the model has no choice left."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -45,8 +48,8 @@ def check_served_weights(seen: Difference, allowed: float) -> None:
             f"after the update the sampler disagrees with the learner on the same tokens: {seen}, "
             f"allowed is {allowed:g}",
             kind="logprob_mismatch",
-            hint="the update did not reach the sampler, or the two compute differently: report it, with the "
-            "model's name",
+            hint="if the model computes in bfloat16, rounding can be as large: train in float32, or raise "
+            "max_served_difference; else the update did not reach the sampler: report it, with the model's name",
         )
 
 
@@ -60,20 +63,36 @@ def check_finite(norm: float, *, tokens: int, rollouts: int) -> None:
         )
 
 
-def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: float) -> None:
+def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: float, entropy: float) -> None:
     """Raise if no optimizer step of the update found a gradient, although groups carried a signal.
 
     One step may find none: its rollouts may be as good as the mean, or earlier steps went as far as the clip range lets
     them.
     """
-    if steps == 0:
-        raise UpdateRejected(
-            f"the gradient is exactly zero over {rows} rows of groups whose rewards do differ: {with_advantage:.0%} of "
-            f"the tokens have an advantage, and {clipped:.0%} are outside of the clip range",
-            kind="gradient_zero",
-            hint="check that something is trainable and that sampled tokens had an alternative (a grammar or top_k "
-            "of 1 leaves nothing to learn); if the tokens with an advantage are clipped, raise epsilon",
+    if steps:
+        return
+    if clipped >= with_advantage:
+        hint = (
+            "the model is too far from the weights that sampled: lower the learning rate, num_iterations or "
+            "steps_per_batch, or raise epsilon"
         )
+    elif entropy < _CERTAIN:
+        hint = (
+            "the model is certain of every token, so that no answer could have been another one: go on from an earlier "
+            "checkpoint with a lower learning rate"
+        )
+    else:
+        hint = (
+            "check that something is trainable, that rollouts which say the same get the same reward (otherwise they "
+            "cancel each other out), and that the update before did not break the model: see its approx_kl"
+        )
+    raise UpdateRejected(
+        f"the gradient is exactly zero over {rows} rows of groups whose rewards do differ: {with_advantage:.0%} of "
+        f"the tokens have an advantage, {clipped:.0%} are outside of the clip range, and the entropy per token is "
+        f"{entropy:.3g}",
+        kind="gradient_zero",
+        hint=hint,
+    )
 
 
 def check_weights_moved(change: float, *, moved: bool, learning_rate: float, grad_norm: float) -> None:

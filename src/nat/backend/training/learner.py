@@ -138,7 +138,13 @@ class Learner:
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
         sums = update.sums
-        check_gradient(update.steps_done, rows=len(rows), with_advantage=sums.with_advantage, clipped=sums.clipped)
+        check_gradient(
+            update.steps_done,
+            rows=len(rows),
+            with_advantage=sums.with_advantage,
+            clipped=sums.clipped,
+            entropy=sums.means()["entropy"],
+        )
         means = {name: sum(outcome[name] for outcome in outcomes) / len(outcomes) for name in outcomes[0]}
         check_weights_moved(
             means["update_ratio"],
