@@ -6,8 +6,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from nat.errors import BackendError, ExportRefused
-from nat.wire.manifest import is_export
+from nat.wire.manifest import MANIFEST, Manifest
 
 
 def moved_out(exported: Path) -> Path:
@@ -18,7 +20,7 @@ def moved_out(exported: Path) -> Path:
 
     """
     target = exported.parent.parent / exported.name
-    if is_export(target):
+    if _is_export(target):
         shutil.rmtree(target)
     elif target.exists() or target.is_symlink():
         raise ExportRefused(
@@ -52,3 +54,11 @@ async def export_checkpoint(checkpoint: Path, target: Path) -> Path:
         text = said.decode(errors="replace").strip().rpartition("Error: ")[2]
         raise BackendError(text or f"the export of {checkpoint} ended with exit code {process.returncode}")
     return target
+
+
+def _is_export(path: Path) -> bool:
+    try:
+        text = (path / MANIFEST).read_bytes()
+        return not path.is_symlink() and Manifest.model_validate_json(text).kind == "export"
+    except (OSError, ValidationError):
+        return False
