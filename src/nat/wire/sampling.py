@@ -25,25 +25,41 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "repetition_penalty": (1,),
-    "logit_bias": ({},),
+    "logit_bias": ({}, []),
     "min_tokens": (0,),
     "best_of": (1,),
     "use_beam_search": (False,),
     "bad_words": ([],),
     "allowed_token_ids": (None,),
+    "logits_processors": ([],),
+    "min_new_tokens": (0,),
+    "custom_logit_processor": (None,),
+    "repeat_penalty": (1,),
+    "dry_multiplier": (0,),
+    "xtc_probability": (0,),
+    "dynatemp_range": (0,),
+    "mirostat": (0,),
+    "top_n_sigma": (-1, 0),
+    "tfs_z": (1,),
+    "top_a": (0,),
 }
 """Of each field that changes the distribution, the values that do not; the first is what replaces the others. `null`
-is one of them always."""
+is one of them always. The names are those of OpenAI, vLLM, SGLang and llama.cpp."""
 
 FORCED: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "tool_choice": ("auto", "none"),
+    "function_call": ("auto", "none"),
     "structured_outputs": (),
     "guided_json": (),
     "guided_regex": (),
     "guided_choice": (),
     "guided_grammar": (),
     "grammar": (),
+    "json_schema": (),
+    "regex": (),
+    "ebnf": (),
+    "structural_tag": (),
 }
 """Likewise of the fields that force a form on the answer. They are never replaced: the agent reads that form."""
 

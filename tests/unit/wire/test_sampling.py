@@ -2,7 +2,7 @@
 
 import pytest
 
-from nat.wire.sampling import read_sampling, replaced
+from nat.wire.sampling import FORCED, read_sampling, replaced
 
 UNTRAINABLE = [
     ({"temperature": 0}, "temperature=0"),
@@ -24,6 +24,12 @@ UNTRAINABLE = [
     ({"response_format": {"type": "json_object"}}, "response_format=…"),
     ({"tool_choice": "required"}, "tool_choice=required"),
     ({"guided_regex": "a+"}, "guided_regex=a+"),
+    ({"regex": "a+"}, "regex=a+"),
+    ({"json_schema": {"type": "object"}}, "json_schema=…"),
+    ({"function_call": {"name": "move"}}, "function_call=…"),
+    ({"repeat_penalty": 1.1}, "repeat_penalty=1.1"),
+    ({"mirostat": 2}, "mirostat=2"),
+    ({"custom_logit_processor": "abc"}, "custom_logit_processor=abc"),
 ]
 
 
@@ -45,6 +51,7 @@ def test_what_changes_the_distribution_is_named(fields, named):
         ({"temperature": 2}, 2),
         ({"top_p": 1.0, "top_k": -1, "min_p": 0.0, "frequency_penalty": 0, "logit_bias": {}, "best_of": 1}, 1),
         ({"top_k": 0, "repetition_penalty": "1.0"}, 1),
+        ({"mirostat": 0, "tfs_z": 1.0, "logit_bias": [], "function_call": "auto"}, 1),
         ({"stop": ["x"], "seed": 4, "max_tokens": 3, "n": 2, "tool_choice": "auto", "ignore_eos": True}, 1),
         ({"response_format": {"type": "text"}}, 1),
     ],
@@ -59,7 +66,7 @@ def test_a_temperature_is_trainable_and_neutral_fields_are(fields, temperature):
 def test_what_is_replaced_is_trainable(fields, named):
     """Each field that is set gets its neutral value; the form of an answer is the agent's own affair."""
     found = read_sampling(fields | replaced(fields, 0.8))
-    forced = named.split("=")[0] in {"response_format", "tool_choice", "guided_regex"}
+    forced = named.split("=")[0] in FORCED
     assert found.temperature == 0.8
     assert found.untrainable_by == ((named,) if forced else ())
 
