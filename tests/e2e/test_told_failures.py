@@ -129,6 +129,7 @@ async def test_every_display_counts_the_failures(tmp_path, capfd):
     """Lines, log, summary and summary.json have the count, the error and the file; the file has the traceback."""
     out, err, run_dir = await told(tmp_path, capfd)
     assert "epoch 1/2  reward 0.500  groups 3/3  rollouts 8 (2 failed)" in out
+    assert "held-out before training: 0.000 on 7 examples (1 failed)" in out
     assert "6 of 32 rollouts" in out
     assert "6 x the workflow raised an error: KeyError: 'city'" in out
     assert f"{run_dir / 'failures.txt'}" in out

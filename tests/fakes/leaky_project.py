@@ -58,9 +58,9 @@ IN_ENVIRONMENT = {
 }
 OVERRIDE = ("llms.judge.api_key", "override-key-1")
 SECRETS = [
-    "url-password-1", "url-signature-1", "header-key-1", "header-other-1", "literal-option-1", "literal-assigned-1",
-    "literal-env-1", "command-value-1", "ümlaut-1", "student-key-1", "unmentioned-token-1", "first-line-of-key-1",
-    "second-line-of-key-1", "art-key-1", "override-key-1",
+    "yaml-api-key-1", "url-password-1", "url-signature-1", "header-key-1", "header-other-1", "literal-option-1",
+    "literal-assigned-1", "literal-env-1", "command-value-1", "ümlaut-1", "student-key-1", "unmentioned-token-1",
+    "first-line-of-key-1", "second-line-of-key-1", "art-key-1", "override-key-1",
 ]  # fmt: skip
 """What must be found nowhere; each is a part of a planted value that no variant of it is without."""
 PLAIN = {"PLAIN_MODEL": "some-model-2.5-with-a-long-name"}

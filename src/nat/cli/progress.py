@@ -3,6 +3,7 @@
 import logging
 import math
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -52,13 +53,14 @@ class LineProgress(NullProgress):
             return
         self._line(
             f"epoch {shown(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
-            f"groups {record.trained_groups}/{record.num_groups}  rollouts {record.num_rollouts}{_failed(record)}  "
-            f"{record.seconds:.1f} s"
+            f"groups {record.trained_groups}/{record.num_groups}  "
+            f"rollouts {record.num_rollouts}{_failed(record.failures)}  {record.seconds:.1f} s"
         )
 
     def validation_finished(self, record: ValidationRecord) -> None:
         if not self._log_tells:
-            self._line(f"held-out {when(record.epoch)}: {_mean(record)} on {record.num_examples} examples")
+            failed = _failed(record.failures)
+            self._line(f"held-out {when(record.epoch)}: {_mean(record)} on {record.num_examples} examples{failed}")
 
     def _line(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -197,8 +199,8 @@ def _mean(record: ValidationRecord) -> str:
     return "no score" if record.avg_reward is None else f"{record.avg_reward:.3f}"
 
 
-def _failed(record: EpochRecord) -> str:
-    failed = sum(each.count for each in record.failures)
+def _failed(failures: Sequence[FailureCount]) -> str:
+    failed = sum(each.count for each in failures)
     return f" ({failed} failed)" if failed else ""
 
 

@@ -44,10 +44,12 @@ def parse_config(
     """The Config that a tree of plain values stands for; `source` names it in the error."""
     discover_components()
     findings = Findings()
-    changed = apply_overrides(tree, overrides, findings)
     environ = os.environ if environ is None else environ
-    filled = fill_in(changed, environ, findings)
-    known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
+    replaced = fill_in(tree, environ, Findings())  # what an override replaces is as secret as before
+    filled = fill_in(apply_overrides(tree, overrides, findings), environ, findings)
+    known_secrets.remember(environment_secrets(environ))
+    for each in (replaced, filled):
+        known_secrets.remember({*each.secrets, *secrets_in(each.tree)})
     raw = drop_unsupported(filled.tree, findings)
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)
