@@ -31,6 +31,7 @@ from nat.finetuning.early_stopping import plateaued
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
 from nat.finetuning.epoch_window import EpochWindow
 from nat.finetuning.interfaces.finetuning_runner import Trainer
+from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.jobs import reported_metrics
 from nat.finetuning.recorder import Recorder
 from nat.finetuning.scope import RunScope, current_scope, opened_scope
@@ -201,16 +202,9 @@ class EpochTrainer(Trainer):
         builder, scope = self.trajectory_builder, self.scope
         scope.progress.rollouts_started(Phase.TRAIN, scope.num_rollouts(Phase.TRAIN))
         meta = {"epoch": epoch, "run_id": run_id, "trainer_config": self.trainer_config.model_dump(mode="json")}
-        try:
+        async with abandoned_on_error(builder, run_id):
             await builder.start_run(run_id, meta=meta)
             collected = await builder.finalize(run_id, meta=meta)
-        except BaseException:
-            # The builder's own error is the cause; whatever abandoning adds must not hide it.
-            try:
-                await builder.abandon(run_id)
-            except Exception:
-                logger.exception("%s.abandon failed too", type(builder).__name__)
-            raise
         check_rewards(collected)
         check_credit(self.run_config.reward_function, collected)
         groups = collected.trajectories

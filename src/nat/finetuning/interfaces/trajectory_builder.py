@@ -1,17 +1,21 @@
 """What turns runs of the workflow into training data."""
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.data_models.finetuning import FinetuneConfig, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.data_models.score import problem_of
-from nat.errors import ConfigError, EvaluationError
+from nat.errors import ANY_FAILURE, ConfigError, EvaluationError
 from nat.eval.config import EvaluationRunOutput
 from nat.eval.evaluate import EvaluationRun
 from nat.eval.evaluator.evaluator_model import EvalOutputItem
 from nat.runs.records import RolloutRecord
+
+logger = logging.getLogger(__name__)
 
 
 class TrajectoryBuilder(ABC):
@@ -83,3 +87,16 @@ class TrajectoryBuilder(ABC):
     def rollouts(self, run_id: str) -> Sequence[RolloutRecord]:  # noqa: ARG002 - for those who override it
         """All rollouts of the last `finalize`, those left out included; empty if the builder does not tell."""
         return ()
+
+
+@asynccontextmanager
+async def abandoned_on_error(builder: TrajectoryBuilder, run_id: str) -> AsyncIterator[None]:
+    """Abandon the run if the block fails; what goes wrong in that is logged, and hides no cause."""
+    try:
+        yield
+    except BaseException:
+        try:
+            await builder.abandon(run_id)
+        except ANY_FAILURE:
+            logger.exception("%s.abandon failed too", type(builder).__name__)
+        raise

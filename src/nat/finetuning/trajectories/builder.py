@@ -14,7 +14,7 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
 from nat.finetuning import progress_log
-from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.trajectories.groups import group_by_example
 from nat.finetuning.trajectories.outcome import Outcome, Target, failed, scored, told, unscored, unscored_by
 from nat.finetuning.trajectories.returns import credit_warnings
@@ -69,11 +69,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         """
         if run_id not in self.evaluation_runs:
             raise ValueError(f"No evaluation runs found for run_id: {run_id}")
-        try:
+        async with abandoned_on_error(self, run_id):
             outputs = await asyncio.gather(*self.evaluation_runs[run_id])
-        except BaseException:
-            await self.abandon(run_id)
-            raise
         del self.evaluation_runs[run_id]
         metadata = {"run_id": run_id} | {key: value for key, value in (meta or {}).items() if key == "epoch"}
         trajectories: list[Trajectory] = []

@@ -192,6 +192,21 @@ async def test_a_failed_pass_ends_the_others_and_is_raised():
     assert builder.evaluation_runs == {}
 
 
+class BreaksWhenAbandoned(Scripted):
+    async def abandon(self, run_id):
+        await super().abandon(run_id)
+        raise SystemExit(3)
+
+
+async def test_abandoning_hides_no_failure_of_a_pass(caplog):
+    """A builder made from this one may fail to abandon; the pass's own error is the cause."""
+    builder = await ready(BreaksWhenAbandoned(RuntimeError("dataset gone")))
+    await builder.start_run("r")
+    with pytest.raises(RuntimeError, match="dataset gone"):
+        await builder.finalize("r")
+    assert "BreaksWhenAbandoned.abandon failed too" in caplog.messages
+
+
 async def test_abandoning_ends_the_passes():
     """What a run started and does not finalize is cancelled, and waited for."""
     builder = await ready(Scripted(output([], {})))
