@@ -92,6 +92,11 @@ def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
     yield from (value for name, value in environ.items() if is_secret_key(name) and name not in _WORKING_FOLDERS)
 
 
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for processes of ours that have no use for the user's secrets."""
+    return {name: value for name, value in environ.items() if not is_secret_key(name)}
+
+
 def filled_secrets(name: str, value: str, path: Sequence[object]) -> Iterator[str]:
     """The value of the variable `name` that was filled in at `path`, if it counts as a secret."""
     plain = is_plain_name(name) or (path and is_plain_name(path[-1])) or _plain(value)

@@ -10,6 +10,7 @@ import click
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from nat.builder.children import python_module
 from nat.cli.commands.checked_options import checked_options
 from nat.config.secrets import environment_secrets
 from nat.wire.serving import API_KEY_VARIABLE, KEY_FD, Handover, ServeOptions
@@ -49,7 +50,7 @@ def serve_command(**given: object) -> None:
     """Serve and train a model on this machine; the command becomes the backend's process."""
     options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
     key_fd = f"{KEY_FD}={handed_over(options, os.environ)}"
-    command = [sys.executable, *backend_arguments(options), key_fd]
+    command = [*python_module("nat.backend"), *backend_arguments(options), key_fd]
     os.execve(sys.executable, command, backend_environment(os.environ))  # noqa: S606 - our own interpreter
 
 
@@ -60,8 +61,8 @@ def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> Serv
 
 
 def backend_arguments(options: ServeOptions) -> list[str]:
-    """What Python is started with, without the key, which a process list would show."""
-    arguments = ["-m", "nat.backend"]
+    """What the backend is started with, without the key, which a process list would show."""
+    arguments: list[str] = []
     for name in sorted(options.model_fields_set - {"api_key"}):
         value = getattr(options, name)
         if value is True:

@@ -1,13 +1,12 @@
 """A model that the backend of a run exported, where users look for it: in the run's folder itself."""
 
-import asyncio
 import shutil
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from nat.builder.children import run_module
 from nat.errors import BackendError, ExportRefused
 from nat.wire.manifest import MANIFEST, Manifest
 
@@ -40,19 +39,10 @@ async def export_checkpoint(checkpoint: Path, target: Path) -> Path:
         BackendError: what the process said.
 
     """
-    command = [sys.executable, "-m", "nat.backend.export_checkpoint", str(checkpoint), str(target)]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        _, said = await process.communicate()
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
-    if process.returncode:
-        text = said.decode(errors="replace").strip().rpartition("Error: ")[2]
-        raise BackendError(text or f"the export of {checkpoint} ended with exit code {process.returncode}")
+    code, said = await run_module("nat.backend.export_checkpoint", str(checkpoint), str(target))
+    if code:
+        text = said.rpartition("Error: ")[2]
+        raise BackendError(text or f"the export of {checkpoint} ended with exit code {code}")
     return target
 
 

@@ -5,14 +5,13 @@ import json
 import logging
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from nat.builder.children import known_child
-from nat.config.secrets import is_secret_key
+from nat.builder.children import known_child, python_module
+from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
 from nat.wire.known_secrets import known_secrets, new_key
 from nat.wire.serving import FAILED, KEY_FD, READY, Handover
@@ -82,7 +81,7 @@ async def running_backend(
     *,
     log_path: Path,
     startup_timeout: float,
-    command: Sequence[str] = (sys.executable, "-m", "nat.backend"),
+    command: Sequence[str] = python_module("nat.backend"),
 ) -> AsyncIterator[BackendProcess]:
     """Start `command` with `arguments`, wait for its ready line, and stop it on the way out.
 
@@ -106,7 +105,7 @@ async def running_backend(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
-            env=_environment(os.environ),
+            env={**without_secrets(os.environ), "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
     with known_child(process.pid):
@@ -135,11 +134,6 @@ def tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
 def _private_log(path: Path) -> IO[bytes]:
     """The log, to be appended to; its owner's alone."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """All but the user's secrets, which a backend has no use for."""
-    return {**{name: value for name, value in inherited.items() if not is_secret_key(name)}, "PYTHONUNBUFFERED": "1"}
 
 
 async def _hand_over(process: asyncio.subprocess.Process, handover: Handover) -> None:

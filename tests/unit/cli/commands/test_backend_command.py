@@ -23,7 +23,7 @@ def test_every_field_is_an_option():
 def test_given_options_travel_as_arguments(tmp_path):
     """What was given is handed on, what was not is left to the process."""
     options = checked({"model": tmp_path, "port": 0, "resume": True, "output_dir": tmp_path}, {})
-    expected = ["-m", "nat.backend", "--model", str(tmp_path), "--output_dir", str(tmp_path), "--port", "0", "--resume"]
+    expected = ["--model", str(tmp_path), "--output_dir", str(tmp_path), "--port", "0", "--resume"]
     assert backend_arguments(options) == expected
 
 
