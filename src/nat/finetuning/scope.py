@@ -4,7 +4,6 @@ The runtime opens a scope around a trainer. The guide's constructors leave no ro
 context variable; a trainer that is used without the runtime opens a scope of its own.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +14,15 @@ from uuid import uuid4
 
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.rollout_failure import FailureCount
+from nat.errors import describe_error
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import NullProgress, Progress
 from nat.runs.epochs import when
 from nat.runs.files import write_files
 from nat.runs.folder import create_run_folder, new_run_id
 from nat.runs.journal import Journal
-from nat.runs.plot import PLOT_NAME, draw
+from nat.runs.plot import PLOT_NAME
+from nat.runs.plot_process import draw_run
 from nat.runs.records import Phase, RunState, ValidationRecord
 from nat.wire.redacted_logs import redacted_logs
 
@@ -67,17 +68,15 @@ class RunScope:
 
     async def draw(self) -> bool:
         """Draw the plot beside the event loop; a picture that fails must not end a run."""
-        journal = self.journal
-        path, run_id = journal.run_dir / PLOT_NAME, self.run_id
+        run_dir = self.journal.run_dir
         try:
-            await asyncio.to_thread(draw, path, run_id, journal.epochs(), journal.validations(), journal.summary())
-        except OSError as error:
-            logger.warning("%s could not be drawn; the journal and the metrics are whole: %s", path, error)
-            return False
-        except Exception:
-            logger.exception("%s could not be drawn; the journal and the metrics are whole", path)
-            return False
-        return True
+            failure = await draw_run(run_dir)
+        except OSError as error:  # no further process can be started
+            failure = describe_error(error)
+        if failure is not None:
+            text = "%s could not be drawn; the journal and the metrics are whole: %s"
+            logger.warning(text, run_dir / PLOT_NAME, failure)
+        return failure is None
 
     def end(self, state: RunState, message: str | None = None) -> None:
         """The run's final state, and the files as they will stay."""

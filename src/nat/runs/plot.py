@@ -4,7 +4,6 @@ Matplotlib is imported when a picture is drawn and not before, and only its obje
 so no global state, no window system and no settings of the user's that change.
 """
 
-import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -68,8 +67,6 @@ def draw(
         _failures(axes, failures, num_rollouts(epochs, validations))
     with replacing(path) as file:
         figure.savefig(file, format="png")
-    del figure, axes
-    gc.collect(1)  # a figure is full of cycles, 10 MB of them, and commands collect old cycles seldom
 
 
 def _frame(axes: "Axes") -> None:

@@ -1,11 +1,9 @@
-import gc
 import math
 import struct
 import subprocess
 import sys
 
 import pytest
-from matplotlib.figure import Figure
 
 from fakes.run_records import epoch_records, validation_record
 from nat.data_models.rollout_failure import FailureCount
@@ -114,16 +112,3 @@ def test_matplotlib_is_imported_only_to_draw():
 def testdurations_read_well(seconds, text):
     """The two largest units are enough."""
     assert duration(seconds) == text
-
-
-def test_a_drawn_figure_is_freed_at_once(tmp_path):
-    """A command collects cycles seldom; a run of many epochs must not keep the figures that it drew."""
-    gc.collect()
-    before = {id(thing) for thing in gc.get_objects() if issubclass(type(thing), Figure)}
-    gc.disable()
-    try:
-        draw(tmp_path / "plot.png", "run-1", epoch_records([0.2, 0.4]), [], None)
-        kept = [thing for thing in gc.get_objects() if issubclass(type(thing), Figure) and id(thing) not in before]
-    finally:
-        gc.enable()
-    assert kept == []

@@ -1,0 +1,35 @@
+"""What the recorder does beside writing."""
+
+import gc
+import weakref
+
+from fakes.run_records import NOON, epoch_record
+from nat.finetuning.recorder import EPOCHS_PER_COLLECTION, EPOCHS_PER_PLOT, Recorder
+from nat.finetuning.scope import RunScope
+from nat.runs.journal import Journal
+from nat.runs.plot import PLOT_NAME
+
+
+class Node:
+    """Refers to itself."""
+
+    def __init__(self):
+        self.itself = self
+
+
+async def test_cycles_of_many_epochs_are_freed(tmp_path):
+    """A command collects seldom; what epochs leave behind in cycles is freed after every few of them all the same."""
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    garbage = weakref.ref(Node())
+    assert garbage() is not None
+    with Journal.create(run_dir, "run-1", "config: 1\n", created_at=NOON) as journal:
+        recorder = Recorder(RunScope("run-1", journal))
+        gc.disable()
+        try:
+            for epoch in range(EPOCHS_PER_COLLECTION):
+                await recorder.epoch_finished(epoch_record(epoch))
+        finally:
+            gc.enable()
+    assert garbage() is None
+    assert (run_dir / PLOT_NAME).exists() == (EPOCHS_PER_COLLECTION >= EPOCHS_PER_PLOT)
