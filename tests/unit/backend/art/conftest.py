@@ -21,20 +21,32 @@ def models(loaded, tmp_path):
 
 
 @pytest.fixture
-def app(models, loaded):
-    """The application as `nat backend serve --inference_port 8000` composes it, with the well-known key."""
-    served = ServedAnswers()
+def served():
+    return ServedAnswers()
+
+
+@pytest.fixture
+def buckets():
+    """S3 buckets that the server's owner named."""
+    return ["mine"]
+
+
+@pytest.fixture
+def routers(models, served, buckets):
+    """ART's own routes."""
     intake = Intake(models, served)
+    return [
+        control_router(intake, inference_port=8000, api_key=KEY, host="127.0.0.1"),
+        experimental_router(models, buckets),
+        serverless_router(intake, base_model="tiny"),
+    ]
+
+
+@pytest.fixture
+def app(loaded, served, routers):
+    """The application as `nat backend serve --inference_port 8000` composes it, with the well-known key."""
     return create_app(
-        ScriptedWorker(loaded, "an"),
-        api_key=KEY,
-        well_known_key=True,
-        answers=served,
-        extra_routers=[
-            control_router(intake, inference_port=8000, api_key=KEY, host="127.0.0.1"),
-            experimental_router(models, ["mine"]),
-            serverless_router(intake, base_model="tiny"),
-        ],
+        ScriptedWorker(loaded, "an"), api_key=KEY, well_known_key=True, answers=served, extra_routers=routers
     )
 
 

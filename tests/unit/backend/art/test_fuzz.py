@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fakes.json_bodies import bodies, check_answer, with_fields
+from fakes.json_bodies import bodies, check_answer
 from fakes.keys import KEY
 from nat.wire.art import (
     ArtBucketRequest,
@@ -14,7 +14,12 @@ from nat.wire.art import (
     ArtPrepareRequest,
     ArtTrainRequest,
 )
-from nat.wire.serverless import ServerlessDeleteRequest, ServerlessModelRequest, ServerlessTrainRequest
+from nat.wire.serverless import (
+    ServerlessDeleteRequest,
+    ServerlessLogRequest,
+    ServerlessModelRequest,
+    ServerlessTrainRequest,
+)
 
 SCHEMAS = {
     "/register": ArtModel.model_json_schema(),
@@ -24,13 +29,28 @@ SCHEMAS = {
     "/_log": ArtLogRequest.model_json_schema(),
     "/_delete_checkpoints": ArtModel.model_json_schema(),
     "/_delete_checkpoint_files": ArtDeleteRequest.model_json_schema(),
-    "/_experimental_pull_from_s3": with_fields(ArtBucketRequest.model_json_schema(), s3_bucket={"enum": ["theirs"]}),
+    "/_experimental_pull_from_s3": ArtBucketRequest.model_json_schema(),
+    "/_experimental_push_to_s3": ArtBucketRequest.model_json_schema(),
     "/v1/preview/models": ServerlessModelRequest.model_json_schema(),
     "/v1/preview/training-jobs": ServerlessTrainRequest.model_json_schema(),
+    "/v1/preview/models/m/log": ServerlessLogRequest.model_json_schema(),
     "/v1/preview/models/m/checkpoints": ServerlessDeleteRequest.model_json_schema(),
 }
+WITHOUT_BODY = {"/close", "/_experimental_deploy", "/_experimental_fork_checkpoint", "/v1/preview/models/m"}
 fuzzed = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 """A client is made once for all examples of a test."""
+
+
+@pytest.fixture
+def buckets():
+    """None, so that nothing is copied."""
+    return []
+
+
+def test_all_routes_that_take_a_body_are_tried(routers):
+    """A new route is tried as well."""
+    routes = [route for router in routers for route in router.routes if route.methods & {"POST", "DELETE"}]
+    assert {route.path.replace("{model_id}", "m") for route in routes} == SCHEMAS.keys() | WITHOUT_BODY
 
 
 @pytest.mark.parametrize("path", SCHEMAS)

@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.json_bodies import bodies, check_answer, with_fields
+from nat.backend.server.app import inference_router
+from nat.backend.server.service import Service
 from nat.backend.server.training import training_router
 from nat.wire.chat import ChatRequest, CompletionRequest
 from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingJob
@@ -43,6 +45,13 @@ class Jobs:
 async def fuzz_client(connect, worker):
     async with connect(worker, extra_routers=[training_router(Jobs(worker.loaded))]) as client:
         yield client
+
+
+def test_all_routes_that_take_a_body_are_tried(worker):
+    """A new route is tried as well."""
+    routes = [*inference_router(Service(worker)).routes, *training_router(None).routes]
+    without_body = {"/v1/training/jobs/{job_id}/cancel", "/v1/training/best"}
+    assert {route.path for route in routes if "POST" in route.methods} == SCHEMAS.keys() | without_body
 
 
 @pytest.mark.parametrize("path", SCHEMAS)
