@@ -21,6 +21,7 @@ class Patience:
     head_seconds: float = 10.0
     """From the first byte of a request, or from the beginning of the connection, to the end of its headers."""
     head_bytes: int = 64 * 2**10
+    """Of a request's headers, and of all else that is no body: what describes its chunks, and what follows them."""
     body_seconds: float = 30.0
     """For the body, and as much again as it takes at `body_rate`."""
     body_rate: float = 10_000.0
@@ -45,8 +46,8 @@ class Connection(HttpToolsProtocol):
         self._most = patience.most_connections
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
-        self._in_head = False
-        self._head_bytes = self._received = self._credited = 0
+        self._in_head = self._in_body = False
+        self._piece_bytes = self._head_bytes = self._received = self._credited = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -65,28 +66,37 @@ class Connection(HttpToolsProtocol):
             return
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()
-        super().data_received(data)
+        self._piece_bytes = len(data)
         self._head_bytes += len(data)
-        if self._in_head and self._head_bytes > self._patience.head_bytes:
+        super().data_received(data)
+        if (self._in_head or self._in_body) and self._head_bytes > self._patience.head_bytes:
             most = self._patience.head_bytes
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers have more than {most} bytes")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes = True, self._piece_bytes
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if (
+            self._in_head
+        ):  # what follows a body in chunks is none: nobody has checked it, and a proxy may not have seen it
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._rest()
-        self._in_head = False
+        self._in_head, self._in_body, self._head_bytes = False, True, 0
         self._expect_body()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
         self._received += len(body)
+        self._head_bytes = 0
 
     def on_message_complete(self) -> None:
         self._rest()
+        self._in_body = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -53,7 +53,8 @@ class HostCheck:
 
 
 def _name(host_header: str) -> str:
-    """The host without its port and without the dot that ends a full name."""
+    """The host without its port and without the dot that ends a full name; what is no port belongs to the name."""
     host = host_header.strip().lower()
-    name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
+    name, _, port = host.rpartition(":")
+    name = name if name and not port.strip("0123456789") else host
     return name.strip("[]").removesuffix(".")

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nat.asgi.connection import Connection, Patience
+from nat.asgi.held_bodies import HeldBodies
 from nat.asgi.host_check import HostCheck, HostNames
 
 _GRACE_SECONDS = 3
@@ -56,7 +57,7 @@ class Server(uvicorn.Server):
         grace_seconds: int = _GRACE_SECONDS,
     ) -> None:
         config = uvicorn.Config(
-            HostCheck(app, names),
+            HostCheck(HeldBodies(app), names),
             http=partial(Connection, patience=patience),  # type: ignore[arg-type]  # makes one, as the class would
             ws="none",
             log_config=None,

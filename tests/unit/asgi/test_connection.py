@@ -133,6 +133,35 @@ async def test_headers_have_a_size():
         assert (await heard(reader))[0] == 431
 
 
+@pytest.mark.parametrize("rest", [b"0\r\n" + b"a: b\r\n" * 1000, b"0\r\na: " + b"x" * 5000, b"1;" + b"x" * 5000])
+async def test_what_surrounds_a_body_has_a_size(rest):
+    """Trailers, one or many, and what is said of a chunk: hundreds of megabytes of it would be kept or read through."""
+    async with served(head_bytes=1000) as connect:
+        reader, writer = await connect()
+        writer.write(POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
+        await healthy(connect)
+        for _ in range(2):
+            writer.write(rest)
+            await healthy(connect)
+        assert (await heard(reader))[0] == 431
+
+
+async def test_a_body_in_small_chunks_is_no_head():
+    """However many chunks there are."""
+    async with served(head_bytes=1000) as connect:
+        reader, writer = await connect()
+        writer.write(POST + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n")
+        assert (await reader.readuntil(b"2000")).startswith(b"HTTP/1.1 200")
+
+
+async def test_what_follows_a_body_is_no_header():
+    """It comes after the checks of the headers: a second host, a key, a length."""
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nhost: evil.example\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
 async def test_there_are_as_many_connections_as_the_server_is_ready_for():
     """The next one is told so; there is room again when one is gone."""
     async with served(connections=3) as connect:

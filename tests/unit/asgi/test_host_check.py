@@ -8,6 +8,7 @@ from nat.asgi.host_check import HostCheck, HostNames
 
 LOOPBACK = ["localhost", "localhost:8000", "LOCALHOST.:80", "127.0.0.1", "127.0.0.1:8000", "[::1]:8000", "127.1.2.3"]
 REBOUND = ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]"]
+REBOUND += ["localhost:80@evil.example", "localhost:evil.example", "127.0.0.1:80:evil.example", "[::1]:80@evil.example"]
 
 
 @pytest.mark.parametrize("bound", ["localhost", "127.0.0.1", "::1"])
