@@ -8,7 +8,8 @@ from nat.builder.context import Context
 from nat.capture.address import address_of
 from nat.capture.redirect import redirecting
 from nat.finetuning.trajectories.rows import training_groups
-from nat.runs.records import LeftOutCause, Phase
+from nat.runs.left_out import LeftOutCause
+from nat.runs.records import Phase
 
 
 async def team(question, ask):

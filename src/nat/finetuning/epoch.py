@@ -10,7 +10,8 @@ from nat.finetuning import rewards
 from nat.finetuning.metrics import epoch_metrics
 from nat.finetuning.trajectories.groups import example_id
 from nat.runs.epochs import shown
-from nat.runs.records import EpochRecord, LeftOutCause, RolloutRecord
+from nat.runs.left_out import LeftOutCause
+from nat.runs.records import EpochRecord, RolloutRecord
 from nat.runs.tally import tally
 
 

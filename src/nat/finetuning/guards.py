@@ -24,7 +24,8 @@ from nat.finetuning.diagnosis import broken_by_update, diagnose, diagnose_fall, 
 from nat.finetuning.jobs import reported_metrics
 from nat.finetuning.sampling import remedy
 from nat.runs.epochs import shown
-from nat.runs.records import EpochRecord, LeftOutCause
+from nat.runs.left_out import LeftOutCause
+from nat.runs.records import EpochRecord
 from nat.runs.tally import RolloutTally
 from nat.wire import rewards
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from nat.data_models import rollout_failure
 from nat.data_models.conversation import ConversationRecord
 from nat.data_models.rollout_failure import FailureCount
 from nat.data_models.score import is_score, mean
 from nat.runs.epochs import when
+from nat.runs.left_out import LeftOutCause
 from nat.wire.training import JobStatus, TrainingRow
 
 
@@ -38,36 +38,6 @@ class Phase(StrEnum):
 
     TRAIN = "train"
     VALIDATION = "validation"
-
-
-class LeftOutCause(StrEnum):
-    """Why a rollout was not trained on; the value is the words shown to the user."""
-
-    FAILED = rollout_failure.RAISED
-    TIMED_OUT = rollout_failure.TIMED_OUT
-    NO_SCORE = rollout_failure.NO_SCORE
-    SCORED_TOO_LATE = rollout_failure.SCORED_TOO_LATE
-    NO_TARGET_FUNCTION = "no LLM call came from a target function"
-    NO_TARGET_MODEL = "no LLM call went to the target model"
-    NO_LOGPROBS = "the server sent no logprobs"
-    UNTRAINABLE_SAMPLING = "its answers were not drawn from the model's own distribution"
-    NO_REWARD_DIFFERENCE = "its group has no difference in reward"
-    OUTSIDE_CURRICULUM = "the curriculum left its group out"
-
-    @property
-    def failure(self) -> bool:
-        """True if the workflow or the evaluator failed, so that `max_failure_rate` counts the rollout."""
-        return self in _FAILURES
-
-    @property
-    def by_choice(self) -> bool:
-        """True if the rollout could have been trained on, and the trainer chose others."""
-        return self in (LeftOutCause.NO_REWARD_DIFFERENCE, LeftOutCause.OUTSIDE_CURRICULUM)
-
-
-_FAILURES = frozenset(
-    {LeftOutCause.FAILED, LeftOutCause.TIMED_OUT, LeftOutCause.NO_SCORE, LeftOutCause.SCORED_TOO_LATE}
-)
 
 
 class RolloutRecord(RunRecord):

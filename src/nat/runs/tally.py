@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from nat.data_models.rollout_failure import FailureCount, counted
-from nat.runs.records import LeftOutCause, RolloutRecord
+from nat.runs.left_out import LeftOutCause
+from nat.runs.records import RolloutRecord
 
 
 @dataclass(frozen=True)

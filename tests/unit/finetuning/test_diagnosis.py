@@ -7,7 +7,7 @@ from nat.errors import NoLearningSignal, RewardCollapse, TooManyFailures, Traini
 from nat.finetuning import guards
 from nat.finetuning.alarms import alarms
 from nat.finetuning.diagnosis import CLIPPED, ENTROPY, GRADIENT, KL, RATE, TRUNCATED, WEIGHTS, Cause, diagnose
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 from nat.runs.tally import tally
 
 CONFIG = GuardsConfig()

@@ -3,7 +3,7 @@ import pytest
 from fakes.run_records import NOON, rollout_record
 from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory, TrajectoryCollection
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 
 
 def collection(**groups):

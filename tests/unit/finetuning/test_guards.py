@@ -25,7 +25,7 @@ from nat.finetuning.guards import (
     check_trained,
     check_trajectories,
 )
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 from nat.runs.tally import RolloutTally, tally
 
 CONFIG = GuardsConfig()

@@ -2,7 +2,7 @@ from fakes.run_records import NOON, rollout_record
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum, TrajectoryCollection
 from nat.finetuning.epoch import PlayedEpoch
 from nat.finetuning.jobs import finished, reported_metrics, submitted
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 from nat.wire.training import JobStatus, TrainingRow
 
 ROW = TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -0.5, -0.5])

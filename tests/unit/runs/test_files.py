@@ -9,7 +9,8 @@ from fakes.run_records import NOON, epoch_record, rollout_record, validation_rec
 from nat.runs.files import append_metrics, files_due, write_files, write_trajectories
 from nat.runs.folder import create_run_folder
 from nat.runs.journal import Journal
-from nat.runs.records import LeftOutCause, Phase, RunSummary, Verdict
+from nat.runs.left_out import LeftOutCause
+from nat.runs.records import Phase, RunSummary, Verdict
 from nat.wire.training import TrainingRow
 
 

@@ -1,5 +1,5 @@
 from fakes.run_records import rollout_record
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 from nat.runs.tally import RolloutTally, tally
 
 

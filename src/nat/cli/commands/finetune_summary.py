@@ -9,8 +9,9 @@ from nat.eval.remedies import remedy_of
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.remains import best_text
 from nat.finetuning.runtime import RunResult
+from nat.runs.left_out import LeftOutCause
 from nat.runs.plot import duration
-from nat.runs.records import LeftOutCause, RunSummary
+from nat.runs.records import RunSummary
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
 

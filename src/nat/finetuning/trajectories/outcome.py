@@ -18,7 +18,8 @@ from nat.finetuning.trajectories.messages import Conversation, conversations
 from nat.finetuning.trajectories.returns import judge
 from nat.finetuning.trajectories.rows import broken_by, rows_of
 from nat.finetuning.trajectories.select import Selection, select
-from nat.runs.records import LeftOutCause, RolloutRecord
+from nat.runs.left_out import LeftOutCause
+from nat.runs.records import RolloutRecord
 from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 
 WHOLE_WORKFLOW = "<workflow>"
 """As a target function: every call of the rollout, whichever function made it."""

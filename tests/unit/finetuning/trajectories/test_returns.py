@@ -11,7 +11,7 @@ from nat.errors import InvalidTrajectories
 from nat.finetuning.trajectories.outcome import Target, scored
 from nat.finetuning.trajectories.returns import credit_warnings, returns
 from nat.finetuning.trajectories.rows import training_groups
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 
 FIRST = call([user("1")], "a", ids=([1], [2]))
 AGENT = call([user("other")], "x", ids=([8], [9]))

@@ -3,7 +3,7 @@ import pytest
 from fakes.llm_steps import call, steps, user
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.select import select
-from nat.runs.records import LeftOutCause
+from nat.runs.left_out import LeftOutCause
 
 PLAN = call([user("plan")], "p", llm_name="big", model="gpt")
 MOVE = call([user("move")], "m", llm_name="student", model="tiny")
