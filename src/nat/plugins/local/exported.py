@@ -4,11 +4,9 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from nat.builder.children import run_module
 from nat.errors import BackendError, ExportRefused
-from nat.wire.manifest import MANIFEST, Manifest
+from nat.wire.manifest import is_export
 
 
 def moved_out(exported: Path) -> Path:
@@ -19,7 +17,7 @@ def moved_out(exported: Path) -> Path:
 
     """
     target = exported.parent.parent / exported.name
-    if _is_export(target):
+    if is_export(target):
         shutil.rmtree(target)
     elif target.exists() or target.is_symlink():
         raise ExportRefused(
@@ -44,11 +42,3 @@ async def export_checkpoint(checkpoint: Path, target: Path) -> Path:
         text = said.rpartition("Error: ")[2]
         raise BackendError(text or f"the export of {checkpoint} ended with exit code {code}")
     return target
-
-
-def _is_export(path: Path) -> bool:
-    try:
-        text = (path / MANIFEST).read_bytes()
-        return not path.is_symlink() and Manifest.model_validate_json(text).kind == "export"
-    except (OSError, ValidationError):
-        return False
