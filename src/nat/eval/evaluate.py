@@ -168,4 +168,7 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
         logger.debug("evaluator '%s' failed", name, exc_info=error)
         failed = [unscored(item.id, error) for item in items]
         return EvalOutput(average_score=None, eval_output_items=failed)
+    if not isinstance(output, EvalOutput):
+        wrong = f"the evaluator returned {output!r:.80}, not an EvalOutput"
+        return EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
     return checked(output, items)

@@ -23,6 +23,12 @@ _OF_SCORES = {
     "(`1.0 if score == 'good' else 0.0`).",
     r"the (score|reward) is -?(nan|inf), not a finite number": "Look for a division by zero or the mean of nothing in "
     "the evaluator.",
+    r"not an EvalOutputItem": "Let every path through `evaluate_item` return "
+    "`EvalOutputItem(id=item.id, score=…, reasoning=…)`.",
+    r"not an EvalOutput$": "Let the evaluator's function return `EvalOutput(average_score=…, eval_output_items=[…])`.",
+    r"'NoneType' object": "The evaluator reads something that is None. If it is `output_obj`, the workflow returned "
+    "nothing: `nat run` plays one input. If it is `expected_output_obj`, the row has no answer in the column that "
+    "eval.general.dataset.structure.answer_key names. The traceback is in failures.txt.",
     r"only scores up to": "Scale the evaluator's scores, for example to between 0 and 1.",
 }
 _WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."

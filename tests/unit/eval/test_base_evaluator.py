@@ -48,6 +48,19 @@ async def test_sys_exit_is_an_item_without_score():
     assert result.eval_output_items[1].error == "SystemExit: no judge"
 
 
+@pytest.mark.parametrize("wrong", [None, 1.0, {"id": "0", "score": 1.0}])
+async def test_whatever_is_no_item_is_named_as_what_it_is(wrong):
+    """A bare number or a forgotten `return` is the commonest slip in an evaluator; it has no attribute `score`."""
+
+    class Slips(Lengths):
+        async def evaluate_item(self, item):
+            return wrong
+
+    [item] = (await Slips().evaluate(inputs("abc"))).eval_output_items
+    assert item.score is None
+    assert item.error == f"evaluate_item returned {wrong!r}, not an EvalOutputItem"
+
+
 async def test_an_item_that_hangs_is_given_up_alone():
     """Each score has the limit of `eval.general.scoring_timeout`; the pass as a whole then needs none."""
 

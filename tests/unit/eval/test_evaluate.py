@@ -133,6 +133,18 @@ async def test_an_evaluator_that_raises_leaves_its_items_without_a_score(tmp_pat
     assert scores(output) == {"a": 1.0, "b": 0.0}
 
 
+@pytest.mark.parametrize("wrong", [None, [], 1.0])
+async def test_an_evaluator_that_gives_no_output_is_named_with_what_it_gave(tmp_path: Path, wrong):
+    """It is the evaluator's failure, for each of its items, and not the end of the command."""
+
+    async def evaluate(eval_input):
+        return wrong
+
+    output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS, evaluate))
+    errors = {item.error for item in output.results_of("scripted").eval_output_items}
+    assert errors == {f"the evaluator returned {wrong!r}, not an EvalOutput"}
+
+
 async def test_result_json_path_finds_the_answer(tmp_path: Path):
     """Evaluators see the value at the path; an output without it is a failure that names the path."""
 

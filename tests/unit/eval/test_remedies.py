@@ -15,6 +15,10 @@ from nat.eval.remedies import remedy_of
         (NO_SCORE, problem_of(math.nan), "a division by zero"),
         (NO_SCORE, problem_of(1e308), "between 0 and 1"),
         (NO_SCORE, "KeyError: 'gold'", "Fix the evaluator"),
+        (NO_SCORE, "evaluate_item returned 1.0, not an EvalOutputItem", "EvalOutputItem(id=item.id, score=…"),
+        (NO_SCORE, "the evaluator returned [], not an EvalOutput", "eval_output_items=[…]"),
+        (NO_SCORE, "AttributeError: 'NoneType' object has no attribute 'split'", "the workflow returned nothing"),
+        (RAISED, "AttributeError: 'NoneType' object has no attribute 'split'", "Fix the workflow"),
         (NO_SCORE, None, "Fix the evaluator"),
         (
             RAISED,

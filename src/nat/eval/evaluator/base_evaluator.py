@@ -39,10 +39,13 @@ class BaseEvaluator(ABC):
             timer = asyncio.timeout(seconds)
             try:
                 async with timer:
-                    return await self.evaluate_item(item)
+                    scored = await self.evaluate_item(item)
             except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of one item: its failure is a record
                 if canceled_from_outside():
                     raise
                 if timer.expired():
                     return timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})")
                 return unscored(item.id, error)
+            if not isinstance(scored, EvalOutputItem):
+                return unscored(item.id, f"evaluate_item returned {scored!r:.80}, not an EvalOutputItem")
+            return scored
