@@ -70,8 +70,11 @@ class AfterEpoch(NullProgress):
 
 
 @pytest.mark.parametrize("lost", ["file", "folder", "replaced"])
-async def test_a_journal_that_is_gone_ends_the_run(tmp_path, lost):
-    """SQLite would go on writing to the deleted file; the next transaction sees that it is not there."""
+async def test_a_journal_that_is_gone_ends_the_run(tmp_path, caplog, lost):
+    """SQLite would go on writing to the deleted file; the next transaction sees that it is not there.
+
+    The error is told once, by whoever catches it, and nothing is named that is gone, too.
+    """
 
     def lose():
         [journal] = project.output_dir.glob(f"2*/{JOURNAL_NAME}")
@@ -87,6 +90,8 @@ async def test_a_journal_that_is_gone_ends_the_run(tmp_path, lost):
         project = FinetuningProject(tmp_path, server)
         with project.registered(), pytest.raises(JournalError, match="was deleted, moved or replaced while the run"):
             await project.run(AfterEpoch(lose))
+    assert "deleted, moved or replaced" not in caplog.text
+    assert ("What the run did until now" in caplog.text) == (lost != "folder")
     assert len(project.adapter.submitted) < 2
     assert project.closed == project.built
 

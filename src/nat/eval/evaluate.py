@@ -156,7 +156,7 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
     limit = None
     try:
         async with limited(config, len(items)) as limit:
-            output = await evaluate(EvalInput(eval_input_items=items))
+            output: object = await evaluate(EvalInput(eval_input_items=items))
     except (
         *ANY_FAILURE,
         asyncio.CancelledError,

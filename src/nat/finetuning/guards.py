@@ -109,10 +109,11 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
         return
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
+    trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
     message, hint = explained(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
-        f"groups trained: {', '.join(f'{e.trained_groups} of {e.filtered_groups} submitted' for e in recent)}; "
-        f"rewards from {low:g} to {high:g}",
+        + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
+        + f"rewards from {low:g} to {high:g}",
         _signal_remedy(recent, low, high),
         diagnose_fall(epochs),
     )

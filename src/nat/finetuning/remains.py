@@ -8,6 +8,8 @@ from nat.wire.serving import CHECKPOINTS, NEWEST_CHECKPOINT
 
 def remains(run_dir: Path, trained_llm: str | None, best: BestEpoch | None) -> list[str]:
     """One sentence per line; checkpoints are named if the run wrote some."""
+    if not run_dir.is_dir():
+        return []
     lines = [f"What the run did until now is in {run_dir}"]
     newest = run_dir / CHECKPOINTS / NEWEST_CHECKPOINT
     if newest.is_dir():

@@ -260,6 +260,8 @@ def _end_after(error: BaseException, scope: RunScope) -> None:
     try:
         scope.end(_state_after(error), _reason(error))
     except (OSError, NatError) as second:
+        if str(second) == str(error):  # the journal that is gone is why the run has ended, and is told as its error
+            return
         logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
 
 

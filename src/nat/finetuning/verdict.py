@@ -52,9 +52,10 @@ class Comparison:
         if self.num_examples < MIN_DIFFERING:
             return f" Too few held-out examples: a verdict takes at least {MIN_DIFFERING} with both scores."
         if self.num_differing < MIN_DIFFERING:
-            return (
-                f" Only {self.num_differing} examples changed; at least {MIN_DIFFERING} must, to tell it from chance."
+            changed = {0: "No example", 1: "Only 1 example"}.get(
+                self.num_differing, f"Only {self.num_differing} examples"
             )
+            return f" {changed} changed; at least {MIN_DIFFERING} must, to tell it from chance."
         return " The interval contains zero; more held-out examples would make it narrower."
 
 

@@ -145,7 +145,7 @@ def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
     check_signal([*dead_epochs(patience - 1), epoch_record(patience - 1, groups_without_difference=23)], config)
     with pytest.raises(NoLearningSignal) as caught:
         check_signal([epoch_record(99), *dead_epochs(patience)], config)
-    assert f"groups whose rewards are all equal: {', '.join(['24 of 24'] * patience)}" in str(caught.value)
+    assert f"rewards are all equal: {', '.join(['24 of 24'] * patience)}; none was submitted; " in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_an_unchanged_model_is_not_shown_to_improve():
     low, high = comparison.interval
     assert comparison.num_differing == 0
     assert (low, high) == (-high, pytest.approx(0.0277, abs=1e-3))
-    assert "Only 0 examples changed; at least 6 must" in comparison.sentence
+    assert "No example changed; at least 6 must" in comparison.sentence
 
 
 def test_scores_without_any_spread_have_an_interval():

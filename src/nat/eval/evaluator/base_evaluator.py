@@ -39,7 +39,7 @@ class BaseEvaluator(ABC):
             timer = asyncio.timeout(seconds)
             try:
                 async with timer:
-                    scored = await self.evaluate_item(item)
+                    scored: object = await self.evaluate_item(item)  # user code, which may return anything
             except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of one item: its failure is a record
                 if canceled_from_outside():
                     raise
