@@ -157,10 +157,7 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
     try:
         async with limited(config, len(items)) as limit:
             output: object = await evaluate(EvalInput(eval_input_items=items))
-    except (
-        *ANY_FAILURE,
-        asyncio.CancelledError,
-    ) as error:  # an evaluator is user code: its failure leaves its items without a score
+    except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: its failure leaves its items without a score
         if canceled_from_outside():
             raise
         if limit is not None and limit.expired:

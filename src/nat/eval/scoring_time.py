@@ -33,7 +33,7 @@ class ScoringTime:
         return self._whole.expired()
 
     def each(self) -> float | None:
-        """Seconds for one score. Who asks limits each score, so the whole needs no limit any more."""
+        """Seconds for one score; the caller limits each score by itself, so the limit of the whole is lifted."""
         self._whole.reschedule(None)
         return self.per_answer
 

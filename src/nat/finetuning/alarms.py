@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nat.data_models.guards import GuardsConfig
-from nat.finetuning.diagnosis import CLIPPED, ENTROPY, RAISE_LIMIT, TRUNCATED, diagnose_fall
+from nat.finetuning.diagnosis import CLIPPED, ENTROPY, NOT_TRAINED, RAISE_LIMIT, TRUNCATED, diagnose_fall
 from nat.runs.records import EpochRecord
 
 EQUAL_GROUPS_EPOCHS = 5
@@ -49,8 +49,7 @@ def _untrained(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | Non
         return None
     return (
         f"the backend trained none of the {last.filtered_groups} groups ({last.filtered_trajectories} rollouts) that "
-        "were submitted, so the weights are as before. Rollouts without exact tokens, and with "
-        "mask_truncated_completions those that hit a token limit, are not trained on."
+        f"were submitted, so the weights are as before. {NOT_TRAINED}"
     )
 
 

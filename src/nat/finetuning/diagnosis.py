@@ -21,6 +21,12 @@ CLIPPED = ("train/clip_fraction_low", "train/clip_fraction_high")
 RATE = "train/learning_rate"
 TRUNCATED = "rollout/truncated"
 
+NOT_TRAINED = (
+    "Rollouts without exact tokens, and with mask_truncated_completions those that hit a token limit, are not trained "
+    "on; what is left of their groups may have nothing to be compared with."
+)
+"""Why a backend trains nothing of what was submitted."""
+
 KL_TOO_FAR = 0.3
 """KL divergence per token of one epoch's update; updates that teach a model stay below 0.05."""
 WEIGHTS_TOO_FAR = 0.02

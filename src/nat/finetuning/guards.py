@@ -20,7 +20,7 @@ from nat.errors import (
     UntrainableSampling,
 )
 from nat.eval.remedies import remedy_of
-from nat.finetuning.diagnosis import broken_by_update, diagnose, diagnose_fall, explained
+from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.jobs import reported_metrics
 from nat.finetuning.sampling import remedy
 from nat.runs.epochs import shown
@@ -35,10 +35,6 @@ Epochs = Callable[[], Sequence[EpochRecord]]
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
 
-_UNTRAINED = (
-    "Look at what was submitted: rollouts without exact tokens, and with mask_truncated_completions those that hit a "
-    "token limit, are not trained on; what is left of their groups may have nothing to be compared with."
-)
 _REMEDY = {
     LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
     "take its client from builder.get_llm, which asks for them.",
@@ -164,7 +160,7 @@ def check_trained(statuses: Sequence[TrainingJobStatus]) -> None:
     trained = [reported_metrics(status).get("trained_groups") for status in statuses]
     if statuses and all(count == 0 for count in trained):
         raise NoLearningSignal(
-            f"the backend trained none of the groups that it was given in {len(statuses)} jobs", hint=_UNTRAINED
+            f"the backend trained none of the groups that it was given in {len(statuses)} jobs", hint=NOT_TRAINED
         )
 
 
@@ -177,7 +173,7 @@ def _without_signal(epoch: EpochRecord, across_groups: bool) -> bool:
 
 def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> str:
     if any(e.filtered_groups for e in recent):
-        return _UNTRAINED
+        return NOT_TRAINED
     if all(e.num_trajectories == e.num_groups for e in recent):
         return "Each group has one rollout, which has nothing to be compared with: set num_generations to 4 or more."
     if any(e.share_without_difference < 1 for e in recent):

@@ -2,12 +2,12 @@
 
 import re
 
-_HTTP = "call it from the workflow"
+_FROM_WORKFLOW = "call it from the workflow"
 _INSTEAD = {
-    "retriever": f"retrievers are not part of this project; {_HTTP}",
-    "embedder": f"embedders are not part of this project; {_HTTP}",
-    "memory": f"memory stores are not part of this project; {_HTTP}",
-    "object_store": f"object stores are not part of this project; {_HTTP}",
+    "retriever": f"retrievers are not part of this project; {_FROM_WORKFLOW}",
+    "embedder": f"embedders are not part of this project; {_FROM_WORKFLOW}",
+    "memory": f"memory stores are not part of this project; {_FROM_WORKFLOW}",
+    "object_store": f"object stores are not part of this project; {_FROM_WORKFLOW}",
     "auth": "authentication providers are not part of this project; read keys from the environment",
     "middleware": "middleware is not part of this project; wrap the function in another one",
     "function_group": "function groups are not part of this project; register each function",
