@@ -3,11 +3,11 @@
 Requests and the conversations of a training batch go through here, so that both render to the same tokens.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nat.backend.tokenizer import ChatNotRendered
+from nat.wire.text import parsed
 
 
 def template_message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,8 +51,10 @@ def _template_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_object(arguments: Any) -> Any:
     """Templates write arguments with `tojson`; a string would be quoted a second time."""
-    try:
-        parsed = json.loads(arguments)
-    except (json.JSONDecodeError, TypeError):
+    if not isinstance(arguments, str):
         return arguments
-    return parsed if isinstance(parsed, dict) else arguments
+    try:
+        value = parsed(arguments)
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments

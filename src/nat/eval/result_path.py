@@ -1,12 +1,12 @@
 """Find the answer in what a workflow returned."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from nat.data_models.api_server import ChatResponse
+from nat.wire.text import parsed
 
 WHOLE = "$"
 """The path of the whole output."""
@@ -50,7 +50,7 @@ def as_json_value(output: Any) -> Any:
         return output.model_dump(mode="json")
     if isinstance(output, str):
         try:
-            return json.loads(output)
+            return parsed(output)
         except ValueError:
             return output
     return output

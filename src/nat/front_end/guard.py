@@ -11,6 +11,7 @@ from starlette.responses import Response
 from nat.asgi.door import Objection
 from nat.front_end.errors import ServeError, bad_request
 from nat.wire.hosts import is_loopback
+from nat.wire.json_bounds import check_request
 from nat.wire.rollout import KEY_VARIABLE
 
 MAX_BODY_BYTES = 32 * 2**20
@@ -58,6 +59,10 @@ async def read_body(request: Request, *, max_bytes: int = MAX_BODY_BYTES) -> obj
         content += chunk
         if len(content) > max_bytes:
             raise bad_request(f"the body is larger than {max_bytes} bytes", status=413)
+    try:
+        check_request(content)
+    except ValueError as error:
+        raise bad_request(str(error), status=413) from error
     try:
         body: object = from_json(content)
     except ValueError as error:

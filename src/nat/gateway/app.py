@@ -16,6 +16,7 @@ from nat.gateway.keys import Keyring
 from nat.gateway.limits import Limits
 from nat.gateway.refusal import Refusal
 from nat.gateway.retries import RETRY_HEADER, Sent, fingerprint
+from nat.wire.json_bounds import check_request
 from nat.wire.known_secrets import excerpt
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class GatewayApp:
         body = await read_body(scope, receive, self._limits)
         if door.closed:  # while the body was on its way
             raise Refusal(401, _NO_ROLLOUT)
+        self._charge(door, len(body))
         asked = _parsed(body)
         request, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
         sent = door.answers.again(request, retry=retry)
@@ -89,6 +91,14 @@ class GatewayApp:
             await _while_wanted(answering, receive)
         finally:
             door.answers.settle(request, *recorded)
+            door.bytes_spent += sum(len(sent.content) for sent in recorded)
+
+    def _charge(self, door: Door, size: int) -> None:
+        """Refusal if the rollout has had all that it may have; what it sends and gets is kept until it ends."""
+        most = self._limits.rollout_bytes
+        door.bytes_spent += size + self._limits.request_bytes
+        if door.bytes_spent > most:
+            raise Refusal(413, f"the requests of this rollout and their answers have more than {most} bytes")
 
 
 async def _while_wanted(answering: asyncio.Task[None], receive: Receive) -> None:
@@ -128,6 +138,10 @@ def key_of(scope: Scope) -> bytes:
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        check_request(body)
+    except ValueError as error:
+        raise Refusal(413, str(error)) from error
     try:
         asked = from_json(body)
     except ValueError as error:

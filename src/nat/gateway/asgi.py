@@ -1,6 +1,5 @@
 """The little of ASGI that the gateway needs: read a body within bounds, look up a header, send an answer."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -29,25 +28,21 @@ def header(scope: Scope, name: bytes) -> bytes:
 
 
 async def read_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
-    """The whole body; Refusal if it is too large or takes too long, told before it is read where it says its size."""
+    """The whole body; Refusal if it is too large, told before it is read where it says its size."""
     too_large = Refusal(413, f"the body of a request may have {limits.body_bytes} bytes")
     said = header(scope, b"content-length")
     if said.isdigit() and int(said) > limits.body_bytes:
         raise too_large
     body = bytearray()
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                body += message.get("body", b"")
-                if len(body) > limits.body_bytes:
-                    raise too_large
-                if not message.get("more_body"):
-                    return bytes(body)
-    except TimeoutError as error:
-        raise Refusal(408, f"the body took longer than {limits.body_seconds:g} s") from error
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        body += message.get("body", b"")
+        if len(body) > limits.body_bytes:
+            raise too_large
+        if not message.get("more_body"):
+            return bytes(body)
 
 
 async def disconnected(receive: Receive) -> None:

@@ -17,6 +17,8 @@ class Door:
         """`upstreams` by the LLM's key in the YAML; the first takes what names none of them."""
         self.memory: Memory = {}
         self.answers = Answers()
+        self.bytes_spent = 0
+        """Of requests and answers, which the rollout keeps."""
         self.closed = False
         self._upstreams = upstreams
         self._context = context or copy_context()

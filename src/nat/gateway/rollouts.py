@@ -1,7 +1,7 @@
 """Rollouts that are opened and closed over HTTP, for a service that is always up."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from typing import Annotated
@@ -76,15 +76,14 @@ class Rollouts:
 
     def lines(self, name: str) -> bytes:
         """The steps until now, as `nat serve` sends them."""
-        encoder = StepEncoder()
-        return b"".join([*map(encoder.encode, self._find(name).steps), encoder.rest()])
+        return _lines(self._find(name).steps)
 
     async def close(self, name: str) -> bytes:
         """End the rollout; its steps, for the last time."""
-        await self._find(name).stack.aclose()
-        lines = self.lines(name)
-        del self._open[name]
-        return lines
+        closing = self._find(name)
+        del self._open[name]  # before anybody else can close it, too
+        await closing.stack.aclose()
+        return _lines(closing.steps)
 
     async def aclose(self) -> None:
         for name in self.ids:
@@ -95,6 +94,11 @@ class Rollouts:
             return self._open[name]
         except KeyError:
             raise Refusal(404, f"there is no open rollout {name!r}") from None
+
+
+def _lines(steps: Sequence[IntermediateStep]) -> bytes:
+    encoder = StepEncoder()
+    return b"".join([*map(encoder.encode, steps), encoder.rest()])
 
 
 def _inside(name: str, wanted: RolloutWanted, steps: list[IntermediateStep]) -> Context:

@@ -1,10 +1,10 @@
-"""Text that UTF-8 has no bytes for: halves of surrogate pairs, as datasets and models may leave them."""
+"""Text as others leave it: with halves of surrogate pairs, which UTF-8 has no bytes for, or as JSON of any depth."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 
 def without_surrogates(value: Any) -> Any:
@@ -18,6 +18,17 @@ def without_surrogates(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_surrogates(item) for item in value]
     return value
+
+
+def parsed(text: str) -> Any:
+    """What JSON of a model or an agent says.
+
+    Raises:
+        ValueError: it is none; or it is nested too deeply or has a number with too many digits, for which the
+            standard library has errors of other kinds.
+
+    """
+    return from_json(text.encode(errors="surrogatepass"))
 
 
 def json_text(record: BaseModel, *, exclude_defaults: bool = False) -> str:

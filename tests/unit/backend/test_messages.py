@@ -22,7 +22,15 @@ def test_a_developer_is_a_system_message():
 
 
 @pytest.mark.parametrize(
-    ("sent", "seen"), [('{"a": 1}', {"a": 1}), ("[1]", "[1]"), ("broken {", "broken {"), ({"a": 1}, {"a": 1})]
+    ("sent", "seen"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        *(
+            (text, text)
+            for text in ("[1]", "broken {", "[" * 100_000, '{"a": 1' + "0" * 5000 + "}", '"\\ud800"', "\ud800")
+        ),
+        ({"a": 1}, {"a": 1}),
+    ],
 )
 def test_arguments_of_calls_are_objects(sent, seen):
     """A template writes arguments with `tojson`; what is no JSON object stays as it is, and the input untouched."""

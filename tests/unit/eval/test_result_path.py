@@ -14,6 +14,13 @@ def test_a_path_finds_its_value_in_records_dicts_and_json_text(output):
     assert answer_of(output, compile_path("$.move")) == 3
 
 
+def test_json_that_cannot_be_read_is_text():
+    """A model may say any depth and any number; the path finds nothing in it, as in other text."""
+    for output in ("[" * 100_000, '{"move": 1' + "0" * 5000 + "}"):
+        with pytest.raises(LookupError):
+            answer_of(output, compile_path("$.move"))
+
+
 def test_the_first_match_counts():
     """A path with several matches gives the first."""
     assert answer_of([{"m": 1}, {"m": 2}], compile_path("$[*].m")) == 1

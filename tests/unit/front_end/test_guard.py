@@ -29,6 +29,12 @@ async def test_a_key_is_asked_for_everywhere(tmp_path, authorization, status):
             assert status == 200 or "NAT_SERVE_API_KEY" in answer.json()["error"]["message"]
 
 
+async def test_a_body_may_not_have_too_many_objects(tmp_path):
+    """Each takes time, in which nobody else is answered, and memory."""
+    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
+        assert (await client.post("/generate", json=[{}] * 100_001)).status_code == 413
+
+
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
 async def test_without_a_key_pages_of_others_are_refused(tmp_path, origin):
     """A page in a browser could else make this machine's agent work; its own page of routes may."""

@@ -156,14 +156,28 @@ async def test_a_body_may_not_be_too_large():
     assert "1000 bytes" in said.json()["error"]["message"]
 
 
-async def test_a_body_may_not_take_too_long():
-    """A client that does not go on with its body is told so, and holds nothing open."""
-    async with gateway(limits=Limits(body_seconds=0.05)) as gate, gate.rollout() as rollout:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {rollout.key}\r\n"
-        writer.write(head.encode() + b"content-length: 10\r\n\r\n{")
-        assert b" 408 " in await reader.readline()
-        writer.close()
+async def test_a_body_may_not_have_too_many_objects():
+    """Each takes time, in which nobody else is answered, and memory; a few megabytes hold millions of them."""
+    async with gateway() as gate, gate.rollout() as rollout:
+        many = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 100_000})
+        few = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 1000})
+    assert (many.status_code, few.status_code) == (413, 200)
+    assert len(gate.server.requests) == 1
+
+
+async def test_a_rollout_may_not_have_too_much():
+    """Requests and answers are kept until it ends, failed ones too; other rollouts have as much of their own."""
+    refused = [Refuse(400, "no")]
+    async with (
+        gateway(lambda _: refused.pop() if refused else Say("x" * 900), limits=Limits(rollout_bytes=5000)) as gate,
+        gate.rollout() as rollout,
+        gate.rollout() as other,
+    ):
+        first = [(await post(gate.url, bearer(rollout.key))).status_code for _ in range(4)]
+        assert (await post(gate.url, bearer(other.key))).status_code == 200
+        answer = await post(gate.url, bearer(rollout.key))
+    assert first == [400, 200, 200, 413]
+    assert (answer.status_code, "5000 bytes" in answer.text) == (413, True)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"null"])

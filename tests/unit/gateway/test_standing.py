@@ -1,5 +1,6 @@
 """A gateway that stands: rollouts are opened, read and closed with its own key."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,6 +142,14 @@ async def test_ids_are_unique_while_they_are_open(tmp_path):
         await admin.delete("/rollouts/a")
         await opened(admin, id="a")
         assert (await admin.delete("/rollouts")).status_code == 405
+
+
+async def test_a_rollout_is_closed_once(tmp_path):
+    """Of two who close it at the same time, one gets its steps and the other hears that it is gone."""
+    async with gateway(tmp_path) as (_, admin):
+        await opened(admin, id="one")
+        answers = await asyncio.gather(*(admin.delete("/rollouts/one") for _ in range(5)))
+        assert sorted(answer.status_code for answer in answers) == [200, 404, 404, 404, 404]
 
 
 @pytest.mark.parametrize(("llms", "options", "told"), [({}, {}, "there is none"), (None, {"llm": "studnt"}, "student")])

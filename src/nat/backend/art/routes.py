@@ -12,7 +12,7 @@ from nat.backend.art import history
 from nat.backend.art.bodies import json_of, nothing, refusals
 from nat.backend.art.intake import Intake
 from nat.backend.art.stream import TrainingStream
-from nat.backend.server.bodies import json_answer, read
+from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.server.errors import ApiError
 from nat.wire.art import ArtDeleteRequest, ArtLogRequest, ArtModel, ArtPrepareRequest, ArtTrainRequest, BareModel
 
@@ -90,13 +90,13 @@ class _Routes:
         return json_of([inference_url(http.headers.get("host", ""), self._host, self._inference_port), self._api_key])
 
     async def train(self, http: Request) -> Response:
-        asked = await read(http, _TRAIN)
+        asked = await read_batch(http, _TRAIN)
         with refusals():
             call = await self._intake.start(asked.model, asked.trajectory_groups, asked.config, asked.dev_config)
         return TrainingStream(call)
 
     async def log(self, http: Request) -> Response:
-        asked = await read(http, _LOG)
+        asked = await read_batch(http, _LOG)
         with refusals():
             await self._intake.log(asked.model, asked.trajectory_groups, asked.split)
         return nothing()

@@ -5,6 +5,7 @@ asking for one by its name again finds it.
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import TypeVar
@@ -18,7 +19,7 @@ from nat.backend.art import history
 from nat.backend.art.bodies import json_of, nothing, refusals
 from nat.backend.art.events import JobEvents
 from nat.backend.art.intake import Intake
-from nat.backend.server.bodies import json_answer, read
+from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.server.errors import ApiError
 from nat.wire.art import ArtModel, ArtTrainConfig
 from nat.wire.serverless import (
@@ -38,6 +39,7 @@ MAX_JOBS = 1000
 """Training jobs whose events can be read; the oldest are forgotten."""
 ENTITY = "local"
 """Entity of models for which the client names none."""
+_COUNT = re.compile("[1-9][0-9]{0,8}")
 _CREATE = TypeAdapter(ServerlessModelRequest)
 _LOG = TypeAdapter(ServerlessLogRequest)
 _DELETE = TypeAdapter(ServerlessDeleteRequest)
@@ -103,7 +105,7 @@ class _Routes:
 
     async def log(self, http: Request) -> Response:
         model = self._model(http.path_params["model_id"])
-        asked = await read(http, _LOG)
+        asked = await read_batch(http, _LOG)
         with refusals():
             await self._intake.log(model, asked.trajectory_groups, asked.split)
         return nothing()
@@ -127,7 +129,7 @@ class _Routes:
         )
 
     async def train(self, http: Request) -> Response:
-        asked = await read(http, _TRAIN)
+        asked = await read_batch(http, _TRAIN)
         config = ArtTrainConfig(learning_rate=asked.experimental_config.learning_rate)
         with refusals():
             call = await self._intake.start(
@@ -160,8 +162,10 @@ class _Routes:
 def _page(http: Request, items: Sequence[Item]) -> Response:
     """What comes after the item `after`, at most `limit` items, as OpenAI's cursor pages."""
     after, limit = http.query_params.get("after"), http.query_params.get("limit", "100")
-    if not limit.isdecimal() or int(limit) < 1:
-        raise ApiError(f"limit is {limit!r}; wanted is a number from 1 on", status=422, param="limit")
+    if _COUNT.fullmatch(limit) is None:
+        raise ApiError(
+            f"limit is {limit!r}; wanted is a number from 1 on, of 9 digits at most", status=422, param="limit"
+        )
     ids = [item.id for item in items]
     if after is not None and after not in ids:
         raise ApiError(f"after is {after!r}, which is none of the ids here", status=422, param="after")

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -10,23 +11,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.server.errors import TOO_LONG, ApiError, from_validation
+from nat.wire.json_bounds import check_batch, check_request
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
+SMALL = 2**20
+"""Bytes of a body that says what to do, and to which model."""
 LARGE = 1_000_000
 """Bytes from which on a body's records are so many that walking through them again and again takes most of the time."""
 _one_large_body = threading.Lock()
 
 
-async def read_bytes(http: Request, *, max_bytes: int) -> bytes:
+async def _read_bytes(http: Request, *, max_bytes: int, reason: str, code: str | None = None) -> bytes:
     """A body of a route that takes less than the server does.
 
     Raises:
         ApiError: 413; before anything is read, if the size is announced.
 
     """
-    message = f"the request's body is larger than the {max_bytes} bytes that the model's context can need"
-    too_large = ApiError(message, status=413, code=TOO_LONG)
+    message = f"the request's body is larger than the {max_bytes} bytes that {reason}"
+    too_large = ApiError(message, status=413, code=code)
     if int(http.headers.get("content-length", "0")) > max_bytes:
         raise too_large
     body = bytearray()
@@ -37,14 +42,47 @@ async def read_bytes(http: Request, *, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-async def read(http: Request, kind: TypeAdapter[T]) -> T:
-    """The checked body; in a thread, because batches are large and others are to be answered meanwhile.
+async def read_chat(http: Request, kind: type[M], *, max_bytes: int) -> M:
+    """The checked body of a request to the model.
 
     Raises:
-        ApiError: 422 with every finding.
+        ApiError: 413 if it is too large or has too many objects, 400 with the first findings.
 
     """
+    body = await _read_bytes(http, max_bytes=max_bytes, reason="the model's context can need", code=TOO_LONG)
+    _bounded(check_request, body)
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation(error) from error
+
+
+async def read(http: Request, kind: TypeAdapter[T]) -> T:
+    """The checked body of a request that says what to do.
+
+    Raises:
+        ApiError: 413 if it is larger than `SMALL`, 422 with the first findings.
+
+    """
+    return await _read(kind, await _read_bytes(http, max_bytes=SMALL, reason="a request without a batch may have"))
+
+
+async def read_batch(http: Request, kind: TypeAdapter[T]) -> T:
+    """The same for a batch, as large as the server takes."""
     content = await http.body()
+    _bounded(check_batch, content)
+    return await _read(kind, content)
+
+
+def _bounded(check: Callable[[bytes], None], content: bytes) -> None:
+    try:
+        check(content)
+    except ValueError as error:
+        raise ApiError(str(error), status=413) from error
+
+
+async def _read(kind: TypeAdapter[T], content: bytes) -> T:
+    """In a thread, because others are to be answered meanwhile."""
     try:
         return await asyncio.to_thread(parse, kind, content)
     except ValidationError as error:

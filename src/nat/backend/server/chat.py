@@ -5,15 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.messages import template_message
-from nat.backend.server.bodies import read_bytes
+from nat.backend.server.bodies import read_chat
 from nat.backend.server.continuation import Chat, Continuations, Prompt
-from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError, from_validation
+from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError
 from nat.backend.server.generation import ClientLeft, complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, usage_of
@@ -33,11 +32,7 @@ class ChatRoute:
         self._continuations = Continuations(service.loaded.tokenizer)
 
     async def handle(self, http: HttpRequest) -> Response:
-        body = await read_bytes(http, max_bytes=self._service.limits.body_bytes)
-        try:
-            asked = ChatRequest.model_validate_json(body)
-        except ValidationError as error:
-            raise from_validation(error) from error
+        asked = await read_chat(http, ChatRequest, max_bytes=self._service.limits.body_bytes)
         return await self.answer(asked, http)
 
     async def answer(self, asked: ChatRequest, http: HttpRequest) -> Response:

@@ -4,13 +4,12 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request
-from nat.backend.server.bodies import read_bytes
-from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError, from_validation
+from nat.backend.server.bodies import read_chat
+from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError
 from nat.backend.server.generation import ClientLeft, complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter, Ranked
 from nat.backend.server.service import Service, usage_of
@@ -27,11 +26,7 @@ class CompletionRoute:
 
     async def handle(self, http: HttpRequest) -> Response:
         limits = self._service.limits
-        body = await read_bytes(http, max_bytes=limits.body_bytes)
-        try:
-            asked = CompletionRequest.model_validate_json(body)
-        except ValidationError as error:
-            raise from_validation(error) from error
+        asked = await read_chat(http, CompletionRequest, max_bytes=limits.body_bytes)
         self._service.check_model(asked.model)
         self._service.check_choices(asked.n * len(asked.prompts))
         for prompt in asked.prompts:

@@ -21,12 +21,15 @@ from nat.errors import (
     findings_of,
 )
 from nat.wire.answers import ErrorAnswer, ErrorDetail
+from nat.wire.known_secrets import excerpt
 
 CLIENT_CLOSED_REQUEST = 499
 """What proxies log for a client that went away."""
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for what does not fit the model."""
 _SHOWN_FINDINGS = 10
+_LONGEST = 4000
+"""Characters of a message: it may show what a client sent, which is megabytes."""
 _TYPES = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
     HTTPStatus.FORBIDDEN: "permission_error",
@@ -53,7 +56,7 @@ class ApiError(Exception):
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = message if len(message) <= _LONGEST else excerpt(message, _LONGEST) + " …"
         self.status = status
         self.param = param
         self.code = code

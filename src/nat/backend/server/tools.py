@@ -7,6 +7,8 @@ call but is not valid stays content, so that nothing the model said is lost.
 import json
 from dataclasses import dataclass
 
+from nat.wire.text import parsed
+
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
@@ -65,8 +67,8 @@ class HermesParser:
 
 def _parse(block: str) -> ParsedCall | None:
     try:
-        call = json.loads(block)
-    except json.JSONDecodeError:
+        call = parsed(block)
+    except ValueError:
         return None
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return None

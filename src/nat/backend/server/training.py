@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.model import LoadedModel
-from nat.backend.server.bodies import json_answer, read
+from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.server.errors import ApiError, first_of
 from nat.backend.training.jobs import TrainingJobs
 from nat.wire.training import ExportRequest, JobState, TrainingJob
@@ -36,7 +36,7 @@ class _Routes:
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
-        job = await read(http, _JOB)
+        job = await read_batch(http, _JOB)
         findings = batch_findings(job, jobs.loaded)
         if findings:
             raise ApiError(first_of(findings), status=422, param=findings[0].partition(":")[0])

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from nat.wire.text import parsed
+
 Message = dict[str, Any]
 Essence = tuple[Any, ...]
 
@@ -44,7 +46,7 @@ def _arguments(given: Any) -> str:
     if not isinstance(given, str):
         return _canonical(given)
     try:
-        return _canonical(json.loads(given))
+        return _canonical(parsed(given))
     except ValueError:  # what a model says need not be JSON
         return given
 

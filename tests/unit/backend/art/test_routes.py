@@ -25,6 +25,19 @@ async def post(client, path, body=None, status=200, **params):
     return answer.json() if answer.headers.get("content-type") == "application/json" else answer.text
 
 
+@pytest.mark.parametrize("path", [path for path in CONTROL if path not in ("/_train_model", "/_log")])
+async def test_what_is_no_batch_is_small(client, path):
+    """No key is asked for here; each megabyte of keys that nobody reads would take thirty in memory."""
+    asked = CONTROL[path] | {"x": "x" * 2**20}
+    assert (await client.post(path, json=asked)).status_code == 413
+
+
+async def test_a_batch_may_not_have_too_many_objects(client):
+    """Two hundred megabytes of empty ones took ten gigabytes, and held up everybody for thirteen seconds."""
+    asked = ART.log() | {"trajectory_groups": [{}] * 100_001}
+    assert (await client.post("/_log", json=asked)).status_code == 413
+
+
 async def prepared(client, art=ART):
     await post(client, "/register", art.model(registered=False))
     return await post(client, "/_prepare_backend_for_training", art.prepare())

@@ -31,6 +31,13 @@ def job(model_id, **changes):
     return {"model_id": model_id, "trajectory_groups": ART.groups(), "experimental_config": EXPERIMENTAL} | changes
 
 
+async def test_a_page_has_a_limit_that_is_a_number(client):
+    """Of few digits: Python reads no number of five thousand."""
+    model_id = await created(client)
+    for limit in ("0", "-1", "x", "9" * 5000):
+        await ask(client, "GET", f"/models/{model_id}/checkpoints", status=422, limit=limit)
+
+
 async def all_events(client, job_id):
     """Follow the pages to the end of the job, as the client does: the cursor moves, `has_more` turns the page."""
     events = []

@@ -57,6 +57,19 @@ async def test_what_cannot_fit_the_context_is_refused_before_it_is_tokenised(cli
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, "context_length_exceeded")
 
 
+async def test_too_many_objects_are_refused_before_they_are_parsed(client):
+    """In what a template ignores, too; a body of a megabyte holds hundreds of thousands."""
+    asked = {"model": "scripted", "messages": [user("hi") | {"x": [{}] * 100_000}]}
+    answer = await client.post("/v1/chat/completions", json=asked)
+    assert (answer.status_code, "brackets" in answer.text) == (413, True)
+
+
+async def test_an_error_shows_no_megabytes(client):
+    """What a client sent is shown in part."""
+    answer = await client.post("/v1/chat/completions", json={"model": "x" * 900_000, "messages": [user("hi")]})
+    assert (answer.status_code, len(answer.content) < 10_000) == (404, True)
+
+
 async def test_too_many_prompts_are_refused_before_they_are_tokenised(client):
     """The number of choices is known without them."""
     answer = await client.post("/v1/completions", json={"model": "scripted", "prompt": ["hi"] * 1000})

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,14 @@ def test_calls_and_content_are_told_apart():
 def test_a_limit_drops_further_calls():
     """`parallel_tool_calls: false` keeps the first."""
     assert parse([CALL + CALL], calls_wanted=1) == ("", [PARSED])
+
+
+@pytest.mark.parametrize("inside", ["[" * 100_000, '{"name": "f", "arguments": 1' + "0" * 5000 + "}"])
+def test_json_that_cannot_be_read_stays_content(inside):
+    """A model may sample any depth and any number; its answer is not lost for it."""
+    text = f"<tool_call>{inside}</tool_call>"
+    parser = HermesParser()
+    assert parser.push(text) == (text, [])
 
 
 def test_arguments_may_be_absent_or_already_text():

@@ -44,6 +44,13 @@ def test_a_rewritten_history_begins_anew():
     assert threads(first, second) == [["1", "long thought: 5"], ["1", "5", "2", "6"]]
 
 
+def test_arguments_that_cannot_be_read_are_text():
+    """A model may sample any depth and any number as the arguments of a call."""
+    for arguments in ("[" * 100_000, '{"a": 1' + "0" * 5000 + "}"):
+        message = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
+        assert arguments in str(essence(message))
+
+
 def test_empty_fields_do_not_make_messages_different():
     """SDKs send an answer back with or without its empty fields; contents and tool calls decide."""
     echo = {"role": "assistant", "content": None, "refusal": None, "tool_calls": None}

@@ -20,6 +20,8 @@ from nat.plugins.evaluators.exact_match import ExactMatchConfig, ExactMatchEvalu
         ('{"b": 1, "a": 2}', {"a": 2, "b": 1}, True),
         ([1, 2], [1, 2], True),
         ("12345678901234567890123", 12345678901234567890123, True),
+        ("[" * 100_000, 42, False),
+        ("1" + "0" * 5000, 42, False),
         ("12345678901234567890124", 12345678901234567890123, False),
     ],
 )

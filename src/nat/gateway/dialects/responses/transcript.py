@@ -9,6 +9,7 @@ from nat.gateway.dialects.content import chosen, image_part, joined, listed, tex
 from nat.gateway.dialects.responses.stored import referred_item
 from nat.gateway.dialects.responses.tools import chat_name
 from nat.gateway.dialects.sampled import arguments_text
+from nat.wire.text import parsed
 
 _KNOWN = (
     "message",
@@ -130,9 +131,10 @@ def sealed(field: str, text: str) -> str:
 
 def _thinking(item: Body, place: str) -> tuple[str, str]:
     """The chat's field and the text; the older field if only the text is known."""
+    kept = text_at(item.get("encrypted_content") or "{}", f"{place}.encrypted_content")
     try:
-        said = json.loads(text_at(item.get("encrypted_content") or "{}", f"{place}.encrypted_content"))
-    except json.JSONDecodeError:
+        said = parsed(kept)
+    except ValueError:
         said = {}
     for field in REASONING_FIELDS:
         if isinstance(said, dict) and isinstance(said.get(field), str):
