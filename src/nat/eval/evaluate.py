@@ -22,6 +22,7 @@ from nat.eval.scoring_time import canceled_from_outside, limited
 from nat.eval.usage_stats import usage_of
 from nat.rollout.record import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
+from nat.wire.known_secrets import excerpt
 
 __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
 
@@ -166,6 +167,6 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
         failed = [unscored(item.id, error) for item in items]
         return EvalOutput(average_score=None, eval_output_items=failed)
     if not isinstance(output, EvalOutput):
-        wrong = f"the evaluator returned {output!r:.80}, not an EvalOutput"
+        wrong = f"the evaluator returned {excerpt(repr(output), 80)}, not an EvalOutput"
         return EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
     return checked(output, items)

@@ -1,12 +1,15 @@
 import base64
 import json
 import logging
+import re
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nat.wire import known_secrets as module
 from nat.wire.known_secrets import REDACTED, KnownSecrets, excerpt, known_secrets, new_key, redact
 from nat.wire.redacted_logs import redacted_logs
 
@@ -93,6 +96,13 @@ def test_an_excerpt_shows_no_half_of_a_secret():
     """A text is redacted before it is cut."""
     known_secrets.remember(["a-long-secret-1"])
     assert excerpt("12345 a-long-secret-1", 12) == f"12345 {REDACTED}"[:12]
+
+
+def test_no_message_is_cut_by_its_format():
+    """`{value!r:.80}` leaves half a secret, which nothing recognises; `excerpt` redacts first."""
+    sources = sorted(Path(module.__file__).parents[1].rglob("*.py"))
+    assert sources
+    assert [str(path) for path in sources if re.search(r"!r:\.\d", path.read_text("utf-8"))] == []
 
 
 def test_logs_of_others_are_redacted_with_their_tracebacks():

@@ -7,6 +7,7 @@ from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, Eval
 from nat.errors import ANY_FAILURE
 from nat.eval.scoring import average, unscored
 from nat.eval.scoring_time import SCORING_TIMEOUT, canceled_from_outside, current_scoring_time, timed_out
+from nat.wire.known_secrets import excerpt
 
 
 class BaseEvaluator(ABC):
@@ -47,5 +48,5 @@ class BaseEvaluator(ABC):
                     return timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})")
                 return unscored(item.id, error)
             if not isinstance(scored, EvalOutputItem):
-                return unscored(item.id, f"evaluate_item returned {scored!r:.80}, not an EvalOutputItem")
+                return unscored(item.id, f"evaluate_item returned {excerpt(repr(scored), 80)}, not an EvalOutputItem")
             return scored
