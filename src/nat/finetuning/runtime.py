@@ -30,6 +30,7 @@ from nat.finetuning.configured import configured, trained_llm
 from nat.finetuning.datasets import Examples, planned_rollouts, read_examples
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.next_step import next_step
 from nat.finetuning.progress import Progress
 from nat.finetuning.remains import remains
 from nat.finetuning.scope import RunScope, opened_scope, utc_now
@@ -246,6 +247,7 @@ async def _result(
         plot=PLOT_NAME,
         best=journal.best(),
         best_model=relative_to_run(best, journal.run_dir),
+        next_step=next_step(comparison.verdict if comparison else None, journal.epochs(), config.finetuning.guards),
     )
     journal.record_summary(summary)
     if not await scope.draw():

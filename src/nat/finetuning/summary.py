@@ -44,6 +44,7 @@ def summarise(
     plot: str | None,
     best: BestEpoch | None = None,
     best_model: str | None = None,
+    next_step: str | None = None,
 ) -> RunSummary:
     """`summary.json`; the fields about held-out examples stay None without a comparison."""
     failures = total_of(played, validations)
@@ -62,6 +63,7 @@ def summarise(
         plot=plot,
         best=best,
         best_model=best_model,
+        next_step=next_step,
     )
     if comparison is None:
         return record

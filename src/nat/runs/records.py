@@ -277,6 +277,8 @@ class RunSummary(RunRecord):
     """Which weights scored highest, and their checkpoint."""
     best_model: str | None = None
     """These weights as a plain model, relative to the run's folder, where `finetuning.export_best` asked for it."""
+    next_step: str | None = None
+    """What to try, where no improvement was shown."""
 
 
 class RunInfo(RunRecord):

@@ -40,7 +40,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     """The verdict, what the run did, what failed, and where everything is."""
     summary, run_dir = result.summary, result.run_dir
     verdict = result.comparison.sentence if result.comparison else "No verdict: there was no validation dataset."
-    rows = [("Trained", _trained(summary))]
+    rows = [("Next", summary.next_step)] if summary.next_step else []
+    rows.append(("Trained", _trained(summary)))
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _shared(summary)))
     if summary.broken_by:

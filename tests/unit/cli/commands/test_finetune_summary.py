@@ -32,6 +32,12 @@ def test_a_run_without_held_out_examples_says_that_there_is_no_verdict():
     assert "No verdict: there was no validation dataset." in shown()
 
 
+def test_what_to_try_stands_below_the_verdict_if_something_is_known():
+    """It is what a reader of a run without improvement looks for."""
+    assert "Next" not in shown()
+    assert "\n\nNext     Train longer.\nTrained  1 epoch" in shown(next_step="Train longer.")
+
+
 def test_what_was_trained_is_a_sentence():
     """Epochs, time and tokens, the numbers as people write them."""
     assert "1 epoch in 1 min 1 s, on 59,792 tokens that the model wrote" in shown()
