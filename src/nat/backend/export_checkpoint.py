@@ -35,7 +35,7 @@ def export_checkpoint(checkpoint: Path, target: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Give the exit code; an error is told in words."""
+    """Give the exit code; an error is printed in words."""
     try:
         checkpoint, target = map(Path, arguments)
         export_checkpoint(checkpoint, target)

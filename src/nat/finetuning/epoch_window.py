@@ -19,7 +19,7 @@ class EpochWindow:
         self._highest: EpochRecord | None = None
 
     def add(self, record: EpochRecord) -> None:
-        """Take in the newest epoch."""
+        """Add the newest epoch."""
         if len(self._first) < self._num_first:
             self._first.append(record)
         self._last.append(record)

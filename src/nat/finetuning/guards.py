@@ -30,7 +30,7 @@ from nat.runs.tally import RolloutTally
 from nat.wire import rewards
 
 Epochs = Callable[[], Sequence[EpochRecord]]
-"""Read only where they are needed to tell a cause."""
+"""Called only where a cause is looked for."""
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""

@@ -1,4 +1,4 @@
-"""What a user is told of answers that were not drawn from the model's own distribution. Pure.
+"""Warnings and errors about answers that were not drawn from the model's own distribution. Pure.
 
 Which fields of a request do that is said in `nat.wire.sampling`.
 """
@@ -30,7 +30,7 @@ def remedy(untrainable: Iterable[str]) -> str:
 
 
 def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
-    """What is worth a warning in these rollouts; each with a name that tells repetitions from news."""
+    """Warnings about these rollouts; a warning that repeats has the same key."""
     untrainable: dict[str, Counter[str]] = {}
     untempered: dict[str, Counter[str]] = {}
     for record in records:

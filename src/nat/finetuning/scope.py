@@ -50,7 +50,7 @@ class RunScope:
         return self.planned.get(phase)
 
     def warn(self, text: str) -> None:
-        """Tell it in the log and to whom watches."""
+        """Log it, and show it in the progress display."""
         logger.warning("%s", text)
         self.progress.message(text)
 
@@ -62,7 +62,7 @@ class RunScope:
             logger.warning("%s: %d of %d rollouts failed: %s (see %s)", where, failed, num_rollouts, causes, place)
 
     def validation_finished(self, record: ValidationRecord) -> None:
-        """Tell the scores, and what failed."""
+        """Report the scores and the failures."""
         self.warn_of(record.failures, f"Held-out {when(record.epoch)}", record.num_rollouts)
         self.progress.validation_finished(record)
 

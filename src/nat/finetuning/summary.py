@@ -82,7 +82,7 @@ def summarise(
 
 
 def path_in_run(path: str, run_dir: Path) -> str:
-    """A path that the backend told, relative if it lies in the run's folder."""
+    """A path as the backend reports it, relative if it lies in the run's folder."""
     whole, folder = Path(path), run_dir.resolve()
     return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else path
 

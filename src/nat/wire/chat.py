@@ -43,7 +43,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 
 
 _MOST_KEYS = 100
-"""Of one record; there are fewer fields, and each that is none would be told."""
+"""Of one record; models have fewer fields, and the error would list each unknown one."""
 _LONGEST_STOP = 1000
 _TEMPLATE_VARIABLES_LENGTH = 10_000
 """Characters of all of a request's template variables as JSON: switches and short lists, not documents."""
@@ -51,7 +51,7 @@ _TEMPLATE_VARIABLES_LENGTH = 10_000
 
 T = TypeVar("T")
 _Several = Annotated[list[T], Field(fail_fast=True)]
-"""A list of any length: the first mistake in it is told, not a million of them."""
+"""A list of any length: the error names the first mistake in it, not a million of them."""
 
 
 def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -24,7 +24,7 @@ _one_large_body = threading.Lock()
 
 
 async def _read_bytes(http: Request, *, max_bytes: int, reason: str, code: str | None = None) -> bytes:
-    """A body of a route that takes less than the server does.
+    """The body of a route whose limit is below that of the server.
 
     Raises:
         ApiError: 413; before anything is read, if the size is announced.

@@ -45,7 +45,7 @@ from nat.wire.training import TrainingConfig, TrainingGroup
 logger = logging.getLogger(__name__)
 
 USUAL_DIFFERENCE = 0.05
-"""Mean |Δ log p| of sampler and learner above which answers are not of the current weights; told if it is allowed."""
+"""Mean |Δ log p| of sampler and learner above which answers are not of the current weights; logged if it is allowed."""
 
 Report = Callable[[float], None]
 """Takes the percentage that is done; what it raises ends the update and leaves everything as before."""

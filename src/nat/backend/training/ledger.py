@@ -1,6 +1,6 @@
 """`jobs.jsonl`: one line for each job that was trained, so that one sent again is never trained twice.
 
-A line is on disk before the checkpoint whose weights the job is part of. Whoever goes on from a checkpoint cuts off the
+A line is on disk before the checkpoint whose weights the job is part of. Resuming from a checkpoint cuts off the
 lines of later steps: those jobs are not part of its weights. Memory holds where each line begins, not the lines.
 """
 

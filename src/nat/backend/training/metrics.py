@@ -86,7 +86,7 @@ class TokenSums:
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
-    """What of a batch is trained on."""
+    """Counts of what is trained on."""
     rows = [row.input_ids for row in batch.rows]
     return {
         "truncated_fraction": batch.truncated_share,

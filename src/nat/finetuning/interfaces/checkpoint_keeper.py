@@ -19,7 +19,7 @@ class KeptCheckpoint(BaseModel):
 
 @runtime_checkable
 class CheckpointKeeper(Protocol):
-    """An adapter that is one says so by naming this class among its bases."""
+    """An adapter that keeps checkpoints inherits from this class."""
 
     async def keep_best(self) -> KeptCheckpoint:
         """Keep the current weights until this is called again."""

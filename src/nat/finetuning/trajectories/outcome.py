@@ -161,7 +161,7 @@ def _record(
 
 
 def _sampled(chosen: Selection) -> dict[str, dict[str, dict[str, int]]]:
-    """What is worth telling of how calls were sampled, for the record."""
+    """The calls whose sampling is worth a warning, for the record."""
     raw = [s for s in chosen.calls if s.call.temperature != s.call.logprobs_temperature]
     return {
         "untrainable_calls": _by_function((s.function, ", ".join(s.call.untrainable_by)) for s in chosen.untrainable),
