@@ -1,12 +1,18 @@
-"""A YAML file with the files that it inherits from, as one tree."""
+"""A YAML file with the files that it inherits from, as one tree.
+
+What is secret in a file is known from now on, also where an inheriting file or an override replaces it.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from nat.config.findings import shown
+from nat.config.secrets import secrets_in
 from nat.config.yaml_text import parse_yaml, problem_of
 from nat.errors import ConfigError
+from nat.wire.known_secrets import known_secrets
 
 Tree = dict[str, Any]
 
@@ -35,7 +41,7 @@ def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     if base is None:
         return tree
     if not isinstance(base, str):
-        raise ConfigError([f"base: a path is wanted, but it is {base!r}"], source=str(path))
+        raise ConfigError([f"base: a path is wanted, but it is {shown(base)}"], source=str(path))
     return deep_merge(_read(path.parent / base, (*inherited_by, resolved)), tree)
 
 
@@ -53,4 +59,7 @@ def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError([f"(root): a mapping is wanted, but it is {type(tree).__name__}"], source=str(path))
+    known_secrets.remember(
+        secret for secret in secrets_in(tree) if "$" not in secret
+    )  # variables are not filled in yet
     return tree

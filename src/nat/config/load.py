@@ -45,11 +45,8 @@ def parse_config(
     discover_components()
     findings = Findings()
     environ = os.environ if environ is None else environ
-    replaced = fill_in(tree, environ, Findings())  # what an override replaces is as secret as before
     filled = fill_in(apply_overrides(tree, overrides, findings), environ, findings)
-    known_secrets.remember(environment_secrets(environ))
-    for each in (replaced, filled):
-        known_secrets.remember({*each.secrets, *secrets_in(each.tree)})
+    known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
     raw = drop_unsupported(filled.tree, findings)
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from nat.config.files import deep_merge, read_tree
 from nat.config.yaml_text import format_yaml, parse_yaml
 from nat.errors import ConfigError
+from nat.wire.known_secrets import REDACTED, redact
 
 TREES = st.recursive(
     st.integers() | st.none(), lambda s: st.dictionaries(st.sampled_from("abc"), s, max_size=3), max_leaves=8
@@ -18,6 +19,22 @@ def test_base_files_are_merged_recursively(tmp_path):
     (tmp_path / "sub" / "mid.yml").write_text("base: ../root.yml\nllms: {m: {b: 2}}\n")
     (tmp_path / "top.yml").write_text("base: sub/mid.yml\nx: [3]\n")
     assert read_tree(tmp_path / "top.yml") == {"llms": {"m": {"a": 1, "b": 2}}, "x": [3]}
+
+
+def test_what_is_replaced_in_a_file_is_as_secret_as_before(tmp_path):
+    """The file still has it; a variable is no secret before it is filled in."""
+    (tmp_path / "base.yml").write_text("llms: {m: {api_key: key-of-the-base-1}}\n")
+    (tmp_path / "top.yml").write_text("base: base.yml\nllms: {m: {api_key: '${THE_KEY}'}}\n")
+    assert read_tree(tmp_path / "top.yml") == {"llms": {"m": {"api_key": "${THE_KEY}"}}}
+    assert redact("key-of-the-base-1 ${THE_KEY}") == f"{REDACTED} ${{THE_KEY}}"
+
+
+def test_a_base_that_is_no_path_is_quoted_without_secrets(tmp_path):
+    """As every value in an error."""
+    (tmp_path / "top.yml").write_text("base: {api_key: not-to-be-seen-1}\n")
+    with pytest.raises(ConfigError, match="a path is wanted") as error:
+        read_tree(tmp_path / "top.yml")
+    assert "not-to-be-seen" not in str(error.value)
 
 
 def test_a_circle_of_bases_is_an_error(tmp_path):
