@@ -6,6 +6,8 @@ train adapters of their own.
 
 import logging
 import sys
+from contextlib import nullcontext
+from socket import socket
 
 import torch
 
@@ -16,6 +18,7 @@ from nat.backend.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.listen import listen, serve_until_stopped
+from nat.backend.lock import claimed
 from nat.backend.model import LoadedModel, LoraSettings, load_model
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
@@ -44,6 +47,11 @@ def serve(options: ServeOptions) -> None:
 
 def _serve_one_model(options: ServeOptions) -> None:
     listener = listen(options.host, options.port)
+    with nullcontext() if options.output_dir is None else claimed(options.output_dir):
+        _serve_on(listener, options)
+
+
+def _serve_on(listener: socket, options: ServeOptions) -> None:
     api_key = _api_key(options)
     checkpoints = None
     found = None

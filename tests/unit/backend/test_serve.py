@@ -58,6 +58,17 @@ def end(process, sign):
     return process.returncode
 
 
+def test_an_output_folder_belongs_to_one_server(tmp_path, source, start):
+    """A second one would write checkpoints of the same numbers; it is told who has the folder."""
+    first, http = start("--output_dir", str(tmp_path))
+    with http, Processes() as processes:
+        command = ["-m", "nat.backend", "--model", str(source), "--port", "0", "--output_dir", str(tmp_path)]
+        second = processes.start(*command, stdin=subprocess.PIPE)
+        assert f"in use by another server, process {first.pid}" in second.communicate(timeout=DEADLINE)[1]
+        assert second.returncode == 1
+        assert http.get("/health").status_code == 200
+
+
 def test_trains_exports_and_resumes(tmp_path, source, start):
     """A job is trained once and survives the process: after a restart it is known, and its weights are served."""
     job = TrainingJob(id="job-1", groups=random_groups(load_model(source)), config=TrainingConfig(learning_rate=1e-3))

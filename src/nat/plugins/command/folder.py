@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from nat.plugins.command.removal import remove_tree
 from nat.wire.known_secrets import excerpt, redact
 
 MAX_READ_BYTES = 32 * 2**20
@@ -108,7 +109,7 @@ async def opened_folder(start: Path | None, *, kept_in: Path | None, name: str) 
     finally:
         gone = [folder.root] if kept_in is None else [folder.home, folder.scratch]
         for path in gone:
-            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, path)
         if kept_in is not None:
             await asyncio.to_thread(_redact, folder)
 

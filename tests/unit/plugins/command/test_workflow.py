@@ -349,6 +349,13 @@ async def test_stdout_that_was_replaced_is_no_answer():
     assert "left no file 'stdout', but a FIFO" in await failure("rm ../stdout; mkfifo ../stdout")
 
 
+async def test_a_deep_tree_costs_no_answer():
+    """Folders in each other by the thousand go as other files do."""
+    nest = "import os; print(os.getcwd())\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    root = Path(await answer(python(nest))).parent
+    assert not list(root.parent.glob(f"{root.name}*"))
+
+
 async def test_the_folder_is_kept_if_asked(tmp_path):
     """The folder stays with the run, under the rollout's name, and the step of the program says where."""
     program = "echo data > made; echo fine"
