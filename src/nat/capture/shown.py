@@ -29,7 +29,7 @@ class Hidden:
             return text
         prefix = _DATA + b" " if text.startswith(_DATA) else b""
         try:
-            completion = from_json(text[len(_DATA) :] if prefix else text)
+            completion = from_json(text[len(_DATA) :] if prefix else text, cache_strings="keys")
         except ValueError:
             return text
         return prefix + to_json(self._without(completion)) if isinstance(completion, dict) else text

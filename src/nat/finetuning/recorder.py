@@ -1,6 +1,5 @@
 """Writes down what a trainer does and tells it: journal, files, log and progress in one place."""
 
-import gc
 import logging
 from collections.abc import Sequence
 
@@ -12,14 +11,14 @@ from nat.finetuning.sampling import sampling_notes
 from nat.finetuning.scope import RunScope
 from nat.runs.epochs import shown
 from nat.runs.files import append_metrics, doublings, files_due, write_rollouts
+from nat.runs.memory import tidy
 from nat.runs.records import EpochRecord, JobRecord, Phase, RolloutRecord
 
 logger = logging.getLogger(__name__)
 
 EPOCHS_PER_PLOT = 10
 """The plot is drawn this often, from epoch 200 on half as often, and so on, and at the end: it costs a second."""
-EPOCHS_PER_COLLECTION = 10
-"""Commands let the collector run seldom, and an epoch leaves a hundred objects in cycles that it would not find."""
+EPOCHS_PER_TIDYING = 10
 
 
 class Recorder:
@@ -64,8 +63,8 @@ class Recorder:
             append_metrics(scope.journal.run_dir, record)
         scope.warn_of(record.failures, f"Epoch {shown(record.epoch)}", record.num_rollouts)
         scope.progress.epoch_finished(record)
-        if count % EPOCHS_PER_COLLECTION == 0:
-            gc.collect()
+        if count % EPOCHS_PER_TIDYING == 0:
+            tidy()
         if count % (EPOCHS_PER_PLOT * doublings(count // 100)) == 0:
             await scope.draw()
 

@@ -40,13 +40,18 @@ def append_metrics(run_dir: Path, record: EpochRecord) -> None:
 def write_files(journal: Journal) -> None:
     """Every file except the trajectories; takes time with the number of epochs."""
     run_dir = journal.run_dir
-    epochs = journal.epochs()
     write_text(run_dir / CONFIG_NAME, journal.info().config_text)
-    write_text(run_dir / METRICS_NAME, "".join(map(_metrics_line, epochs)))
-    _write_json(run_dir / REWARD_HISTORY_NAME, [_dump(epoch, REWARD_HISTORY_FIELDS) for epoch in epochs])
+    history: list[dict[str, Any]] = []
+    curriculum_state = None
+    with replacing(run_dir / METRICS_NAME) as file:
+        for epoch in journal.each_epoch():
+            file.write(_metrics_line(epoch).encode())
+            history.append(_dump(epoch, REWARD_HISTORY_FIELDS))
+            curriculum_state = epoch.curriculum_state
+    _write_json(run_dir / REWARD_HISTORY_NAME, history)
     if validations := journal.validations():
         _write_json(run_dir / "validation_history.json", [_validation(record) for record in validations])
-    if epochs and (curriculum_state := epochs[-1].curriculum_state) is not None:
+    if curriculum_state is not None:
         _write_json(run_dir / "curriculum_state.json", curriculum_state)
     if (summary := journal.summary()) is not None:
         _write_json(run_dir / "summary.json", summary.model_dump(mode="json"))

@@ -179,7 +179,11 @@ class Journal:
         return None if text is None else BestEpoch.model_validate_json(text)
 
     def epochs(self) -> list[EpochRecord]:
-        return [EpochRecord.model_validate_json(text) for text in self._texts("epochs", "epoch")]
+        return list(self.each_epoch())
+
+    def each_epoch(self) -> Iterator[EpochRecord]:
+        """One at a time, since those of a long run together take megabytes."""
+        return (EpochRecord.model_validate_json(text) for text in self._texts("epochs", "epoch"))
 
     def validations(self) -> list[ValidationRecord]:
         return [ValidationRecord.model_validate_json(text) for text in self._texts("validations", "epoch")]

@@ -64,6 +64,22 @@ def test_logprobs_with_a_hole_are_none():
     assert read_answer({"choices": [choice]}, request("/v1/completions", prompt="a")).choices[0].logprobs is None
 
 
+def test_a_completions_logprobs_are_read():
+    """They stand in a list beside the tokens' texts."""
+    choice = {"text": "x", "logprobs": {"tokens": ["a", "b"], "token_logprobs": [-0.5, -1.0]}}
+    asked = request("/v1/completions", prompt="a")
+    assert read_answer({"choices": [choice]}, asked).choices[0].logprobs == [-0.5, -1.0]
+    assert read_answer({"choices": [{"text": "x", "logprobs": {}}]}, asked).choices[0].logprobs is None
+
+
+@pytest.mark.parametrize(("index", "conversation"), [({}, 0), ({"index": 1}, 1), ({"index": 7}, 1)])
+def test_a_choice_belongs_to_a_prompt_that_was_asked(index, conversation):
+    """Without an index it answers the first prompt; with one beyond the prompts, the last."""
+    asked = request("/v1/completions", prompt=["a", "b"])
+    [choice] = read_answer({"choices": [{"text": "x", **index}]}, asked).choices
+    assert choice.conversation == conversation
+
+
 @pytest.mark.parametrize(
     ("message", "plain"),
     [

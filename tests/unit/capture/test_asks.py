@@ -57,6 +57,7 @@ def test_a_completion_asks_for_logprobs_by_number():
     assert add({}, chat=False, policy=CapturePolicy(logprobs=True)) == {"logprobs": 1}
     assert add({"logprobs": 0}, chat=False, policy=CapturePolicy(logprobs=True)) == {}
     assert add({}, chat=False, logprobs=True, top_logprobs=3) == {"logprobs": 3}
+    assert add({}, chat=False, logprobs=True) == {"logprobs": 1}
 
 
 def test_the_rollouts_seed_replaces_the_configs_but_not_the_authors():
@@ -93,3 +94,5 @@ def test_renaming_keeps_the_rest_byte_for_byte():
     """A long history costs a copy, and no JSON is written anew."""
     body = b'{"messages":[1.50,  2],"model":"base","n":1}'
     assert with_model(body, json.loads(body), "run") == b'{"messages":[1.50,  2],"model":"run","n":1}'
+    body = '{"messages":[1.50,  2],"model":"Größe","n":1}'.encode()
+    assert with_model(body, json.loads(body), "läuft") == '{"messages":[1.50,  2],"model":"läuft","n":1}'.encode()

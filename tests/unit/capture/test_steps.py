@@ -1,8 +1,35 @@
-"""Reading failed attempts back from the steps of a rollout."""
+"""The steps of a call, and failed attempts read back from them."""
 
-from nat.capture.steps import FAILED_CALL, CallTimes, FailedCall, failed_calls, failure_steps
-from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepPayload, IntermediateStepType
+import pytest
+
+from nat.capture.answer import read_answer
+from nat.capture.request import read_request
+from nat.capture.steps import (
+    FAILED_CALL,
+    CallTimes,
+    FailedCall,
+    RecordedCall,
+    call_steps,
+    failed_calls,
+    failure_steps,
+)
+from nat.data_models.intermediate_step import (
+    IntermediateStep,
+    IntermediateStepPayload,
+    IntermediateStepType,
+    TokenUsageBaseModel,
+)
 from nat.data_models.invocation_node import InvocationNode
+from nat.data_models.llm_call import LLMCall
+
+USAGE = {
+    "prompt_tokens": 2,
+    "completion_tokens": 3,
+    "total_tokens": 5,
+    "prompt_tokens_details": {"cached_tokens": 1},
+    "completion_tokens_details": {"reasoning_tokens": 4},
+}
+COUNTS = {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5, "cached_tokens": 1, "reasoning_tokens": 4}
 
 
 def test_failures_are_found_among_other_steps():
@@ -15,3 +42,16 @@ def test_failures_are_found_among_other_steps():
     again = [IntermediateStep.model_validate_json(step.model_dump_json()) for step in steps]
     assert failed_calls(steps) == failed_calls(again) == [failed]
     assert {payload.name for payload in payloads[1:]} == {FAILED_CALL}
+
+
+@pytest.mark.parametrize(("usage", "counts"), [(USAGE, COUNTS), ({}, {}), (dict.fromkeys(USAGE), {})])
+def test_the_end_of_a_call_tells_its_tokens(usage, counts):
+    """As the server counted them; what it does not count is 0. The call is one."""
+    asked = read_request("/v1/chat/completions", b'{"model":"m","messages":[]}')
+    assert asked is not None
+    [choice] = read_answer({"choices": [{"message": {"content": "a"}}]}, asked).choices
+    call = LLMCall(model="m", messages=[], message=choice.message)
+    _, end = call_steps(RecordedCall(call, choice, usage, CallTimes(1.0, 2.0), None))
+    assert end.usage_info is not None
+    assert end.usage_info.token_usage == TokenUsageBaseModel(**counts)
+    assert end.usage_info.num_llm_calls == 1

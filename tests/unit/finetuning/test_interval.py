@@ -1,5 +1,6 @@
 """What the interval promises, by simulation: seeded, so that each test always sees the same differences."""
 
+from math import fsum, sqrt
 from random import Random
 
 import pytest
@@ -87,3 +88,47 @@ def test_the_interval_mirrors():
     low, high = mean_interval(differences, 1.0)
     mirrored = mean_interval([-difference for difference in differences], 1.0)
     assert mirrored == pytest.approx((-high, -low))
+
+
+SERIES = {7: 2.364575373950131661, 9: 2.262143575445636335, 29: 2.045229605341896472}
+"""Student's t at 97.5 % by the series 26.7.5 of Abramowitz and Stegun (1964), summed with 40 digits."""
+
+
+@pytest.mark.parametrize(("freedom", "exact"), [(7, 2.364624), (9, 2.262157), (29, 2.045230)])
+def test_the_quantile_is_that_of_the_tables(freedom, exact):
+    """Unchanged scores give the interval of one rise and one fall: t times their standard error."""
+    count = freedom + 1
+    low, high = mean_interval([0.0] * (count - 2), scale=1.0)
+    assert -low == high == pytest.approx(SERIES[freedom] * sqrt(2 / freedom / count), rel=1e-13)
+    assert SERIES[freedom] == pytest.approx(exact, abs=5e-5)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_end_that_tells_a_change_is_halls(sign):
+    """With skew g it solves θ + gθ²/3 + g²θ³/27 + g/6n = t/√n for θ, its distance from the mean in deviations."""
+    differences = [sign * value for value in (1.0, 1.1, 0.9, 1.2, 1.05, 0.95, 1.1, 0.25, 0.3, 1.0)]
+    low, high = mean_interval(differences, scale=9.0)
+    end, other = (low, high) if sign > 0 else (high, low)
+    count, mean = len(differences), fsum(differences) / len(differences)
+    moments = [fsum((value - mean) ** power for value in differences) / count for power in (2, 3)]
+    skew, spread = moments[1] / moments[0] ** 1.5, sqrt(moments[0] * count / (count - 1))
+    theta, reach = (mean - end) / spread, sign * SERIES[9] / sqrt(10)
+    assert theta + skew * theta**2 / 3 + skew**2 * theta**3 / 27 + skew / 60 == pytest.approx(reach, rel=1e-12)
+    assert sign * end > 0
+    assert abs(theta) > abs(reach)  # wider than plain t, which a skew in this direction makes too sure
+    assert sign * other > sign * mean + 2
+
+
+def test_the_plain_end_stays_where_halls_is_nearer():
+    """A skew in the other direction does not make the interval narrower."""
+    differences = [1.0, 1.1, 0.9, 1.2, 1.05, 0.95, 1.1, 1.75, 1.9, 1.0]
+    low, _ = mean_interval(differences, scale=9.0)
+    mean = fsum(differences) / 10
+    spread = sqrt(fsum((value - mean) ** 2 for value in differences) / 9)
+    assert low == pytest.approx(mean - SERIES[9] * spread / sqrt(10), rel=1e-12)
+
+
+def test_the_same_small_rise_everywhere_is_found():
+    """Differences without spread are as certain as differences get, from the sixth example on."""
+    assert mean_interval([0.001] * 6, scale=1.0)[0] == pytest.approx(0.001)
+    assert mean_interval([0.001] * 5, scale=1.0)[0] < 0

@@ -108,7 +108,7 @@ def batch_advantages(
     if method == "reinforce_pp":
         whole = Returns.joined(groups)
         has_signal = [not whole.alike] * len(groups)
-        advantages = [_whitened(group, whole) for group in groups] if all(has_signal) else list(groups)
+        advantages = list(groups) if whole.alike else [_whitened(group, whole) for group in groups]
     elif method == "given":
         advantages = [
             group.replaced(torch.tensor(list(own), dtype=torch.float64))

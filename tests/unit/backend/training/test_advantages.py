@@ -58,6 +58,26 @@ def test_a_reward_that_is_the_mean_has_no_advantage(method):
     assert [value == 0 for value in values_of] == [False, True, False]
 
 
+def test_rewards_that_differ_at_all_keep_their_advantages():
+    """Half of what counts as equal is what a mean may be off: 1e-9 of the size for two, which are half of it away."""
+    values_of = values(batch_advantages([[1.0, 1.0 + 1.2e-9]], "dr_grpo", normalize=False))[0]
+    assert [value != 0 for value in values_of] == [True, True]
+    values_of = values(batch_advantages([[0.0, 1.0, 0.5 + 0.9 * 5e-10]], "dr_grpo", normalize=False))[0]
+    assert [value != 0 for value in values_of] == [True, True, False]
+
+
+def test_given_advantages_are_one_for_each_return():
+    """Groups and advantages that do not fit together are an error, not cut to the shorter of the two."""
+    with pytest.raises(ValueError, match="shorter"):
+        batch_advantages([[1, 1], [0, 5]], "given", normalize=False, given=[[3.0, -1.0]])
+
+
+def test_one_advantage_that_is_not_zero_is_a_signal():
+    """Of given advantages; the zero beside it stays."""
+    batch = batch_advantages([[0, 0]], "given", normalize=False, given=[[0.0, 2.0]])
+    assert (values(batch), batch.has_signal) == ([[0.0, 2.0]], [True])
+
+
 def test_given_advantages_are_taken_as_they_are():
     """Rewards do not matter then; a group in which all of them are zero is left out."""
     batch = batch_advantages([[1, 1], [0, 5]], "given", normalize=False, given=[[3.0, -1.0], [0.0, 0.0]])

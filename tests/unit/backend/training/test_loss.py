@@ -82,9 +82,20 @@ def test_masked_tokens_are_out_of_the_objective(kind):
 
 
 def test_the_negative_cap_leaves_positive_advantages_alone():
-    """A ratio of 2 counts as 1.5 where the advantage is negative, one of 1 as itself."""
-    ratio = bounded_ratios(tensor(2.0, 2.0, 1.0).log(), tensor(1, -1, -1), negative_cap=1.5, mask=False, **CLIP)
-    assert ratio.tolist() == pytest.approx([2.0, 1.5, 1.0])
+    """A ratio of 2 counts as 1.5 where the advantage is negative, one of 1 as itself; none is no negative one."""
+    log_ratio, advantages = tensor(2.0, 2.0, 1.0, 2.0, 2.0).log(), tensor(1, -1, -1, 0, 0.5)
+    ratio = bounded_ratios(log_ratio, advantages, negative_cap=1.5, mask=False, **CLIP)
+    assert ratio.tolist() == pytest.approx([2.0, 1.5, 1.0, 2.0, 2.0])
+
+
+def test_the_ends_of_the_range_are_masked_and_not_clipped():
+    """As ART masks: a ratio stays that is strictly inside. What equals a bound has not been moved to it."""
+    ends = [{"low": 0.0, "high": 0.5}, {"low": 0.5, "high": 0.0}]
+    for bounds in ends:
+        masked = bounded_ratios(tensor(0.0), tensor(1), negative_cap=None, mask=True, **bounds)
+        assert masked.tolist() == [0.0]
+        touched = clipped(tensor(1.0), tensor(1), "cispo_two_sided", mask=False, **bounds)
+        assert [end.tolist() for end in touched] == [[False], [False]]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +112,12 @@ def test_what_counts_as_clipped(kind, low, high):
     assert [end.tolist() for end in found] == [low, high]
 
 
+def test_a_token_without_advantage_loses_no_gradient_to_the_clip():
+    """It has none to lose; one with a small positive advantage loses none at the low end."""
+    low, high = clipped(tensor(0.5, 2.0, 0.5), tensor(0, 0, 0.5), "clip", mask=False, **CLIP)
+    assert low.tolist() == high.tolist() == [False, False, False]
+
+
 def test_the_kl_penalty_moves_advantages_and_creates_none():
     """Distances of 0.1 and 0.5 to the reference: the nearer token gains 0.2, the farther one loses it."""
     penalty = kl_penalty(tensor(-1.0, -1.0), tensor(-1.1, -1.5))
@@ -109,9 +126,9 @@ def test_the_kl_penalty_moves_advantages_and_creates_none():
 
 @pytest.mark.parametrize("level", ["token", "sequence", "average", "geometric_average"])
 def test_absurd_ratios_stay_finite(level):
-    """A log ratio of 1000 is clamped before exp."""
+    """A log ratio of 1000 is clamped to 20 before exp."""
     log_ratio = log_ratios(tensor(-1.0), tensor(-1001.0), torch.tensor([0]), 1, level)
-    assert log_ratio.exp().isfinite().all()
+    assert log_ratio.tolist() == [20.0]
 
 
 def test_kl_has_the_gradient_of_the_kl():
