@@ -24,6 +24,7 @@ from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, f
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm_call import LLMCall
+from nat.data_models.rollout_failure import one_line
 from nat.wire.chat import SESSION_HEADER
 from nat.wire.known_secrets import excerpt
 from nat.wire.sampling import read_sampling, replaced
@@ -136,7 +137,7 @@ class Attempt:
         failed = FailedCall(
             model=self._request.model, llm_name=self._tap.llm_name, status=status, error=excerpt(error, _ERROR_CHARS)
         )
-        logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, failed.error)
+        logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, one_line(failed.error))
         self._context.run(self._push_failure, failed, self._times())
 
     def _complete(self, *, token_ids: bool) -> bytes:

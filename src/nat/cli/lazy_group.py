@@ -29,6 +29,16 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"{target} is no click command, but {type(command).__name__}")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from nat.registry.suggest import did_you_mean  # noqa: PLC0415 - keeps what `--help` imports to click alone
+
+            raise click.UsageError(f"{error.message}{did_you_mean(args[0], self.list_commands(ctx))}", ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, self._targets[name][1] if name in self._targets else "") for name in self.list_commands(ctx)]
         with formatter.section("Commands"):

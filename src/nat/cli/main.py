@@ -82,6 +82,9 @@ def exit_code(arguments: list[str]) -> int:
         click.secho(f"Error: {error}", fg="red", err=True)
         return EXIT_FAILED
     except click.ClickException as error:
+        if isinstance(error, click.BadOptionUsage) and error.option_name in {"-o", "--override"}:
+            advice = "Write the key, a blank, and the value: `-o finetuning.num_epochs 3`."
+            error = click.BadOptionUsage(error.option_name, f"{error.message} {advice}", error.ctx)
         error.show()
         return error.exit_code
     except OSError as error:

@@ -46,7 +46,8 @@ class LineProgress(NullProgress):
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         self._num_epochs = num_epochs
-        self._line(f"run {run_id}: {num_epochs} epochs, everything goes to {run_dir}")
+        epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
+        self._line(f"run {run_id}: {epochs}, everything goes to {run_dir}")
 
     def epoch_finished(self, record: EpochRecord) -> None:
         if self._log_tells:
@@ -75,12 +76,13 @@ class LiveProgress:
             TextColumn("{task.description:<10}"),
             BarColumn(bar_width=40),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(compact=True),
             console=console,
         )
-        self._epochs = self._bars.add_task("epochs", total=None, note="")
-        self._now = self._bars.add_task("rollouts", total=None, note="")
+        self._epochs = self._bars.add_task("epochs", total=None)
+        self._now = self._bars.add_task("rollouts", total=None)
+        self._note = Text(no_wrap=True, overflow="ellipsis")
+        """A line of its own: beside the bars, a long error would leave no room for them."""
         self._records: deque[EpochRecord] = deque(maxlen=_ROWS_SHOWN)
         self._rewards: list[float] = []
         self._held_out: dict[int, str] = {}
@@ -98,6 +100,7 @@ class LiveProgress:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._refresh()
+        self._live.transient = self._failures_file is None  # no run began: an empty table is no news beside the error
         self._live.stop()
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
@@ -112,19 +115,20 @@ class LiveProgress:
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
         self._failed = []
         name = "held-out" if phase is Phase.VALIDATION else "rollouts"
-        self._bars.reset(self._now, total=total, description=name, note="")
+        self._bars.reset(self._now, total=total, description=name)
+        self._say("")
 
     def rollout_done(self, error: str | None) -> None:
         if error is not None:
             self._failed.append(error)
         self._bars.update(self._now, advance=1)
-        self._note("")
+        self._say("")
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:
-        self._note(f"training on {num_trajectories} rollouts in {num_groups} groups")
+        self._say(f"training on {num_trajectories} rollouts in {num_groups} groups")
 
     def training_finished(self, job: JobRecord) -> None:  # noqa: ARG002 - the protocol's signature
-        self._note("")
+        self._say("")
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
@@ -141,16 +145,16 @@ class LiveProgress:
     def message(self, text: str) -> None:
         self._console.print(redact(text), highlight=False, markup=False)  # before it is broken into lines
 
-    def _note(self, text: str) -> None:
+    def _say(self, text: str) -> None:
         failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""
-        self._bars.update(self._now, note="  ".join(filter(None, (failed, text))))
+        self._note.plain = "  ".join(filter(None, (text, failed)))
 
     def _refresh(self) -> None:
         self._live.update(self._view(), refresh=True)
 
     def _view(self) -> Group:
         curve = Text(f"reward     {sparkline(self._rewards)}", style="cyan")
-        return Group(self._title, self._table(), curve, *self._failures(), self._bars)
+        return Group(self._title, self._table(), curve, *self._failures(), self._bars, self._note)
 
     def _failures(self) -> list[Text]:
         """What failed in the run so far, by cause, and where its tracebacks are."""

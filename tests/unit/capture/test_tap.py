@@ -124,6 +124,13 @@ def test_an_attempt_ends_once():
     assert [step.event_type for step in rig.steps] == [IntermediateStepType.SPAN_START, IntermediateStepType.SPAN_END]
 
 
+def test_a_failed_attempt_is_one_line_of_the_log(caplog):
+    """The remedy that a server sends on a line of its own stands behind its error."""
+    with caplog.at_level("INFO"):
+        Rig().attempt().failed("no chat template\n  → add one")
+    assert caplog.messages == ["a call of LLM 'player' failed: no chat template → add one"]
+
+
 def test_a_failed_attempt_is_a_span_and_no_call():
     """It can be read and counted, and cannot be trained on."""
     rig = Rig()

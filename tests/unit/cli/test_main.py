@@ -27,9 +27,23 @@ def test_a_wrong_option_is_exit_code_2(capsys):
 
 
 def test_unknown_commands_are_told(capsys):
-    """A command that does not exist is a usage error."""
+    """A command that does not exist is a usage error, with the nearest one that does."""
     assert exit_code(["finetoon"]) == 2
-    assert "finetoon" in capsys.readouterr().err
+    assert "No such command 'finetoon'. Did you mean 'finetune'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-o", "finetuning.num_epochs=3", "--json"],
+        ["-o", "finetuning.num_epochs=3", "--config_file", "c.yml"],
+        ["-o", "finetuning.num_epochs=3"],
+    ],
+)
+def test_an_override_with_an_equals_sign_is_told_how_to_write_it(arguments, capsys):
+    """Read as a key, it would take the next option for its value, and the message would be about that one."""
+    assert exit_code(["validate", *arguments]) == 2
+    assert "`-o finetuning.num_epochs 3`" in capsys.readouterr().err
 
 
 def test_interrupt_is_exit_code_130(monkeypatch, capsys):

@@ -73,6 +73,32 @@ def test_the_live_view_tells_failures_rewards_and_messages():
     assert "The model stops exploring." in text
 
 
+def test_a_long_error_leaves_the_bars_their_room():
+    """It is cut at the terminal's edge, on a line of its own."""
+    output = console(terminal=True)
+    with LiveProgress(output) as view:
+        view.run_started("r", Path("runs/x"), 1)
+        view.rollouts_started(Phase.VALIDATION, 10)
+        view.rollout_done("BadRequestError: " + "the model's tokenizer has no chat template " * 5)
+    file = output.file
+    assert isinstance(file, StringIO)
+    last = file.getvalue().split("reward ")[-1]
+    assert "held-out" in last
+    assert "1/10" in last
+    assert "1 failed: BadRequestError" in last
+
+
+def test_a_run_that_never_began_leaves_no_empty_table():
+    """Its error is all there is to read."""
+    output = console(terminal=True)
+    with LiveProgress(output):
+        pass
+    file = output.file
+    assert isinstance(file, StringIO)
+    lines = file.getvalue().count("\n")
+    assert file.getvalue().count("\x1b[1A\x1b[2K") >= lines / 2  # as many lines are erased as were drawn
+
+
 def test_the_live_view_counts_all_epochs_and_keeps_the_last_ones():
     """A long run is summed up, not kept: its first records are freed."""
     output = console(terminal=True)

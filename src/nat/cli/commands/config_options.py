@@ -4,6 +4,15 @@ from pathlib import Path
 
 import click
 
+
+def dotted_key(text: str) -> str:
+    """The key of an override; `KEY=VALUE` as one word would take the next option for the value."""
+    key, equals, value = text.partition("=")
+    if equals:
+        raise click.BadParameter(f"write a blank for the '=': `-o {key} {value or '…'}`")
+    return key
+
+
 config_file_option = click.option(
     "--config_file",
     required=True,
@@ -14,7 +23,7 @@ config_file_option = click.option(
 override_option = click.option(
     "-o",
     "--override",
-    type=(str, str),
+    type=(dotted_key, str),
     multiple=True,
     metavar="KEY VALUE",
     help="Set a dotted key of the YAML, for example `-o llms.judge.temperature 0`; may be repeated.",

@@ -120,7 +120,9 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
     if not is_model(config.model):
         finding = f"llms.{builder.llm_name}.model: {config.model} is not a checkpoint directory (it has no config.json)"
         raise ConfigError(
-            [finding], hint="give the directory of a Hugging Face model; paths start at the current folder"
+            [finding],
+            hint="give the directory of a Hugging Face model; paths start at the current folder. A model of the Hub is "
+            "downloaded first: `hf download OWNER/NAME --local-dir models/NAME`",
         )
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
         log_path = (builder.run_dir or Path(scratch)) / "backend.log"
