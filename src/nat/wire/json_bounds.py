@@ -1,27 +1,33 @@
-"""How many objects and lists a body may have: each takes time and a hundred bytes, however few it has on the wire."""
+"""How many values a body may have: each takes time and memory when it is parsed, however few bytes it has."""
 
-MOST_OPENINGS = 100_000
-"""Of a request to a model or a workflow: about half a second, in which nobody else is answered."""
-BYTES_PER_OPENING = 16
-"""Of a batch, in the mean over its body; ART's batches have twenty to forty."""
+MOST_OBJECTS = 100_000
+"""Objects and lists of a request to a model or a workflow: about half a second, in which nobody else is answered."""
+MOST_VALUES = 2_000_000
+"""Commas of such a request, those in its texts included; no context has as many token ids."""
+MOST_IN_BATCH = 2**24
+"""Values, objects and lists of a batch: about two seconds."""
 
 
 def check_request(body: bytes | bytearray) -> None:
-    """Refuse a request of more objects and lists than a conversation has, before it is parsed.
+    """Refuse a request of more values than a conversation has, before it is parsed.
 
     Raises:
         ValueError: it has.
 
     """
-    _check(body, MOST_OPENINGS)
+    _check(_objects(body), MOST_OBJECTS, "brackets and braces that open")
+    _check(body.count(b","), MOST_VALUES, "commas")
 
 
 def check_batch(body: bytes) -> None:
     """The same for the training routes, whose bodies are hundreds of megabytes of tokens."""
-    _check(body, max(MOST_OPENINGS, len(body) // BYTES_PER_OPENING))
+    _check(_objects(body) + body.count(b","), MOST_IN_BATCH, "values")
 
 
-def _check(body: bytes | bytearray, most: int) -> None:
-    found = body.count(b"{") + body.count(b"[")
+def _objects(body: bytes | bytearray) -> int:
+    return body.count(b"{") + body.count(b"[")
+
+
+def _check(found: int, most: int, what: str) -> None:
     if found > most:
-        raise ValueError(f"the body has {found} brackets and braces that open; at most {most}")
+        raise ValueError(f"the body has {found} {what}; at most {most}")
