@@ -73,6 +73,22 @@ def verify(folder: Path) -> CheckpointState:
     return state
 
 
+def check_weights(folder: Path) -> None:
+    """Compare the weights of a folder that we wrote with what was written; folders of others have no manifest.
+
+    Raises:
+        CheckpointDamaged: they are missing, cut short, or other bytes.
+
+    """
+    manifest = _manifest(folder)
+    if manifest is None:
+        return
+    weights = {n: f for n, f in manifest.files.items() if n.endswith(".safetensors") and n != OPTIMIZER}
+    written = manifest.model_copy(update={"files": weights})
+    if findings := wrong_sizes(folder, written) or wrong_contents(folder, written):
+        raise CheckpointDamaged(folder, findings)
+
+
 def _manifest(folder: Path) -> Manifest | None:
     try:
         return read_manifest(folder)

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
 from nat.backend.attention import PACKED_ATTENTION
+from nat.backend.checkpoint_folder import check_weights
 from nat.backend.compatibility import check_config, check_forward
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.weights import base_of, load_weights
@@ -91,9 +92,12 @@ def load_model(
 ) -> LoadedModel:
     """Load a checkpoint directory and prove that packed batches compute what the model computes.
 
+    A checkpoint or an export of ours is loaded only if its weights are what was written.
+
     `auto` means CUDA and bfloat16 where there is CUDA, else the CPU and float32. `seed` decides the adapter's start.
     """
     path = Path(path)
+    check_weights(path)
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where = _device(device)
     wanted = (torch.bfloat16 if where.type == "cuda" else torch.float32) if dtype == "auto" else _DTYPES[dtype]

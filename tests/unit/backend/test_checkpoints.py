@@ -21,7 +21,7 @@ from nat.backend.export_checkpoint import main
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError, ExportRefused, ModelNotSupported
+from nat.errors import BackendError, CheckpointDamaged, ExportRefused, ModelNotSupported
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
@@ -142,6 +142,19 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, source, capl
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"latest", "step_000001", "step_000002.damaged"}
     assert (tmp_path / "latest").readlink() == Path("step_000001")
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_short, Path.unlink])
+def test_a_damaged_checkpoint_is_no_model(tmp_path, source, damage):
+    """What is loaded as a model by its path is compared with what was written; files that are no weights may change."""
+    saved(tmp_path, source, steps=(1,))
+    folder = tmp_path / "step_000001"
+    (folder / "generation_config.json").write_text("{}")
+    flip_a_bit(folder / "optimizer.safetensors")
+    assert load_model(folder).path == folder
+    damage(folder / "model.safetensors")
+    with pytest.raises(CheckpointDamaged, match=r"model\.safetensors"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

@@ -34,6 +34,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
     """One trajectory per scored rollout, grouped by example; what is left out is kept as a record with its cause."""
 
     trajectory_builder_config: EvalTrajectoryBuilderConfig
+    reward_seconds = 60.0
+    """How long `compute_reward` may take for one rollout; then that rollout has no reward."""
 
     def __init__(self, trajectory_builder_config: EvalTrajectoryBuilderConfig) -> None:
         super().__init__(trajectory_builder_config)
@@ -115,13 +117,16 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
             if score is None or score.score is None:
                 yield Outcome(unscored_by(item, generation, score, target))
                 continue
+            deadline = asyncio.timeout(self.reward_seconds)
             try:
-                reward = await self.compute_reward(score, metadata)
+                async with deadline:
+                    reward = await self.compute_reward(score, metadata)
             except EvaluationError as error:
                 yield Outcome(unscored(item, generation, str(error), target))
                 continue
             except ANY_FAILURE as error:  # the boundary of one rollout: its reward is user code
-                described = f"compute_reward: {describe_error(error)}"
+                late = f"it did not end within {self.reward_seconds:g} s" if deadline.expired() else None
+                described = f"compute_reward: {late or describe_error(error)}"
                 yield Outcome(unscored(item, generation, described, target, traceback=traceback_of(error)))
                 continue
             credit = self.run_config.reward_function

@@ -181,6 +181,28 @@ async def test_a_reward_of_ones_own_that_raises_is_no_score():
     assert builder.rollouts("r")[0].error == "compute_reward: ZeroDivisionError: no moves"
 
 
+async def test_a_reward_of_ones_own_has_a_deadline():
+    """One that hangs is that rollout's failure; an error of the same kind of its own is told as it is."""
+
+    class Slow(Scripted):
+        reward_seconds = 0.05
+
+        async def compute_reward(self, output_item, meta=None):
+            if output_item.id == "a":
+                await asyncio.sleep(60)
+            if output_item.id == "b":
+                raise TimeoutError("the judge")
+            return 2.0
+
+    builder = Slow(output([item("a"), item("b"), item("c")], {"a": 1.0, "b": 1.0, "c": 1.0}))
+    collection = await collected(builder)
+    assert [[t.reward for t in group] for group in collection.trajectories] == [[2.0]]
+    assert [record.error for record in builder.rollouts("r") if record.error] == [
+        "compute_reward: it did not end within 0.05 s",
+        "compute_reward: TimeoutError: the judge",
+    ]
+
+
 async def test_a_failed_pass_ends_the_others_and_is_raised():
     """The first failure propagates; no task is left behind."""
     builder = await ready(Scripted(output([], {}), RuntimeError("dataset gone")))
