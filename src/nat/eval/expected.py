@@ -1,4 +1,4 @@
-"""Is there an expected answer, where an evaluator cannot score without one? Pure."""
+"""Is there an expected answer, where an evaluator may need one? Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,4 +27,17 @@ def check_expected_answers(
         f"{dataset.file_path}: no row has an expected answer, and eval.evaluators.{', '.join(needing)} cannot score "
         f"without: {seen} Columns: {one_of(columns)}.",
         hint="Name the column of the answers in eval.general.dataset.structure.answer_key, or use another evaluator.",
+    )
+
+
+def misspelt_answers(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
+    """A warning where no column holds answers, but one is nearly called so; not every evaluator says what it needs."""
+    key = dataset.structure.answer_key
+    columns = {str(column) for item in items for column in item.full_dataset_entry or ()}
+    nearest = did_you_mean(key, columns - {dataset.structure.question_key})
+    if dataset.structure.disable or key in columns or not nearest:
+        return None
+    return (
+        f"{dataset.file_path}: there is no column '{key}', so evaluators get no expected answer.{nearest} Rename it, "
+        "or name it in eval.general.dataset.structure.answer_key."
     )

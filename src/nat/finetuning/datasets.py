@@ -12,7 +12,7 @@ from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.eval.dataset_source import chosen_dataset, load_items
-from nat.eval.expected import check_expected_answers
+from nat.eval.expected import check_expected_answers, misspelt_answers
 from nat.finetuning.checks import num_generations
 from nat.runs.records import Phase
 
@@ -25,6 +25,7 @@ class Examples:
     held_out: int | None = None
     shared: int = 0
     """Held-out examples that are trained on, too."""
+    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> Mapping[Phase, int]:
@@ -39,14 +40,20 @@ async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
 
     """
     training, dataset = await _read(config, given.dataset, config)
+    doubts = [misspelt_answers(training, dataset)]
     if given.validation_dataset is None:
-        return Examples(len(training))
+        return Examples(len(training), warnings=_said(doubts))
     other = given.validation_config_file
     held_out, held_out_dataset = await _read(
         config if other is None else load_config(Path(other)), given.validation_dataset, config
     )
     shared = num_shared(_contents(training, dataset), _contents(held_out, held_out_dataset))
-    return Examples(len(training), len(held_out), shared)
+    doubts.append(misspelt_answers(held_out, held_out_dataset))
+    return Examples(len(training), len(held_out), shared, _said(doubts))
+
+
+def _said(doubts: Sequence[str | None]) -> tuple[str, ...]:
+    return tuple(text for text in doubts if text)
 
 
 def planned_rollouts(config: Config, examples: Examples) -> dict[Phase, int]:

@@ -160,7 +160,10 @@ async def _trained(
     await parts.builder.probe_llms()
     scope.progress.run_started(scope.run_id, scope.journal.run_dir, finetuning.num_epochs)
     across = parts.adapter.compares_across_groups
-    for text in warnings(config, given, shared=examples.shared, compares_across_groups=across):
+    for text in (
+        *examples.warnings,
+        *warnings(config, given, shared=examples.shared, compares_across_groups=across),
+    ):
         scope.warn(text)
     if given.validation_dataset is not None:
         await validate(trainer, 0, scope)

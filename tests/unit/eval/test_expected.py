@@ -4,7 +4,7 @@ from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.errors import DatasetError
 from nat.eval.dataset import eval_items
-from nat.eval.expected import check_expected_answers
+from nat.eval.expected import check_expected_answers, misspelt_answers
 from nat.plugins.evaluators.exact_match import ExactMatchConfig
 from nat.plugins.evaluators.json_path_score import JsonPathScoreConfig
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig
@@ -58,3 +58,19 @@ def test_whole_rows_have_no_answer():
     """With `structure.disable` every answer would be compared with an empty text, and score 0."""
     with pytest.raises(DatasetError, match=r"structure\.disable hands the whole row to the workflow"):
         check([row | {"answer": "1"} for row in WITHOUT], ExactMatchConfig(), disable=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "structure", "warned"),
+    [("anwser", {}, True), ("answers", {}, True), ("label", {}, False), ("anwser", {"disable": True}, False)],
+)
+def test_a_column_that_is_nearly_the_answers_is_named(column, structure, warned):
+    """An evaluator of a plug-in need not say that it compares; with nothing to compare, every reward is 0."""
+    config = DatasetBaseConfig(file_path="data.json", structure=structure)
+    rows = [{"id": "1", "question": "a", column: "1"}]
+    said = misspelt_answers(eval_items(rows, config, source="data.json"), config)
+    assert (said is not None) == warned
+    if said:
+        assert said.startswith(
+            f"data.json: there is no column 'answer', so evaluators get no expected answer. Did you mean '{column}'?"
+        )
