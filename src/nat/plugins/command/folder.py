@@ -25,6 +25,7 @@ from nat.wire.known_secrets import excerpt, redact
 MAX_READ_BYTES = 32 * 2**20
 """Of one file that a program leaves; more is no answer."""
 _TAIL_BYTES = 2000
+_LONGEST_NAME = 200
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
@@ -169,10 +170,15 @@ def _redact(folder: RolloutFolder) -> None:
                 path.write_text(shown, encoding="utf-8")
 
 
+def _plain(name: str) -> str:
+    """A name that a folder can have: no separators, and no more bytes than the system takes."""
+    return re.sub(r"[^\w.#-]+", "_", name).strip(".").encode()[:_LONGEST_NAME].decode(errors="ignore")
+
+
 def _make(start: Path | None, kept_in: Path | None, name: str) -> RolloutFolder:
     if kept_in is not None:
         kept_in.mkdir(parents=True, exist_ok=True)
-    prefix = "nat-command-" if kept_in is None else re.sub(r"[^\w.#-]+", "_", name).strip(".") + "-"
+    prefix = "nat-command-" if kept_in is None else f"{_plain(name)}-"
     folder = RolloutFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=kept_in)).absolute())
     for path in (folder.home, folder.scratch):
         path.mkdir()

@@ -17,6 +17,7 @@ from nat.plugins.command.config import CommandConfig
 from nat.plugins.command.environment import environment
 from nat.plugins.command.folder import NotLeft, RolloutFolder, as_text, opened_folder
 from nat.plugins.command.process import Program, run_program
+from nat.wire.text import without_surrogates
 
 COMMAND_STEP = "command"
 """Name of the step that a program leaves at its end."""
@@ -52,7 +53,7 @@ class CommandWorkflow:
         async with opened_folder(self._config.folder, kept_in=self._kept_in, name=name) as folder:
             exit_code = reward = None
             try:
-                exit_code = await self._play(as_text(value), folder)
+                exit_code = await self._play(without_surrogates(as_text(value)), folder)
                 answer = self._answer(exit_code, folder)
                 if self._config.reward_file is not None:
                     reward = folder.read_number(self._config.reward_file)

@@ -122,9 +122,10 @@ async def test_programs_at_once_keep_apart():
     ],
 )
 async def test_the_input_comes_as_asked(way, code):
-    """On stdin, as last argument, or in a file; what is no text comes as JSON."""
+    """On stdin, as last argument, or in a file; what is no text comes as JSON, half a surrogate pair as its escape."""
     assert await answer(python(code), "häßlich", input=way) == "häßlich"
     assert await answer(python(code), {"a": [1]}, input=way) == '{"a": [1]}'
+    assert await answer(python(code), "a\ud83d", input=way) == "a\\ud83d"
 
 
 async def test_a_text_is_for_the_shell():
@@ -367,6 +368,15 @@ async def test_the_folder_is_kept_if_asked(tmp_path):
     assert (kept / "work" / "made").read_text() == "data\n"
     [step] = [step for step in rollout.steps if step.name == COMMAND_STEP]
     assert step.data.output == {"exit_code": 0, "reward": None, "folder": str(kept)}
+
+
+@pytest.mark.parametrize(("item", "begins"), [("é" * 300, "éé"), ("../../\ud800\x00", "_.._")])
+async def test_any_id_gives_a_folder_a_name(tmp_path, item, begins):
+    """A system takes 255 bytes and no separators; the rollout of a strange or long id is played as any other."""
+    async with command("echo fine", run_dir=tmp_path, keep_folder=True) as played:
+        rollout = await played(item=item)
+    [kept] = (tmp_path / "folders").iterdir()
+    assert (rollout.error, kept.name.startswith(begins)) == (None, True)
 
 
 async def test_a_program_that_is_not_there_is_an_error_of_the_configuration(tmp_path):
