@@ -4,7 +4,7 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
-from nat.errors import BackendUnreachable, DatasetError
+from nat.errors import BackendUnreachable, DatasetError, EvaluationError
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.progress import NullProgress
 
@@ -48,6 +48,21 @@ async def test_a_dry_run_warns_of_what_will_disappoint(tmp_path):
     assert len(plan.warnings) == 2
     assert "num_generations is 1" in plan.warnings[0]
     assert "4 held-out examples are in the training dataset, too" in plan.warnings[1]
+
+
+async def test_a_misspelt_column_of_answers_is_a_warning_of_the_plan_and_of_the_run(tmp_path):
+    """It is read in both datasets; this project's evaluator does not say whether it compares."""
+    heard = Heard()
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["eval"]["evaluators"]["match"] = {"_type": "json_path_score", "path": "$.score"}
+        project.write_rows(project.held_out.name, 3, question="held-out", anwser="right")
+        with project.registered():
+            plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
+            with pytest.raises(EvaluationError):  # the answers of this agent have no such score
+                await project.run(heard, validation_dataset=str(project.held_out))
+    told = "there is no column 'answer', so evaluators get no expected answer. Did you mean 'anwser'?"
+    assert [told in "".join(texts) for texts in (plan.warnings, heard.messages)] == [True, True]
 
 
 async def test_examples_in_both_datasets_are_counted_by_their_content(tmp_path):

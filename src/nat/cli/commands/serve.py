@@ -33,7 +33,7 @@ _NEEDED = ("fastapi", "uvicorn")
 @click.option("--api_key", help="Key that requests need, as a bearer token; better given as NAT_SERVE_API_KEY.")
 @override_option
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
-    """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions; what there is stands at /docs."""
+    """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions. API reference: /docs."""
     check_installed("nat serve", *_NEEDED)
     from nat.front_end.serve import serve  # noqa: PLC0415 - FastAPI comes with the `serve` extra only
 
