@@ -10,7 +10,7 @@ import click
 from e2e.doc_pages import ROOT, Block
 from nat.cli.main import cli
 
-OTHER_PROGRAMS = frozenset({"cd", "cp", "export", "git", "ls", "pip", "sqlite3", "source", "tail", "vllm"})
+OTHER_PROGRAMS = frozenset({"cd", "cp", "export", "git", "hf", "ls", "pip", "sqlite3", "source", "tail", "vllm"})
 """What readers have or get elsewhere; its arguments are not ours to check."""
 
 _ASSIGNMENT = re.compile(r"\w+=.*")
