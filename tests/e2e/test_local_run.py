@@ -121,7 +121,7 @@ def test_a_signal_ends_everything_and_keeps_what_there_is(tmp_path, held_out, nu
         if "Completed epoch 2/" in line:
             break
     try:
-        assert backends_of(output_dir)
+        assert backends_of(output_dir), shown
         run.send_signal(number)
         rest, _ = run.communicate(timeout=60)
     finally:
