@@ -136,7 +136,8 @@ async def test_every_display_counts_the_failures(tmp_path, capfd):
     assert "Epoch 1: 2 of 8 rollouts failed: 2 x the workflow raised an error: KeyError: 'city'" in err
     assert "Held-out before training: 1 of 8 rollouts failed" in err
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert summary["failures"] == [{"cause": "the workflow raised an error", "count": 6, "error": "KeyError: 'city'"}]
+    raised = {"cause": "the workflow raised an error", "count": 6, "error": "KeyError: 'city'", "same_error": True}
+    assert summary["failures"] == [raised]
     assert (summary["rollouts"], summary["failures_file"]) == (32, "failures.txt")
     tracebacks = (run_dir / "failures.txt").read_text()
     assert tracebacks.count("Traceback (most recent call last)") == 1

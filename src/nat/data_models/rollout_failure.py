@@ -49,9 +49,12 @@ class FailureCount(BaseModel):
     count: int = Field(ge=1)
     error: str | None = None
     """The commonest error in one line, the first one seen on a tie: the last line of its traceback."""
+    same_error: bool = True
+    """Whether all of them had this error."""
 
     def __str__(self) -> str:
-        return f"{self.count} x {self.cause}" + (f": {self.error}" if self.error else "")
+        example = f"{':' if self.same_error else ', e.g.'} {self.error}" if self.error else ""
+        return f"{self.count} x {self.cause}{example}"
 
 
 class FirstFailure(BaseModel):
@@ -79,9 +82,15 @@ def counted(failures: Iterable[tuple[str, str | None]]) -> list[FailureCount]:
     errors: dict[str, Counter[str | None]] = {}
     for cause, error in failures:
         errors.setdefault(cause, Counter())[error] += 1
-    found = [(cause, counts.total(), counts.most_common(1)[0][0]) for cause, counts in errors.items()]
-    found.sort(key=lambda each: -each[1])
-    return [FailureCount(cause=cause, count=count, error=error and one_line(error)) for cause, count, error in found]
+    return _commonest_first(
+        FailureCount(
+            cause=cause,
+            count=counts.total(),
+            error=(error := counts.most_common(1)[0][0]) and one_line(error),
+            same_error=len(counts) == 1,
+        )
+        for cause, counts in errors.items()
+    )
 
 
 def total(counts: Iterable[Sequence[FailureCount]]) -> list[FailureCount]:
@@ -89,8 +98,17 @@ def total(counts: Iterable[Sequence[FailureCount]]) -> list[FailureCount]:
     sums: dict[str, FailureCount] = {}
     for each in (each for some in counts for each in some):
         known = sums.get(each.cause)
-        sums[each.cause] = each if known is None else known.model_copy(update={"count": known.count + each.count})
-    return sorted(sums.values(), key=lambda each: -each.count)
+        sums[each.cause] = each if known is None else _together(known, each)
+    return _commonest_first(sums.values())
+
+
+def _together(first: FailureCount, second: FailureCount) -> FailureCount:
+    same = first.same_error and second.same_error and first.error == second.error
+    return first.model_copy(update={"count": first.count + second.count, "same_error": same})
+
+
+def _commonest_first(counts: Iterable[FailureCount]) -> list[FailureCount]:
+    return sorted(counts, key=lambda each: -each.count)
 
 
 def one_line(error: str) -> str:
