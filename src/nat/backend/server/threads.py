@@ -1,16 +1,19 @@
 """Prepare prompts in threads, few at a time and each within a deadline: the event loop answers others meanwhile.
 
-A chat template is a program of the model's, and a slow one would hold up every request. So it runs in a thread that is
-ended at the deadline; what comes after it, tokenising, is bounded by the length of the text and runs to its end.
+A chat template is a program of the model's, and a slow one would hold up every request. So it runs in a thread, where
+it is interrupted at the deadline; what comes after it, tokenising, is bounded by the length of the text and runs to
+its end. Threads are kept, since starting one makes the event loop wait for it: that took a third of a short call.
 """
 
 import asyncio
 import ctypes
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 A = TypeVar("A")
@@ -23,11 +26,14 @@ AT_ONCE = 4
 
 
 class PromptThreads:
-    """Threads of one event loop."""
+    """Threads of one event loop, as many as were ever needed at once; they end when this object is gone."""
 
     def __init__(self, *, seconds: float = SECONDS, at_once: int = AT_ONCE) -> None:
         self.seconds = seconds
         self._free = asyncio.Semaphore(at_once)
+        self._idle = 0
+        self._jobs: SimpleQueue[_Job[Any, Any] | None] = SimpleQueue()
+        weakref.finalize(self, _dismiss, self._jobs, at_once)
 
     async def run(self, first: Callable[[], A], then: Callable[[A], B]) -> B:
         """What `then` makes of what `first` gives; only `first` can be interrupted.
@@ -37,45 +43,71 @@ class PromptThreads:
 
         """
         await self._free.acquire()
-        thread = _Thread(first, then, on_end=self._free.release)
-        thread.start()
+        job = _Job(first, then, on_end=self._on_end)
+        if self._idle:
+            self._idle -= 1
+        else:
+            threading.Thread(target=_work, args=(self._jobs,), daemon=True, name="prompt").start()
+        self._jobs.put(job)
         try:
             async with asyncio.timeout(self.seconds):
-                return await thread.outcome
+                return await job.outcome
         finally:
-            thread.interrupt()
+            job.interrupt()
+
+    def _on_end(self) -> None:
+        self._idle += 1
+        self._free.release()
+
+
+def _work(jobs: "SimpleQueue[_Job[Any, Any] | None]") -> None:
+    while (job := jobs.get()) is not None:
+        job.run()
+        del job  # it may hold megabytes
+
+
+def _dismiss(jobs: "SimpleQueue[_Job[Any, Any] | None]", threads: int) -> None:
+    for _ in range(threads):
+        jobs.put(None)
 
 
 class _Interrupted(BaseException):
     """Raised inside of a thread from outside; nothing in a template catches it."""
 
 
-class _Thread(Generic[A, B]):
+class _Job(Generic[A, B]):
     def __init__(self, first: Callable[[], A], then: Callable[[A], B], *, on_end: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[B] = self._loop.create_future()
         self._first, self._then, self._on_end = first, then, on_end
+        self._beginning = threading.Lock()
+        self._thread: int | None = None
         self._decided = threading.Lock()
         """Taken once: by the thread when `first` has ended, or by who interrupts it before."""
-        self._thread = threading.Thread(target=self._run, daemon=True, name="prompt")
-
-    def start(self) -> None:
-        self._thread.start()
 
     def interrupt(self) -> None:
-        """End `first`, if it still runs."""
-        if self._thread.ident is not None and self._decided.acquire(blocking=False):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self._thread.ident), ctypes.py_object(_Interrupted)
-            )
+        """End `first`, if it still runs, or is yet to begin."""
+        if not self._decided.acquire(blocking=False):
+            return
+        with self._beginning:
+            if self._thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(_Interrupted))
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Both steps, in a thread."""
         try:
+            self._begin()
             settle = self._settled()
         except _Interrupted:
             settle = self.outcome.cancel
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._end, settle)
+
+    def _begin(self) -> None:
+        with self._beginning:
+            if self._decided.locked():
+                raise _Interrupted
+            self._thread = threading.get_ident()
 
     def _settled(self) -> Callable[[], Any]:
         try:

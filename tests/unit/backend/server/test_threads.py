@@ -1,6 +1,7 @@
 """Threads in which prompts are made."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -38,25 +39,53 @@ async def test_an_error_of_either_step_reaches_who_waits():
 
 
 async def test_what_takes_too_long_is_ended_and_makes_room():
-    """More of them than may run at once; the event loop goes on meanwhile, and no thread is left behind."""
+    """More of them than may run at once; the event loop goes on meanwhile, and no thread outlives its owner."""
+    before = prompt_threads()
     threads = PromptThreads(seconds=0.1, at_once=2)
     asked = [asyncio.create_task(threads.run(endless, str)) for _ in range(5)]
     assert await PromptThreads().run(lambda: "others", str.upper) == "OTHERS"
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [TimeoutError] * 5
-    await gone(prompt_threads())
     assert await threads.run(lambda: "again", str.upper) == "AGAIN"
+    own = [thread for thread in prompt_threads() if thread not in before]
+    del threads, asked, outcomes
+    gc.collect()  # the errors refer to each other
+    await gone(own)
+
+
+async def test_threads_are_kept():
+    """Starting one costs more than a short prompt does; as many are kept as were needed at once."""
+    threads = PromptThreads(at_once=3)
+    idents = {await threads.run(threading.get_ident, lambda ident: ident) for _ in range(20)}
+    assert len(idents) == 1
+    both = threading.Barrier(2, timeout=30)
+    await asyncio.gather(*(threads.run(both.wait, str) for _ in range(2)))
+    many = await asyncio.gather(*(threads.run(threading.get_ident, lambda ident: ident) for _ in range(20)))
+    assert set(many) >= idents
+    assert len(set(many)) <= 3
 
 
 async def test_who_leaves_ends_the_first_step():
-    """A cancelled request costs nothing more."""
-    begun = threading.Event()
-    asked = asyncio.create_task(PromptThreads().run(lambda: begun.set() or endless(), str))
+    """A cancelled request costs nothing more, and the next one has its thread."""
+    threads, begun = PromptThreads(at_once=1), threading.Event()
+    asked = asyncio.create_task(threads.run(lambda: begun.set() or endless(), str))
     await asyncio.to_thread(begun.wait)
     asked.cancel()
-    await gone(prompt_threads())
+    assert await threads.run(lambda: "next", str.upper) == "NEXT"
     with pytest.raises(asyncio.CancelledError):
         await asked
+
+
+async def test_who_leaves_at_once_begins_nothing_or_ends_it():
+    """Wherever the thread is when the request is cancelled, it is fit for the next one."""
+    threads = PromptThreads(at_once=1)
+    for wait in range(60):
+        asked = asyncio.create_task(threads.run(endless, str))
+        await asyncio.sleep(wait / 50_000)
+        asked.cancel()
+        assert await threads.run(lambda: "next", str.upper) == "NEXT"
+        with pytest.raises(asyncio.CancelledError):
+            await asked
 
 
 async def test_the_second_step_is_never_interrupted():
