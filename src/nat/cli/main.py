@@ -17,6 +17,7 @@ EXIT_SIGNAL = 128
 """Plus the number of the signal that ended the command, as shells have it."""
 _LAST_SECONDS = 5.0
 """How long threads that nobody waits for may hold up the exit of an interrupted command."""
+_OVERRIDE = {"-o", "--override"}
 
 _COMMANDS = {
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
@@ -82,10 +83,7 @@ def exit_code(arguments: list[str]) -> int:
         click.secho(f"Error: {error}", fg="red", err=True)
         return EXIT_FAILED
     except click.ClickException as error:
-        if isinstance(error, click.BadOptionUsage) and error.option_name in {"-o", "--override"}:
-            advice = "Write the key, a blank, and the value: `-o finetuning.num_epochs 3`."
-            error = click.BadOptionUsage(error.option_name, f"{error.message} {advice}", error.ctx)
-        error.show()
+        _advised(error).show()
         return error.exit_code
     except OSError as error:
         failure = storage_failure(error)
@@ -96,6 +94,21 @@ def exit_code(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         return _interrupted(error)
     return result if isinstance(result, int) else 0
+
+
+def _advised(error: click.ClickException) -> click.ClickException:
+    """The same error; where somebody wanted to set a key of the configuration, it says how."""
+    if isinstance(error, click.BadOptionUsage) and error.option_name in _OVERRIDE:
+        advice = "Write the key, a blank, and the value: `-o finetuning.num_epochs 3`."
+        return click.BadOptionUsage(error.option_name, f"{error.message} {advice}", error.ctx)
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None and _takes_overrides(error.ctx.command):
+        advice = "A key of the configuration is set by `-o KEY VALUE`, as in `-o finetuning.num_epochs 3`."
+        return click.NoSuchOption(error.option_name, f"{error.format_message()} {advice}", ctx=error.ctx)
+    return error
+
+
+def _takes_overrides(command: click.Command) -> bool:
+    return any(_OVERRIDE.intersection(option.opts) for option in command.params)
 
 
 def _interrupted(error: BaseException) -> int:

@@ -26,6 +26,14 @@ def test_a_wrong_option_is_exit_code_2(capsys):
     assert "No such option" in capsys.readouterr().err
 
 
+def test_a_key_that_is_no_option_is_told_how_to_set_it(capsys):
+    """Other trainers have an option for each setting; here one option sets them all, on the commands that have it."""
+    assert exit_code(["finetune", "--num_epochs", "3"]) == 2
+    assert "`-o finetuning.num_epochs 3`" in capsys.readouterr().err
+    assert exit_code(["info", "--num_epochs"]) == 2
+    assert "-o" not in capsys.readouterr().err
+
+
 def test_unknown_commands_are_told(capsys):
     """A command that does not exist is a usage error, with the nearest one that does."""
     assert exit_code(["finetoon"]) == 2
