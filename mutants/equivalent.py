@@ -1,10 +1,31 @@
 """Changes that no test can notice, by module and changed line, each with the reason."""
 
+_SAME_LENGTH = "both lists have one entry for each group, a few lines above; `strict` guards against mistakes there"
+_EXACT_END = "it matters where an end of the interval is exactly 0.0, and then either answer is as good"
+
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "backend/training/advantages.py": {
+        "lse group for group, keep in zip(groups, has_signal, strict=False)]": _SAME_LENGTH,
+        "group for group, keep in zip(advantages, has_signal, strict=False) if keep]": _SAME_LENGTH,
+        "es_C) for group, keep in zip(advantages, has_signal, strict=False)], has_signal=has_signal)": _SAME_LENGTH,
+        "return difference_C.where(difference_C.abs() >= rounding, 0.0)": (
+            "a value exactly as far from the mean as rounding may take it is equal or not, as one likes"
+        ),
+    },
+    "capture/policy.py": {
+        "capture = RolloutCapture(policy, session=secrets.token_hex(9))": "a longer name is as unique",
+    },
     "finetuning/curriculum.py": {
         "return max(1, math.ceil(round(count * fraction, 10)))": (
             "it forgives rounding errors, which are near 1e-16, and 10 digits do that as well as 9"
         ),
+    },
+    "finetuning/interval.py": {
+        "elif low < 0 <= high:": _EXACT_END,
+        "elif low <= 0 < high:": _EXACT_END,
+        "low, high = (lowest if lowest >= 0 else low, highest if highest < 0 else high)": _EXACT_END,
+        "high = (lowest if lowest > 0 else low, highest if highest <= 0 else high)": _EXACT_END,
+        "if abs(skew) <= _NO_SKEW:": "a skew of exactly that limit changes the interval in its ninth digit",
     },
     "finetuning/verdict.py": {
         "_DIGITS = 13": "rounding errors of scores are near 1e-16, and 13 digits hide them as well as 12",
