@@ -92,14 +92,18 @@ class InternalModelConfig(ArtRecord):
     torchtune_args: TorchtuneArgs | None = None
 
 
+Label = Annotated[str, Field(max_length=256)]
+"""A name that becomes no folder."""
+
+
 class ArtModel(ArtRecord):
     """A model as a client registers it, bare or inside of another body."""
 
     name: str
     project: str
-    entity: str | None = Field(default=None, max_length=256)
+    entity: Label | None = None
     trainable: bool = True
-    base_model: str | None = Field(default=None, max_length=256)
+    base_model: Label | None = None
     base_path: str | None = None
     """Folder of the client's own files; clients up to 0.5.7 have none."""
     internal_config: InternalModelConfig | None = Field(default=None, alias="_internal_config")

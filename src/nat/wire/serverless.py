@@ -4,16 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from nat.wire.art import ArtDevTrainConfig, ArtRecord, ArtTrajectoryGroup
+from nat.wire.art import ArtDevTrainConfig, ArtRecord, ArtTrajectoryGroup, Label
 
 
 class ServerlessModelRequest(ArtRecord):
     """POST /v1/preview/models."""
 
-    entity: str | None = None
+    entity: Label | None = None
     project: str
     name: str
-    base_model: str | None = None
+    base_model: Label | None = None
     return_existing: bool = False
 
 

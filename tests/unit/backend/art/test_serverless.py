@@ -154,6 +154,12 @@ async def test_pages_that_cannot_be_are_refused(client, query):
     assert next(iter(query)) in (await ask(client, "GET", path, status=422, **query))["detail"]
 
 
+@pytest.mark.parametrize("field", ["entity", "base_model"])
+async def test_a_name_has_a_length_that_can_be_listed(client, field):
+    """Longer ones are the client's mistake, as they are where ART's other protocol registers a model."""
+    await ask(client, "POST", "/models", {**SERVERLESS_MODEL, field: "x" * 257}, status=422)
+
+
 async def test_the_serverless_protocol_needs_the_key(client):
     """Its client always sends one."""
     del client.headers["authorization"]
