@@ -32,7 +32,7 @@ from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import Progress
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.finetuning.trainer import EpochTrainer
-from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.catalog import pushed_catalog
 from nat.registry.decorators import (

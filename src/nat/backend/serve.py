@@ -14,7 +14,6 @@ import torch
 from nat.asgi.host_check import HostNames
 from nat.backend.art.serve import serve_art
 from nat.backend.atomic import remove_unfinished
-from nat.backend.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.listen import listen, serve_until_stopped
@@ -22,6 +21,7 @@ from nat.backend.lock import claimed
 from nat.backend.model import LoadedModel, LoraSettings, load_model
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
+from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger

@@ -7,8 +7,8 @@ from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, 
 from nat.data_models.score import problem_of
 from nat.errors import ConfigError, InvalidTrajectories
 from nat.finetuning.sampling import block_finding, block_sampling
-from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
 from nat.finetuning.trajectories.select import WHOLE_WORKFLOW
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
 from nat.registry.suggest import did_you_mean, one_of
 
 

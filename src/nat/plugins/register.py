@@ -10,7 +10,7 @@ import nat.plugins.evaluators.llm_judge
 import nat.plugins.evaluators.numeric_closeness
 import nat.plugins.frameworks
 import nat.plugins.gateway.register
-import nat.plugins.llms.openai
+import nat.plugins.llms.register
 import nat.plugins.local.adapter
 import nat.plugins.local.collection
 import nat.plugins.local.llm

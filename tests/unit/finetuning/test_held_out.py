@@ -1,6 +1,6 @@
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.finetuning.held_out import held_out_records, scores_by_example
+from nat.finetuning.interfaces.held_out import held_out_records, scores_by_example
 
 
 def played(scores):

@@ -13,8 +13,8 @@ from nat.backend.art.names import ModelKey, Wanted, artifact, parse, version
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
 from nat.backend.checkpoint_folder import verify
-from nat.backend.checkpoints import Checkpoints
 from nat.backend.inference.engine import Engine, Limits
+from nat.backend.training.checkpoints import Checkpoints
 from nat.errors import ModelNotServed
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from nat.backend.adapters import Adapter
 from nat.backend.art.batch import ArtBatch
 from nat.backend.art.names import ModelKey, version
-from nat.backend.checkpoints import Checkpoints
 from nat.backend.inference.engine import Engine
+from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job import Job
 from nat.backend.training.learner import Learner, OnStep, Report
 from nat.wire.training import JobState

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nat.backend.art.names import ModelKey
-from nat.backend.checkpoints import Checkpoint, Checkpoints, Layout
+from nat.backend.training.checkpoints import Checkpoint, Checkpoints, Layout
 
 LAYOUT = Layout(prefix="", digits=4, tokenizer=True)
 """How ART's own server names checkpoints, and that each of them loads without another folder's tokenizer."""

@@ -9,8 +9,8 @@ from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
 from nat.backend.art.wishes import longest_row, lora_of, without_effect
-from nat.backend.checkpoints import resume
 from nat.backend.model import LoraSettings
+from nat.backend.training.checkpoints import resume
 from nat.backend.training.job import JobTable
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference

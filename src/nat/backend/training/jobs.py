@@ -7,9 +7,9 @@ import asyncio
 from hashlib import sha256
 from pathlib import Path
 
-from nat.backend.checkpoints import Checkpoints
 from nat.backend.export import export_model
 from nat.backend.inference.worker import Worker
+from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job import Job, JobTable
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob

@@ -11,7 +11,7 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
-from nat.finetuning.held_out import play_held_out
+from nat.finetuning.interfaces.held_out import play_held_out
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 

@@ -1,4 +1,4 @@
-"""The `openai` LLM: any server that speaks OpenAI's API, and its client for agents that use the OpenAI SDK."""
+"""The `openai` LLM: any server that speaks OpenAI's API."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -7,14 +7,10 @@ from typing import Any, Self
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
-from nat.builder.function import Function
 from nat.builder.llm import LLMProviderInfo
-from nat.builder.tool import ToolFunction
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.llm import LLMBaseConfig
 from nat.plugins.llms.reachable import check_listening
-from nat.plugins.llms.tools import OpenAITool
-from nat.registry.decorators import register_llm_client, register_llm_provider, register_tool_wrapper
+from nat.registry.decorators import register_llm_provider
 
 _REQUEST_FIELDS = (
     "temperature",
@@ -125,18 +121,3 @@ class OpenAIProviderInfo(LLMProviderInfo):
 async def openai_llm(config: OpenAIModelConfig, _builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """The server is someone else's: nothing to open."""
     yield OpenAIProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or 'OpenAI'}")
-
-
-@register_llm_client(config_type=OpenAIModelConfig, wrapper_type=LLMFrameworkEnum.OPENAI)
-async def openai_client(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
-    """An AsyncOpenAI with the model's name as `model_name`."""
-    from nat.plugins.llms.client import open_client  # noqa: PLC0415 - the SDK takes a second to import
-
-    async with open_client(config, llm_name=builder.llm_name) as client:
-        yield client
-
-
-@register_tool_wrapper(wrapper_type=LLMFrameworkEnum.OPENAI)
-def openai_tool(name: str, fn: Function, _builder: Builder) -> OpenAITool:
-    """A function to put into `tools=[…]`."""
-    return OpenAITool(ToolFunction(name, fn))

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from nat.builder.builder import Builder
 from nat.data_models.finetuning import TrainerConfig
 from nat.finetuning.trainer import EpochTrainer
-from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.registry.decorators import register_trainer, register_trajectory_builder
 
 

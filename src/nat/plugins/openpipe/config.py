@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nat.data_models.common import ComparableSecretStr
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
-from nat.finetuning.trajectories.builder import EvalTrajectoryBuilderConfig
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
 from nat.wire.art import ArtDevTrainConfig, ArtRecord, EngineArgs, InitArgs, PeftArgs, TorchtuneArgs
 from nat.wire.hosts import is_everywhere
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from nat.builder.builder import Builder
-from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 from nat.plugins.openpipe.config import ARTTrajectoryBuilderConfig
 from nat.registry.decorators import register_trajectory_builder
 

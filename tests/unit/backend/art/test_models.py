@@ -252,7 +252,7 @@ async def test_an_update_that_is_rejected_changes_nothing(models, trained):
 async def test_a_checkpoint_that_cannot_be_written_undoes_the_update(models, trained, monkeypatch):
     """What was trained but not saved is not served: a restart would lose it."""
     with monkeypatch.context() as patch:
-        patch.setattr("nat.backend.checkpoints.save_file", full_disk)
+        patch.setattr("nat.backend.training.checkpoints.save_file", full_disk)
         with pytest.raises(TrainingFailed, match="disk full"):
             await collect(models.train(A, art_batch(models.base, seed=9)))
     await nothing_changed(models, trained)

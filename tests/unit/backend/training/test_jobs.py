@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from fakes.training_batches import random_groups
-from nat.backend.checkpoints import Checkpoints
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
+from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job import KEPT_JOBS
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.ledger import LEDGER, JobLedger

@@ -3,7 +3,7 @@ import re
 
 from fakes.finetuning_project import AdapterConfig, BuilderConfig, RememberingAdapter
 from nat.data_models.finetuning import FinetuneConfig
-from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 from nat.plugins.openpipe.config import ARTTrainerConfig, ARTTrajectoryBuilderConfig
 from nat.plugins.openpipe.trainer import ARTTrainer
 from nat.plugins.openpipe.trajectory_builder import ARTTrajectoryBuilder

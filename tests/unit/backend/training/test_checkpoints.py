@@ -15,10 +15,10 @@ from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.atomic import REMOVED, REPLACED, remove_unfinished, whole_folder
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.checkpoints import Checkpoints, Layout, restore
 from nat.backend.export import export_model
 from nat.backend.export_checkpoint import main
 from nat.backend.model import LoraSettings, load_model
+from nat.backend.training.checkpoints import Checkpoints, Layout, restore
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError, CheckpointDamaged, ExportRefused, ModelNotSupported

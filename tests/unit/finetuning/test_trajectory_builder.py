@@ -9,7 +9,7 @@ from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, Eval
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
-from nat.finetuning.trajectories.builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.runs.left_out import LeftOutCause
 
 
