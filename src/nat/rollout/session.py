@@ -82,7 +82,7 @@ class WorkflowSession:
     def serves(self, config_file: object, override: Overrides, endpoint: str | None = None) -> bool:
         """True if this session runs the workflow of that file (or loaded config) under those overrides, at that URL.
 
-        Who names no URL wants the workflow where the session has it.
+        No URL matches a session at any URL.
         """
         if override not in ((), self._override) or endpoint not in (None, self._endpoint):
             return False

@@ -136,7 +136,7 @@ class TrainingConfig(WireModel):
     epsilon_high: float = Field(default=0.28, ge=0)
     """Upper clip range of the ratio; for `cispo` the weight is capped at 1 + epsilon_high."""
     mask_prob_ratio: bool = False
-    """Take the gradient from every token whose ratio is outside of the clip range, whatever its advantage."""
+    """Drop the gradient of tokens whose ratio is outside the clip range, whatever their advantage."""
     max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
     """Cap on the ratio where the advantage is negative, None for no cap."""
     kimi_k2_tau: float = Field(default=0.0, ge=0)

@@ -84,7 +84,7 @@ def clipped(
 
 
 def kl_penalty(start_K: Tensor, reference_K: Tensor) -> Tensor:
-    """Give mean(d) - d with d = log π_start - log π_ref: what a token's advantage gains, in all nothing."""
+    """Give mean(d) - d with d = log π_start - log π_ref: what is added to each token's advantage; it sums to 0."""
     difference_K = start_K - reference_K
     return difference_K.mean() - difference_K
 

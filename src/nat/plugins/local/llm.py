@@ -68,7 +68,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     startup_timeout: float = Field(default=300.0, gt=0)
     """Seconds until the backend must be ready."""
     max_retries: int = Field(default=2, ge=0)
-    """How often the client asks again after a failure; the backend is next door, so it is soon clear."""
+    """Retries per request."""
     timeout: float = Field(default=600.0, gt=0)
     """Seconds until a request to the backend has failed."""
 

@@ -149,7 +149,7 @@ def test_golden_truncated_importance_sampling():
 
 
 def test_golden_kl_penalty():
-    """Tokens that are less likely than under the reference gain advantage, the others lose it, in all nothing."""
+    """Tokens that are less likely than under the reference gain advantage, the others lose as much."""
     penalty = 0.3 * kl_penalty(tensor(OLD), tensor(REFERENCE))
     assert penalty.sum().item() == near(0.0)
     assert loss_of({**CISPO, **BYPASS}, moved=[0.0] * 9, penalty=penalty) == (
