@@ -158,8 +158,8 @@ async def serve(kind: str, url: str) -> None:
 async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
     from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
     from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
+    from nat.gateway.access import RolloutAccess  # noqa: PLC0415
     from nat.gateway.app import GatewayApp  # noqa: PLC0415
-    from nat.gateway.door import Door  # noqa: PLC0415
     from nat.gateway.keys import Keyring  # noqa: PLC0415
     from nat.gateway.listen import listening  # noqa: PLC0415
     from nat.plugins.gateway.llm import open_upstream  # noqa: PLC0415
@@ -175,7 +175,7 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
         async with (
             open_upstream(config, llm_name="stub") as upstream,
             listening(GatewayApp(keyring)) as address,
-            keyring.opened(Door({"stub": upstream})) as key,
+            keyring.opened(RolloutAccess({"stub": upstream})) as key,
         ):
             yield address.rpartition(":")[2], key
     assert len(steps) == 2 * (CALLS + STREAMS), len(steps)

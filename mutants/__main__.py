@@ -57,7 +57,7 @@ TARGETS = {
         [*HEAVY, "torch", "transformers"],
     ),
     "capture": Target(
-        ["capture/asks.py", "capture/answer.py", "capture/policy.py", "capture/steps.py"],
+        ["capture/request_fields.py", "capture/answer.py", "capture/policy.py", "capture/steps.py"],
         [f"capture/test_{name}.py" for name in ("asks", "answer", "policy", "steps", "request", "tap")],
     ),
 }

@@ -10,8 +10,8 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm_call import LLMCall
+from nat.gateway.access import RolloutAccess
 from nat.gateway.app import GatewayApp
-from nat.gateway.door import Door
 from nat.gateway.keys import Keyring
 from nat.gateway.limits import Limits
 from nat.gateway.listen import listening
@@ -27,7 +27,7 @@ class OpenRollout:
 
     url: str
     key: str
-    door: Door
+    access: RolloutAccess
     steps: list[IntermediateStep] = field(default_factory=list)
 
     @property
@@ -53,9 +53,9 @@ class FakeGateway:
         steps: list[IntermediateStep] = []
         with ContextState().active() as context, capturing(policy):
             context.intermediate_step_manager.subscribe(steps.append)
-            door = Door({"student": self.upstream})
-            async with self.keyring.opened(door) as key:
-                yield OpenRollout(self.url, key, door, steps)
+            access = RolloutAccess({"student": self.upstream})
+            async with self.keyring.opened(access) as key:
+                yield OpenRollout(self.url, key, access, steps)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Any
 from nat.capture.library import httpx
 from nat.capture.loops import LoopClients
 from nat.capture.request import is_call_route
-from nat.capture.shown import Pieces
+from nat.capture.response_filter import ResponseFilter
 from nat.capture.tap import Attempt, Tap
 from nat.errors import describe_error
 
@@ -108,17 +108,17 @@ class _Recording:
         self.attempt = attempt
         self._events = "text/event-stream" in response.headers.get("Content-Type", "")
         self._chunks: list[bytes] = []
-        self._pieces = Pieces(attempt.hidden, events=self._events)
+        self._filter = ResponseFilter(attempt.hidden, events=self._events)
 
     def feed(self, chunk: bytes) -> bytes:
         """What the agent is shown with this chunk."""
         self._chunks.append(chunk)
-        return self._pieces.feed(chunk)
+        return self._filter.feed(chunk)
 
     def over(self) -> bytes:
         """What it is shown at the end."""
         self.attempt.answered(b"".join(self._chunks), events=self._events)
-        return self._pieces.end()
+        return self._filter.end()
 
 
 class _RecordedAsyncStream(httpx.AsyncByteStream):

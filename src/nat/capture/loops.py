@@ -1,6 +1,6 @@
 """HTTP clients for the event loops that an agent starts itself: a connection cannot be used by another loop.
 
-Frameworks with a blocking door (`run_sync`) go through it in a loop of the calling thread, which ends with the call.
+Frameworks with a blocking call (`run_sync`) go through it in a loop of the calling thread, which ends with the call.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from nat.capture.recall import Recall
+from nat.capture.interning import Interner
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RolloutCapture:
         """The `session` is told to a server that is asked for tokens, to tell rollouts apart; none if it is empty."""
         self.policy = policy
         self.session = session
-        self.recall = Recall()
+        self.interner = Interner()
         self._numbers = itertools.count()
         self._returned: list[int] = []
 

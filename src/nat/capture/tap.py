@@ -14,12 +14,12 @@ from typing import Any
 
 from nat.capture.address import address_of
 from nat.capture.answer import Answer, Choice, UnreadableAnswer, error_text, read_answer, read_completion
-from nat.capture.asks import left_out, not_asked, with_fields, with_model
 from nat.capture.events import join_events
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
 from nat.capture.redirect import served_name
 from nat.capture.request import CallRequest, read_request
-from nat.capture.shown import Hidden
+from nat.capture.request_fields import left_out, not_asked, with_fields, with_model
+from nat.capture.response_filter import HiddenFields
 from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, failure_steps
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
@@ -88,7 +88,7 @@ class Attempt:
         self._started = tap.clock()
         self._number = capture.take_number()
         self._settled = False
-        self.hidden = Hidden()
+        self.hidden = HiddenFields()
         """What the answer is shown without."""
         self.body = self._complete(token_ids=tap.server_knows_token_ids)
 
@@ -150,7 +150,7 @@ class Attempt:
             own |= replaced({**fields, **own}, policy.replaced.temperature)
         self._sampling = read_sampling({**fields, **own})
         ours = not_asked({**fields, **own}, chat=chat, policy=policy)
-        self.hidden = Hidden(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
+        self.hidden = HiddenFields(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
         return with_fields(self._author_body, fields, {**own, **ours})
 
     @property
@@ -168,9 +168,9 @@ class Attempt:
         return CallTimes(self._started, self._tap.clock())
 
     def _push_call(self, answer: Answer, times: CallTimes) -> None:
-        recall = self._capture.recall
-        tools = recall.tools(self._request.tools)
-        conversations = [recall.messages(messages) for messages in self._request.conversations]
+        interner = self._capture.interner
+        tools = interner.tools(self._request.tools)
+        conversations = [interner.messages(messages) for messages in self._request.conversations]
         usage = answer.usage
         for choice in answer.choices:
             call = self._record(choice, conversations[choice.conversation], tools, answer.policy_version)
@@ -186,18 +186,18 @@ class Attempt:
         policy_version: str | None,
     ) -> LLMCall:
         """Built without validation: that would copy the whole history, and the parts were just read from JSON."""
-        recall = self._capture.recall
+        interner = self._capture.interner
         prompt_ids = choice.prompt_token_ids
         if prompt_ids is not None:
-            prompt_ids = recall.prompt_ids(prompt_ids)
-            recall.sampled(prompt_ids, choice.token_ids or [])
+            prompt_ids = interner.prompt_ids(prompt_ids)
+            interner.sampled(prompt_ids, choice.token_ids or [])
         return LLMCall.model_construct(
             llm_name=self._tap.llm_name,
             model=self._request.model,
             asked_model=self._asked_model,
             messages=messages,
             tools=tools,
-            message=recall.message(choice.message),
+            message=interner.message(choice.message),
             finish_reason=choice.finish_reason,
             temperature=self._sampling.temperature,
             untrainable_by=list(self._sampling.untrainable_by),

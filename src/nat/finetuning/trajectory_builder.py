@@ -16,7 +16,7 @@ from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_o
 from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.trajectories.groups import group_by_example
-from nat.finetuning.trajectories.outcome import Outcome, Target, failed, scored, told, unscored, unscored_by
+from nat.finetuning.trajectories.outcome import Outcome, Target, failed, scored, unscored, unscored_by, with_facts
 from nat.finetuning.trajectories.returns import credit_warnings
 from nat.runs.records import RolloutRecord
 
@@ -79,7 +79,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         self._rollouts[run_id] = []
         for generation, output in enumerate(outputs):
             outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
-            self._rollouts[run_id] += told([outcome.record for outcome in outcomes], output.rollouts)
+            self._rollouts[run_id] += with_facts([outcome.record for outcome in outcomes], output.rollouts)
             trajectories += [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
         groups = group_by_example(trajectories)
         for text in credit_warnings(self.run_config.reward_function, trajectories):

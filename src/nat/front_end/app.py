@@ -1,4 +1,4 @@
-"""The HTTP application: the routes behind the doors, and their description at `/docs` and `/openapi.json`."""
+"""The HTTP application: the routes, what guards them, and their description at `/docs` and `/openapi.json`."""
 
 from collections.abc import Collection
 
@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from nat.asgi.door import Door
+from nat.asgi.head_check import HeadCheck
 from nat.front_end.chat import ChatRoutes
 from nat.front_end.description import CHAT_BODY, describe, input_body
 from nat.front_end.errors import ServeError, on_crash, on_http_exception, on_serve_error
@@ -43,7 +43,7 @@ def create_app(
     app.add_exception_handler(ClientGone, on_hang_up)
     app.add_exception_handler(ClientDisconnect, on_hang_up)
     app.add_exception_handler(Exception, on_crash)
-    app.add_middleware(Door, objection=no_web_pages(allowed_hosts) if api_key is None else needs_key(api_key))
+    app.add_middleware(HeadCheck, objection=no_web_pages(allowed_hosts) if api_key is None else needs_key(api_key))
     return app
 
 

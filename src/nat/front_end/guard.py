@@ -1,4 +1,4 @@
-"""The doors: the key, no web pages of others where there is none, and a limit on the size of a body."""
+"""What guards the server: the key, no web pages of others where there is none, and a limit on the size of a body."""
 
 import hmac
 from collections.abc import Collection
@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from nat.asgi.door import Objection
+from nat.asgi.head_check import Objection
 from nat.front_end.errors import ServeError, bad_request
 from nat.wire.hosts import is_loopback
 from nat.wire.json_bounds import check_request

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from nat.gateway.access import RolloutAccess
 from nat.gateway.asgi import ClientGone, Receive, Scope, Send, Sender, disconnected, header, read_body
 from nat.gateway.call import Call, Route
 from nat.gateway.dialects import Dialect, chat, completions, messages, responses
-from nat.gateway.door import Door
 from nat.gateway.keys import Keyring
 from nat.gateway.limits import Limits
 from nat.gateway.refusal import Refusal
@@ -58,46 +58,46 @@ class GatewayApp:
         if (method, path) == ("GET", HEALTH):
             await sender.json(200, {"status": "healthy"})
             return
-        door = self._door(scope)
+        access = self._access(scope)
         if method == "GET" and (path == MODELS or path.startswith(f"{MODELS}/")):
-            await sender.json(200, _models(door, path))
+            await sender.json(200, _models(access, path))
         elif path in ROUTES and method == "POST":
-            await self._call(door, path, scope, receive, sender)
+            await self._call(access, path, scope, receive, sender)
         else:
             status = HTTPStatus.METHOD_NOT_ALLOWED if path in ROUTES else HTTPStatus.NOT_FOUND
             raise Refusal(status, f"{method} {path}: {status.phrase}; there are POST {', '.join(ROUTES)}")
 
-    def _door(self, scope: Scope) -> Door:
-        door = self._keyring.door(key_of(scope))
-        if door is None:
+    def _access(self, scope: Scope) -> RolloutAccess:
+        access = self._keyring.find(key_of(scope))
+        if access is None:
             raise Refusal(401, _NO_ROLLOUT)
-        return door
+        return access
 
-    async def _call(self, door: Door, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:
+    async def _call(self, access: RolloutAccess, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:
         body = await read_body(scope, receive, self._limits)
-        if door.closed:  # while the body was on its way
+        if access.closed:  # while the body was on its way
             raise Refusal(401, _NO_ROLLOUT)
-        self._charge(door, len(body))
+        self._charge(access, len(body))
         asked = _parsed(body)
         request, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
-        sent = door.answers.again(request, retry=retry)
+        sent = access.answers.again(request, retry=retry)
         if sent is not None:
             await sender.whole(200, sent.content, sent.content_type)
             return
-        call = Call(ROUTES[path], asked, door.memory, door.upstream(asked.get("model")))
+        call = Call(ROUTES[path], asked, access.memory, access.upstream(asked.get("model")))
         recorded: list[Sent] = []
-        answering = door.start(call.answer(sender, recorded.append))
+        answering = access.start(call.answer(sender, recorded.append))
         try:
             await _while_wanted(answering, receive)
         finally:
-            door.answers.settle(request, *recorded)
-            door.bytes_spent += sum(len(sent.content) for sent in recorded)
+            access.answers.settle(request, *recorded)
+            access.bytes_spent += sum(len(sent.content) for sent in recorded)
 
-    def _charge(self, door: Door, size: int) -> None:
+    def _charge(self, access: RolloutAccess, size: int) -> None:
         """Refusal if the rollout has had all that it may have; what it sends and gets is kept until it ends."""
         most = self._limits.rollout_bytes
-        door.bytes_spent += size + self._limits.request_bytes
-        if door.bytes_spent > most:
+        access.bytes_spent += size + self._limits.request_bytes
+        if access.bytes_spent > most:
             raise Refusal(413, f"the requests of this rollout and their answers have more than {most} bytes")
 
 
@@ -120,10 +120,10 @@ async def _while_wanted(answering: asyncio.Task[None], receive: Receive) -> None
     answering.result()
 
 
-def _models(door: Door, path: str) -> dict[str, Any]:
+def _models(access: RolloutAccess, path: str) -> dict[str, Any]:
     """The list, or one entry: whatever an agent calls its model, it is served."""
     if path == MODELS:
-        return {"object": "list", "data": [_model(name) for name in door.models]}
+        return {"object": "list", "data": [_model(name) for name in access.models]}
     return _model(path.removeprefix(f"{MODELS}/"))
 
 

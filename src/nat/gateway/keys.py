@@ -5,32 +5,32 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 
-from nat.gateway.door import Door
+from nat.gateway.access import RolloutAccess
 from nat.wire.known_secrets import new_key
 
 
 class Keyring:
-    """One key for each open door. It is found by its digest, so no comparison tells how much of a guess was right."""
+    """One key for each open rollout, found by its digest, so that no comparison tells how much of a guess was right."""
 
     def __init__(self) -> None:
-        self._doors: dict[bytes, tuple[bytes, Door]] = {}
+        self._accesses: dict[bytes, tuple[bytes, RolloutAccess]] = {}
 
     @asynccontextmanager
-    async def opened(self, door: Door) -> AsyncIterator[str]:
-        """A new key for the door, until the block ends; calls under way end with it."""
+    async def opened(self, access: RolloutAccess) -> AsyncIterator[str]:
+        """A new key for the rollout, until the block ends; calls under way end with it."""
         key = new_key()
         digest = _digest(key.encode())
-        self._doors[digest] = (key.encode(), door)
+        self._accesses[digest] = (key.encode(), access)
         try:
             yield key
         finally:
-            del self._doors[digest]
-            await door.close()
+            del self._accesses[digest]
+            await access.close()
 
-    def door(self, key: bytes) -> Door | None:
+    def find(self, key: bytes) -> RolloutAccess | None:
         """What the key opens; None for a wrong key and for one whose rollout is over."""
-        known, door = self._doors.get(_digest(key), (b"", None))
-        return door if hmac.compare_digest(known, key) else None
+        known, access = self._accesses.get(_digest(key), (b"", None))
+        return access if hmac.compare_digest(known, key) else None
 
 
 def _digest(key: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""How a standing gateway is served."""
+"""Options of `nat gateway serve`."""
 
 from typing import Self
 

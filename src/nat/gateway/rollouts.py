@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nat.builder.context import ContextState, RuntimeTypeEnum
 from nat.capture.policy import CapturePolicy, capturing
 from nat.data_models.intermediate_step import IntermediateStep
-from nat.gateway.door import Door
+from nat.gateway.access import RolloutAccess
 from nat.gateway.keys import Keyring
 from nat.gateway.refusal import Refusal
 from nat.gateway.upstream import Upstream
@@ -71,7 +71,7 @@ class Rollouts:
             raise Refusal(409, f"the rollout {name!r} is open already")
         opened = self._open[name] = _Open()
         context = _inside(name, wanted, opened.steps)
-        key = await opened.stack.enter_async_context(self._keyring.opened(Door(self._upstreams, context)))
+        key = await opened.stack.enter_async_context(self._keyring.opened(RolloutAccess(self._upstreams, context)))
         return RolloutOpened(id=name, key=key, base_url=f"{url}/v1", anthropic_base_url=url)
 
     def lines(self, name: str) -> bytes:

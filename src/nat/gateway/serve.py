@@ -18,8 +18,8 @@ from nat.gateway.app import GatewayApp
 from nat.gateway.keys import Keyring
 from nat.gateway.listen import listening
 from nat.gateway.options import GatewayOptions
+from nat.gateway.rollout_routes import RolloutRoutes
 from nat.gateway.rollouts import Rollouts
-from nat.gateway.standing import StandingApp
 from nat.gateway.upstream import Upstream
 from nat.registry.suggest import did_you_mean
 from nat.wire.hosts import host_names
@@ -38,14 +38,14 @@ async def serve(
         ConfigError: the configuration is wrong, or the port is taken.
 
     """
-    async with standing(load_config(config_file, override), options) as (url, key):
+    async with running_gateway(load_config(config_file, override), options) as (url, key):
         with _stopped() as stop:
             on_ready(url, key)
             await stop.wait()
 
 
 @asynccontextmanager
-async def standing(config: Config, options: GatewayOptions) -> AsyncIterator[tuple[str, str]]:
+async def running_gateway(config: Config, options: GatewayOptions) -> AsyncIterator[tuple[str, str]]:
     """URL and key of a gateway to the LLMs of a configuration, while it stands."""
     key = new_key() if options.api_key is None else options.api_key.get_secret_value()
     llms = _first(list(config.llms), options.llm)
@@ -56,7 +56,7 @@ async def standing(config: Config, options: GatewayOptions) -> AsyncIterator[tup
             upstreams: dict[str, Upstream] = {name: await builder.get_llm(name, WRAPPER_TYPE) for name in llms}
             keyring = Keyring()
             rollouts = Rollouts(keyring, upstreams)
-            app = StandingApp(GatewayApp(keyring), rollouts, api_key=key)
+            app = RolloutRoutes(GatewayApp(keyring), rollouts, api_key=key)
             async with listening(app, listener, names) as url, aclosing(rollouts):
                 yield url, key
 

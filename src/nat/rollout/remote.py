@@ -80,7 +80,7 @@ class RemoteWorkflow:
         """
         capture = current_capture() or RolloutCapture(CapturePolicy())
         wishes = _wishes(capture.policy)
-        answer = RemoteAnswer(self.endpoint, StepDecoder(capture.recall))
+        answer = RemoteAnswer(self.endpoint, StepDecoder(capture.interner))
         request = self._http.build_request(
             "POST",
             f"{self.endpoint}/generate/full",

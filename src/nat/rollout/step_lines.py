@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from nat.capture.recall import Recall
+from nat.capture.interning import Interner
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepCategory,
@@ -70,8 +70,8 @@ def plain_line(step: IntermediateStep) -> bytes:
 class StepDecoder:
     """Lines of one rollout back into steps that share what they repeat."""
 
-    def __init__(self, recall: Recall) -> None:
-        self._recall = recall
+    def __init__(self, interner: Interner) -> None:
+        self._interner = interner
         self._starts: dict[str, IntermediateStepPayload] = {}
 
     def decode(self, content: bytes) -> IntermediateStep:
@@ -112,12 +112,12 @@ class StepDecoder:
 
     def _share(self, call: LLMCall) -> None:
         """Keep once what the rollout has said before."""
-        recall = self._recall
-        call.messages, call.tools = recall.messages(call.messages), recall.tools(call.tools)
-        call.message = recall.message(call.message)
+        interner = self._interner
+        call.messages, call.tools = interner.messages(call.messages), interner.tools(call.tools)
+        call.message = interner.message(call.message)
         if call.prompt_token_ids is not None:
-            call.prompt_token_ids = recall.prompt_ids(call.prompt_token_ids)
-            recall.sampled(call.prompt_token_ids, call.token_ids or [])
+            call.prompt_token_ids = interner.prompt_ids(call.prompt_token_ids)
+            interner.sampled(call.prompt_token_ids, call.token_ids or [])
 
 
 def _same_call(start: IntermediateStep, end: IntermediateStep) -> bool:

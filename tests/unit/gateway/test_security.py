@@ -11,8 +11,8 @@ from fakes.gateway import gateway
 from fakes.http_server import HttpServer, SeenRequest, write_json
 from fakes.openai_replies import Refuse, Say
 from nat.capture.tap import Tap
+from nat.gateway.access import RolloutAccess
 from nat.gateway.app import GatewayApp
-from nat.gateway.door import Door
 from nat.gateway.keys import Keyring
 from nat.gateway.limits import Limits
 from nat.gateway.listen import listening
@@ -69,13 +69,13 @@ async def test_nothing_opens_without_the_whole_key():
 
 async def test_keys_are_found_by_digest():
     """What a guess is looked up by tells nothing of the key, and what is found is compared in constant time."""
-    keyring, door = Keyring(), Door({})
-    async with keyring.opened(door) as key:
-        assert keyring.door(key.encode()) is door
-        assert not any(key.encode() in digest for digest in keyring._doors)
+    keyring, access = Keyring(), RolloutAccess({})
+    async with keyring.opened(access) as key:
+        assert keyring.find(key.encode()) is access
+        assert not any(key.encode() in digest for digest in keyring._accesses)
         assert len(key) >= 43  # 256 bits
-    assert keyring.door(key.encode()) is None
-    assert keyring.door(b"") is None
+    assert keyring.find(key.encode()) is None
+    assert keyring.find(b"") is None
 
 
 async def test_a_key_is_of_one_rollout():
@@ -237,7 +237,7 @@ async def test_a_redirect_of_the_server_is_not_followed():
         options = {"api_key": "k", "model_name": "m", "timeout": 5.0, "max_retries": 0}
         async with Upstream(Tap(lambda _: None), base_url=f"{server.base_url}/v1", **options) as upstream:
             keyring = Keyring()
-            async with listening(GatewayApp(keyring)) as url, keyring.opened(Door({"m": upstream})) as key:
+            async with listening(GatewayApp(keyring)) as url, keyring.opened(RolloutAccess({"m": upstream})) as key:
                 answer = await post(url, bearer(key))
     assert answer.status_code == 502
     assert evil.seen == []

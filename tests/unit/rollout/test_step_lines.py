@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fakes.openai_replies import tool_call
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.builder.context import Context, ContextState
+from nat.capture.interning import Interner
 from nat.capture.policy import CapturePolicy, capturing
-from nat.capture.recall import Recall
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
@@ -40,7 +40,7 @@ def step(**fields) -> IntermediateStep:
 
 
 def there_and_back(steps: list[IntermediateStep]) -> tuple[list[IntermediateStep], bytes]:
-    encoder, decoder = StepEncoder(), StepDecoder(Recall())
+    encoder, decoder = StepEncoder(), StepDecoder(Interner())
     content = b"".join(encoder.encode(one) for one in steps) + encoder.rest()
     found = [decoder.decode(line.removeprefix(STEP)) for line in content.split(b"\n") if line]
     return found, content
@@ -115,6 +115,6 @@ def test_a_line_of_another_server():
     sent = step(event_type="TOOL_END", name="search", data=StreamEventData(output="x"))
     line = plain_line(sent)
     assert json.loads(line.removeprefix(STEP))["payload"].startswith("{")
-    found = StepDecoder(Recall()).decode(line.removeprefix(STEP))
+    found = StepDecoder(Interner()).decode(line.removeprefix(STEP))
     assert found.payload == sent.payload
     assert (found.function_ancestry.function_name, found.function_ancestry.parent_name) == ("search", "remote")

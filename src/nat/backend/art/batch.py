@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from nat.backend.art.advantages import Share, balanced, group_advantages, shares
 from nat.backend.art.histories import HistoryReader, sampled_tokens
+from nat.backend.art.model_config import longest_row
 from nat.backend.art.options import training_config
 from nat.backend.art.served import ServedAnswers
-from nat.backend.art.wishes import longest_row
 from nat.backend.model import LoadedModel
 from nat.errors import BatchRefused
 from nat.wire.art import ArtChoice, ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig

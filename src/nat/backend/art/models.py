@@ -13,11 +13,11 @@ from pathlib import Path
 from nat.backend.adapters import Adapters
 from nat.backend.art.batch import ArtBatch
 from nat.backend.art.call import TrainingCall
+from nat.backend.art.model_factory import ModelFactory
 from nat.backend.art.names import ModelKey, key_of
 from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
-from nat.backend.art.workshop import Workshop
 from nat.backend.atomic import remove_folder
 from nat.backend.inference.engine import Limits
 from nat.backend.inference.worker import Worker
@@ -50,7 +50,7 @@ class ArtModels:
         self._adapters = Adapters(base)
         self._store = Store(output_dir)
         self._pool = ModelPool(self._adapters, self._store, name=name, limits=limits)
-        self._workshop = Workshop(self._pool, self._adapters, self._store, self.jobs, lora, seed, max_models)
+        self._factory = ModelFactory(self._pool, self._adapters, self._store, self.jobs, lora, seed, max_models)
         self.worker = Worker(self._pool.base, self._pool)
 
     @property
@@ -82,7 +82,7 @@ class ArtModels:
             return
         prepared = self._pool.find(key)
         if prepared is None:
-            make = self._workshop.make
+            make = self._factory.make
             prepared = await asyncio.wrap_future(self.worker.run_between(lambda: make(key, model.internal_config)))
         self._pool.serve(prepared, entity=model.entity)
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from nat.backend.art import history
 from nat.backend.art.bodies import json_of, nothing, refusals
-from nat.backend.art.intake import Intake
 from nat.backend.art.stream import TrainingStream
+from nat.backend.art.submissions import Submissions
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.server.errors import ApiError
 from nat.wire.art import ArtDeleteRequest, ArtLogRequest, ArtModel, ArtPrepareRequest, ArtTrainRequest, BareModel
@@ -26,9 +26,9 @@ _DELETE = TypeAdapter(ArtDeleteRequest)
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d+)?")
 
 
-def control_router(intake: Intake, *, inference_port: int, api_key: str, host: str) -> APIRouter:
+def control_router(submissions: Submissions, *, inference_port: int, api_key: str, host: str) -> APIRouter:
     """The control plane; `host` is where clients sample that do not say by which name they know this machine."""
-    routes = _Routes(intake, inference_port=inference_port, api_key=api_key, host=host)
+    routes = _Routes(submissions, inference_port=inference_port, api_key=api_key, host=host)
     router = APIRouter()
     for path, handler in {
         "/close": routes.close,
@@ -57,9 +57,9 @@ def inference_url(host_header: str, host: str, port: int) -> str:
 class _Routes:
     """HTTP on one side, the models and their training calls on the other."""
 
-    def __init__(self, intake: Intake, *, inference_port: int, api_key: str, host: str) -> None:
-        self._intake = intake
-        self._models = intake.models
+    def __init__(self, submissions: Submissions, *, inference_port: int, api_key: str, host: str) -> None:
+        self._submissions = submissions
+        self._models = submissions.models
         self._inference_port = inference_port
         self._api_key = api_key
         self._host = host
@@ -92,13 +92,13 @@ class _Routes:
     async def train(self, http: Request) -> Response:
         asked = await read_batch(http, _TRAIN)
         with refusals():
-            call = await self._intake.start(asked.model, asked.trajectory_groups, asked.config, asked.dev_config)
+            call = await self._submissions.start(asked.model, asked.trajectory_groups, asked.config, asked.dev_config)
         return TrainingStream(call)
 
     async def log(self, http: Request) -> Response:
         asked = await read_batch(http, _LOG)
         with refusals():
-            await self._intake.log(asked.model, asked.trajectory_groups, asked.split)
+            await self._submissions.log(asked.model, asked.trajectory_groups, asked.split)
         return nothing()
 
     async def delete_worse(self, http: Request) -> Response:

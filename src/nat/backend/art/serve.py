@@ -6,11 +6,11 @@ from socket import gethostname
 from nat.asgi.host_check import HostNames
 from nat.asgi.listen import port_of
 from nat.backend.art.experimental import experimental_router
-from nat.backend.art.intake import Intake
 from nat.backend.art.models import ArtModels
 from nat.backend.art.routes import control_router, inference_url
 from nat.backend.art.served import ServedAnswers
 from nat.backend.art.serverless import serverless_router
+from nat.backend.art.submissions import Submissions
 from nat.backend.inference.engine import Limits
 from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.lock import claimed
@@ -43,16 +43,16 @@ def serve_art(options: ServeOptions, inference_port: int) -> None:
         )
         try:
             served = ServedAnswers()
-            intake = Intake(models, served)
+            submissions = Submissions(models, served)
             app = create_app(
                 models.worker,
                 api_key=api_key,
                 well_known_key=options.well_known_key,
                 answers=served,
                 extra_routers=[
-                    control_router(intake, inference_port=port_of(inference), api_key=api_key, host=options.host),
+                    control_router(submissions, inference_port=port_of(inference), api_key=api_key, host=options.host),
                     experimental_router(models, options.buckets),
-                    serverless_router(intake, base_model=options.name),
+                    serverless_router(submissions, base_model=options.name),
                 ],
             )
             ports = {"port": port_of(control), "inference_port": port_of(inference)}

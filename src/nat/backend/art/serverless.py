@@ -18,7 +18,7 @@ from starlette.responses import Response
 from nat.backend.art import history
 from nat.backend.art.bodies import json_of, nothing, refusals
 from nat.backend.art.events import JobEvents
-from nat.backend.art.intake import Intake
+from nat.backend.art.submissions import Submissions
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.server.errors import ApiError
 from nat.wire.art import ArtModel, ArtTrainConfig
@@ -47,9 +47,9 @@ _TRAIN = TypeAdapter(ServerlessTrainRequest)
 Item = TypeVar("Item", ServerlessCheckpoint, ServerlessEvent)
 
 
-def serverless_router(intake: Intake, *, base_model: str) -> APIRouter:
+def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter:
     """Models, their checkpoints, training jobs and their events; `base_model` is the name of ours."""
-    routes = _Routes(intake, base_model)
+    routes = _Routes(submissions, base_model)
     router = APIRouter()
     for method, path, handler in (
         ("POST", "/models", routes.create),
@@ -67,9 +67,9 @@ def serverless_router(intake: Intake, *, base_model: str) -> APIRouter:
 class _Routes:
     """HTTP on one side, the models and their training calls on the other."""
 
-    def __init__(self, intake: Intake, base_model: str) -> None:
-        self._intake = intake
-        self._models = intake.models
+    def __init__(self, submissions: Submissions, base_model: str) -> None:
+        self._submissions = submissions
+        self._models = submissions.models
         self._base_model = base_model
         self._known: dict[str, ArtModel] = {}
         self._jobs: dict[str, JobEvents] = {}
@@ -107,7 +107,7 @@ class _Routes:
         model = self._model(http.path_params["model_id"])
         asked = await read_batch(http, _LOG)
         with refusals():
-            await self._intake.log(model, asked.trajectory_groups, asked.split)
+            await self._submissions.log(model, asked.trajectory_groups, asked.split)
         return nothing()
 
     async def checkpoints(self, http: Request) -> Response:
@@ -132,7 +132,7 @@ class _Routes:
         asked = await read_batch(http, _TRAIN)
         config = ArtTrainConfig(learning_rate=asked.experimental_config.learning_rate)
         with refusals():
-            call = await self._intake.start(
+            call = await self._submissions.start(
                 self._model(asked.model_id), asked.trajectory_groups, config, asked.experimental_config
             )
         events = self._jobs[call.job_id] = JobEvents()

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from nat.asgi.door import Door
+from nat.asgi.head_check import HeadCheck
 from nat.backend.inference.worker import Worker
 from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
@@ -32,7 +32,7 @@ def create_app(
     extra_routers: Sequence[APIRouter] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> FastAPI:
-    """The OpenAI routes on `worker`'s models, and the routers of others behind the same doors.
+    """The OpenAI routes on `worker`'s models, and the routers of others behind the same guards.
 
     A `well_known_key` is asked for where the OpenAI SDKs send one, and nowhere else; it keeps nobody out, so web
     pages are refused by other means. With `answers`, chat answers carry their tokens and are remembered there.
@@ -47,9 +47,9 @@ def create_app(
     app.add_exception_handler(ClientDisconnect, on_hang_up)
     app.add_exception_handler(Exception, on_crash)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
-    app.add_middleware(Door, objection=needs_key(api_key, paths=OPENAI_PATHS if well_known_key else "/"))
+    app.add_middleware(HeadCheck, objection=needs_key(api_key, paths=OPENAI_PATHS if well_known_key else "/"))
     if well_known_key:
-        app.add_middleware(Door, objection=no_web_pages)
+        app.add_middleware(HeadCheck, objection=no_web_pages)
     return app
 
 

@@ -1,4 +1,4 @@
-"""The doors of the server: the key, no web pages where there is none, and a limit on the size of every body."""
+"""What guards the server: the key, no web pages where there is none, and a limit on the size of every body."""
 
 import base64
 import hmac
@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nat.asgi.door import Objection
+from nat.asgi.head_check import Objection
 from nat.backend.server.errors import ApiError
 
 

@@ -121,7 +121,7 @@ def scored(
     return Outcome(record.model_copy(update=scores | copied | _sampled(chosen) | {"rows": rows}), trajectory)
 
 
-def told(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
+def with_facts(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
     """The records of one pass, with the seed that each rollout can be played again from, and its time."""
     of_item = {fact.item_id: {"seed": fact.seed, "seconds": fact.seconds} for fact in facts}
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from nat.builder.context import Context
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.errors import CommandFailed
-from nat.gateway.door import Door
+from nat.gateway.access import RolloutAccess
 from nat.gateway.keys import Keyring
 from nat.gateway.upstream import Upstream
 from nat.plugins.command.config import CommandConfig
@@ -72,7 +72,7 @@ class CommandWorkflow:
             file = folder.work / config.input_file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        async with self._keyring.opened(Door(self._upstreams)) as key:
+        async with self._keyring.opened(RolloutAccess(self._upstreams)) as key:
             env = environment(config.env, os.environ, url=self._url, key=key, home=folder.home, scratch=folder.scratch)
             program = Program(arguments, env, folder.work, folder.stdin, folder.stdout, folder.stderr)
             try:

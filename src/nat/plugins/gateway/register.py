@@ -11,7 +11,7 @@ from nat.registry.decorators import register_llm_client
 
 @register_llm_client(config_type=OpenAIModelConfig, wrapper_type=WRAPPER_TYPE)
 async def gateway_upstream(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
-    """An Upstream, for a `nat.gateway.door.Door`."""
+    """An Upstream, for a `nat.gateway.access.RolloutAccess`."""
     from nat.plugins.gateway.llm import open_upstream  # noqa: PLC0415 - the HTTP library takes a second to import
 
     async with open_upstream(config, llm_name=builder.llm_name) as upstream:

@@ -8,10 +8,10 @@ from fakes.keys import KEY
 from fakes.running_server import running
 from fakes.scripted_worker import ScriptedWorker
 from nat.backend.art.experimental import experimental_router
-from nat.backend.art.intake import Intake
 from nat.backend.art.routes import control_router
 from nat.backend.art.served import ServedAnswers
 from nat.backend.art.serverless import serverless_router
+from nat.backend.art.submissions import Submissions
 from nat.backend.server.app import create_app
 
 
@@ -34,11 +34,11 @@ def buckets():
 @pytest.fixture
 def routers(models, served, buckets):
     """ART's own routes."""
-    intake = Intake(models, served)
+    submissions = Submissions(models, served)
     return [
-        control_router(intake, inference_port=8000, api_key=KEY, host="127.0.0.1"),
+        control_router(submissions, inference_port=8000, api_key=KEY, host="127.0.0.1"),
         experimental_router(models, buckets),
-        serverless_router(intake, base_model="tiny"),
+        serverless_router(submissions, base_model="tiny"),
     ]
 
 

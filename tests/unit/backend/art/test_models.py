@@ -436,8 +436,8 @@ async def test_bad_names_are_refused_before_anything_happens(models, tmp_path, n
 
 async def test_wishes_that_cannot_be_fulfilled_are_told(models, caplog):
     """One warning for what has no effect, one for a length that the model does not have, one for another base."""
-    wishes = {"init_args": {"max_seq_length": 10**6}, "engine_args": {"gpu_memory_utilization": 0.5}}
-    model = ArtModel(project="p", name="a", base_model="Qwen/Qwen2.5-0.5B", internal_config=wishes)
+    requested = {"init_args": {"max_seq_length": 10**6}, "engine_args": {"gpu_memory_utilization": 0.5}}
+    model = ArtModel(project="p", name="a", base_model="Qwen/Qwen2.5-0.5B", internal_config=requested)
     for _ in range(2):
         await models.prepare(model)
     assert caplog.text.count("engine_args.gpu_memory_utilization") == 1

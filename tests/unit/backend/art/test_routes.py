@@ -226,7 +226,7 @@ async def test_the_best_and_the_newest_checkpoint_stay(client, models):
 
 async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tmp_path, caplog):
     """Those that are trained on by the server, the others when the client logs them; each tells a line in the log."""
-    caplog.set_level("INFO", logger="nat.backend.art.intake")
+    caplog.set_level("INFO", logger="nat.backend.art.submissions")
     models.go.set()
     await prepared(client)
     await post(client, "/_train_model", ART.train(1.0, 0.0))

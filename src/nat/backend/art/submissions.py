@@ -1,4 +1,4 @@
-"""From what a client sends to a training call that runs, the same for both of ART's protocols."""
+"""Training calls from clients: read, checked and started, the same for both of ART's protocols."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Intake:
+class Submissions:
     """Begins training calls, and keeps what clients say of their rollouts."""
 
     models: Models

@@ -1,4 +1,4 @@
-"""What an agent is shown of an answer: what it asked for, without what only the recording asked for. Pure.
+"""Removes from a response the fields that only the recording asked for. Pure.
 
 So an agent is trained with the answers that it gets in production, and its framework spends no time on the rest.
 """
@@ -14,7 +14,7 @@ _MARKS = (b'"logprobs"', b'token_ids"', b'"broken_prefix"')
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenFields:
     """What is left out of the answers to a request."""
 
     logprobs: bool = False
@@ -48,10 +48,10 @@ class Hidden:
         return completion
 
 
-class Pieces:
+class ResponseFilter:
     """An answer in the pieces that it comes in; each is shown as soon as its lines are whole."""
 
-    def __init__(self, hidden: Hidden, *, events: bool) -> None:
+    def __init__(self, hidden: HiddenFields, *, events: bool) -> None:
         """`events` says that it is a stream; of another answer nothing is shown before its end."""
         self._hidden = hidden
         self._events = events

@@ -1,36 +1,38 @@
-"""What a client wishes for its model becomes our settings; the rest is named."""
+"""What a client requested for its model becomes our settings; the rest is named."""
 
-from nat.backend.art.wishes import longest_row, lora_of, without_effect
+from nat.backend.art.model_config import longest_row, lora_of, without_effect
 from nat.backend.model import LoraSettings
 from nat.wire.art import InternalModelConfig
 
 DEFAULT = LoraSettings(8, 16)
 
 
-def wishes(**blocks):
+def requested(**blocks):
     return InternalModelConfig.model_validate(blocks)
 
 
 def test_the_client_decides_about_its_adapter():
-    """Rank and scale win one by one over how the server was started; nulls and absence are no wishes."""
+    """Rank and scale win one by one over how the server was started; nulls and absence request nothing."""
     assert lora_of(None, DEFAULT) == DEFAULT
-    assert lora_of(wishes(peft_args=None), DEFAULT) == DEFAULT
-    assert lora_of(wishes(peft_args={"r": 4}), DEFAULT) == LoraSettings(4, 16)
-    assert lora_of(wishes(peft_args={"r": 4, "lora_alpha": 5}), DEFAULT) == LoraSettings(4, 5)
+    assert lora_of(requested(peft_args=None), DEFAULT) == DEFAULT
+    assert lora_of(requested(peft_args={"r": 4}), DEFAULT) == LoraSettings(4, 16)
+    assert lora_of(requested(peft_args={"r": 4, "lora_alpha": 5}), DEFAULT) == LoraSettings(4, 5)
 
 
 def test_the_longest_row_is_read():
     """`init_args.max_seq_length`, if there is one."""
     assert longest_row(None) is None
-    assert longest_row(wishes(init_args={})) is None
-    assert longest_row(wishes(init_args={"max_seq_length": 64})) == 64
+    assert longest_row(requested(init_args={})) is None
+    assert longest_row(requested(init_args={"max_seq_length": 64})) == 64
 
 
 def test_what_has_no_effect_is_named():
     """Each with its block, and only what was really said."""
     assert without_effect(None) == []
-    assert without_effect(wishes(init_args={"max_seq_length": 64}, peft_args={"r": 4}, trainer_args={"beta": 0})) == []
-    said = wishes(
+    assert (
+        without_effect(requested(init_args={"max_seq_length": 64}, peft_args={"r": 4}, trainer_args={"beta": 0})) == []
+    )
+    said = requested(
         init_args={"max_seq_length": 64, "load_in_4bit": True},
         engine_args={"gpu_memory_utilization": 0.9, "tensor_parallel_size": None},
         peft_args={"use_rslora": True},

@@ -1,4 +1,4 @@
-"""What one key opens: a model, whose calls become steps of the rollout that the key belongs to."""
+"""What the key of one rollout gives access to: models, whose calls become steps of that rollout."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -10,7 +10,7 @@ from nat.gateway.retries import Answers
 from nat.gateway.upstream import Upstream
 
 
-class Door:
+class RolloutAccess:
     """Open as long as its rollout runs; made inside of it, so that its calls belong there."""
 
     def __init__(self, upstreams: Mapping[str, Upstream], context: Context | None = None) -> None:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from fakes.openai_replies import message_ids
 from fakes.openai_server import OpenAIServer
-from nat.capture.recall import Recall
+from nat.capture.interning import Interner
 from nat.config.load import load_config
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.errors import ConfigError
@@ -20,7 +20,7 @@ from nat.gateway.keys import Keyring
 from nat.gateway.options import GatewayOptions
 from nat.gateway.refusal import Refusal
 from nat.gateway.rollouts import Rollouts, RolloutWanted
-from nat.gateway.serve import standing
+from nat.gateway.serve import running_gateway
 from nat.rollout.step_lines import StepDecoder
 from nat.wire.rollout import STEP
 
@@ -38,7 +38,7 @@ async def gateway(tmp_path, **options) -> AsyncIterator[tuple[OpenAIServer, http
         file.write_text(json.dumps({"llms": llms}))
         given = GatewayOptions(port=0, api_key=SecretStr(KEY), **options)
         async with (
-            standing(load_config(file), given) as (url, key),
+            running_gateway(load_config(file), given) as (url, key),
             httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}) as admin,
         ):
             yield server, admin
@@ -57,7 +57,7 @@ async def ask(rollout: dict[str, str], model: str = "gpt-4o") -> str:
 
 
 def steps_of(lines: bytes) -> list:
-    decoder = StepDecoder(Recall())
+    decoder = StepDecoder(Interner())
     return [decoder.decode(line.removeprefix(STEP)) for line in lines.split(b"\n\n") if line]
 
 
@@ -152,9 +152,9 @@ async def test_a_rollout_is_closed_once():
     keyring = Keyring()
     rollouts = Rollouts(keyring, {})
     opened = await rollouts.open(RolloutWanted(id="one"), url="http://localhost")
-    door = keyring.door(opened.key.encode())
-    assert door is not None
-    door.start(asyncio.sleep(60))
+    access = keyring.find(opened.key.encode())
+    assert access is not None
+    access.start(asyncio.sleep(60))
     lines, refusal = await asyncio.gather(rollouts.close("one"), rollouts.close("one"), return_exceptions=True)
     assert (lines, rollouts.ids) == (b"", [])
     assert isinstance(refusal, Refusal)
@@ -167,5 +167,5 @@ async def test_what_is_not_there_is_not_served(tmp_path, llms, options, told):
     some = {"student": {"_type": "openai", "model_name": "m", "base_url": "http://127.0.0.1:9/v1"}}
     file.write_text(json.dumps({"llms": some if llms is None else llms}))
     with pytest.raises(ConfigError, match=told):
-        async with standing(load_config(file), GatewayOptions(port=0, **options)):
+        async with running_gateway(load_config(file), GatewayOptions(port=0, **options)):
             pass

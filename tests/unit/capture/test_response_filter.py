@@ -13,10 +13,10 @@ from fakes.openai_server import OpenAIServer
 from nat.capture.http import CapturingAsyncClient
 from nat.capture.library import httpx
 from nat.capture.policy import CapturePolicy, capturing
-from nat.capture.shown import Hidden, Pieces
+from nat.capture.response_filter import HiddenFields, ResponseFilter
 from nat.capture.tap import Tap
 
-ALL = Hidden(logprobs=True, token_ids=True)
+ALL = HiddenFields(logprobs=True, token_ids=True)
 TOKENS = {"content": [{"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}]}
 
 
@@ -25,7 +25,7 @@ def completion(**choice: Any) -> dict[str, Any]:
     return {**told, "choices": [{"index": 0, "logprobs": TOKENS, "token_ids": [7], **choice}]}
 
 
-def shown(hidden: Hidden, body: dict[str, Any]) -> dict[str, Any]:
+def shown(hidden: HiddenFields, body: dict[str, Any]) -> dict[str, Any]:
     return json.loads(hidden.removed(json.dumps(body).encode()))
 
 
@@ -39,9 +39,9 @@ def test_what_only_the_recording_asked_for_is_left_out():
 
 def test_what_the_agent_asked_for_it_gets():
     """One may be asked for without the other."""
-    [choice] = shown(Hidden(token_ids=True), completion())["choices"]
+    [choice] = shown(HiddenFields(token_ids=True), completion())["choices"]
     assert choice == {"index": 0, "logprobs": TOKENS}
-    [choice] = shown(Hidden(logprobs=True), completion())["choices"]
+    [choice] = shown(HiddenFields(logprobs=True), completion())["choices"]
     assert choice == {"index": 0, "logprobs": None, "token_ids": [7]}
 
 
@@ -68,16 +68,16 @@ def test_pieces_show_the_same_wherever_they_are_cut(data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=6)))
     parts = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
     for events in (True, False):
-        whole, cut = Pieces(ALL, events=events), Pieces(ALL, events=events)
+        whole, cut = ResponseFilter(ALL, events=events), ResponseFilter(ALL, events=events)
         expected = whole.feed(body) + whole.end()
         assert b"".join(map(cut.feed, parts)) + cut.end() == expected
-    unhidden = Pieces(Hidden(), events=True)
+    unhidden = ResponseFilter(HiddenFields(), events=True)
     assert b"".join(map(unhidden.feed, parts)) + unhidden.end() == body
 
 
 def test_a_line_is_shown_as_soon_as_it_is_whole():
     """Streaming stays streaming."""
-    pieces = Pieces(ALL, events=True)
+    pieces = ResponseFilter(ALL, events=True)
     line = b'data: {"choices":[{"delta":{"content":"a"},"token_ids":[7]}]}\n'
     assert pieces.feed(line[:20]) == b""
     assert pieces.feed(line[20:] + b"\nda") == b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'

@@ -1,4 +1,4 @@
-"""Which fields a request gets that its author left out, and how they get into its body. Pure."""
+"""Adds fields to a request: the defaults of the LLM, and what a recording needs. Pure."""
 
 import json
 from collections.abc import Mapping

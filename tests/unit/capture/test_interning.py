@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.capture.recall import Recall
+from nat.capture.interning import Interner
 
 messages = st.lists(
     st.fixed_dictionaries(
@@ -18,38 +18,38 @@ messages = st.lists(
 @given(st.lists(messages, max_size=4))
 def test_what_comes_back_equals_what_went_in(conversations):
     """Sharing objects changes no message, no order and no repetition."""
-    recall = Recall()
-    assert [recall.messages(list(c)) for c in conversations] == conversations
+    interner = Interner()
+    assert [interner.messages(list(c)) for c in conversations] == conversations
 
 
 def test_a_growing_conversation_keeps_each_message_once():
     """T turns hold T messages, not T²/2."""
-    recall, history, kept = Recall(), [], set()
+    interner, history, kept = Interner(), [], set()
     for turn in range(20):
         history.append({"role": "user", "content": f"turn {turn}"})
-        kept |= {id(message) for message in recall.messages(json.loads(json.dumps(history)))}
+        kept |= {id(message) for message in interner.messages(json.loads(json.dumps(history)))}
     assert len(kept) == 20
 
 
 def test_the_same_text_with_other_tool_calls_is_another_message():
     """Equal means equal in every field."""
-    recall = Recall()
-    plain = recall.message({"role": "assistant", "content": None, "tool_calls": [1]})
-    assert recall.message({"role": "assistant", "content": None, "tool_calls": [2]}) != plain
+    interner = Interner()
+    plain = interner.message({"role": "assistant", "content": None, "tool_calls": [1]})
+    assert interner.message({"role": "assistant", "content": None, "tool_calls": [2]}) != plain
 
 
 def test_tools_are_kept_once():
     """They stand in every request."""
-    recall = Recall()
-    tools = recall.tools([{"type": "function"}])
-    assert recall.tools([{"type": "function"}]) is tools
-    assert recall.tools(None) is None
+    interner = Interner()
+    tools = interner.tools([{"type": "function"}])
+    assert interner.tools([{"type": "function"}]) is tools
+    assert interner.tools(None) is None
 
 
 @given(st.lists(st.integers(1000, 1009), max_size=6), st.lists(st.integers(1000, 1009), max_size=6))
 def test_a_prompt_that_goes_on_keeps_its_ids(first, more):
     """Whether or not it begins with an earlier one, its ids are its own."""
-    recall = Recall()
-    recall.sampled(first, [7])
-    assert recall.prompt_ids(list(more)) == more
-    assert recall.prompt_ids([*first, 7, *more]) == [*first, 7, *more]
+    interner = Interner()
+    interner.sampled(first, [7])
+    assert interner.prompt_ids(list(more)) == more
+    assert interner.prompt_ids([*first, 7, *more]) == [*first, 7, *more]

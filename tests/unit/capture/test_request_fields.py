@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.capture.asks import left_out, not_asked, with_fields, with_model
 from nat.capture.policy import CapturePolicy
+from nat.capture.request_fields import left_out, not_asked, with_fields, with_model
 
 NOTHING = CapturePolicy()
 EXACT = CapturePolicy(logprobs=True, token_ids=True)

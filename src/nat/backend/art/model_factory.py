@@ -1,14 +1,14 @@
-"""Where a client's model is made, or restored from its newest checkpoint. For the model thread."""
+"""Makes a client's model, or restores it from its newest checkpoint. Runs on the model thread."""
 
 import logging
 from dataclasses import dataclass
 
 from nat.backend.adapters import Adapters
+from nat.backend.art.model_config import longest_row, lora_of, without_effect
 from nat.backend.art.names import ModelKey, version
 from nat.backend.art.pool import ModelPool
 from nat.backend.art.prepared import PreparedModel
 from nat.backend.art.store import Store
-from nat.backend.art.wishes import longest_row, lora_of, without_effect
 from nat.backend.model import LoraSettings
 from nat.backend.training.checkpoints import resume
 from nat.backend.training.job import JobTable
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Workshop:
+class ModelFactory:
     """What it takes to make a model; `lora` is for clients that do not say what they want."""
 
     pool: ModelPool
@@ -32,7 +32,7 @@ class Workshop:
     seed: int
     max_models: int
 
-    def make(self, key: ModelKey, wishes: InternalModelConfig | None) -> PreparedModel:
+    def make(self, key: ModelKey, requested: InternalModelConfig | None) -> PreparedModel:
         """Make or restore a model and serve it, unless someone else just did.
 
         Raises:
@@ -48,10 +48,10 @@ class Workshop:
                 f"this server holds {self.max_models} models for training, so there is no room for {key}",
                 hint="start it with a higher --max_models, or delete a model",
             )
-        self._tell_what_is_other(key, wishes)
+        self._tell_what_is_other(key, requested)
         checkpoints = self.store.checkpoints(key)
         found = checkpoints.open()
-        lora = lora_of(wishes, self.lora)
+        lora = lora_of(requested, self.lora)
         adapter = self.adapters.create(lora, seed=self.seed) if found is None else self.adapters.load(found.path)
         try:
             learner = Learner(adapter.loaded, Reference(adapter.loaded, lambda: adapter.loaded.model))
@@ -73,9 +73,9 @@ class Workshop:
         self.pool.serve(prepared)
         return prepared
 
-    def _tell_what_is_other(self, key: ModelKey, wishes: InternalModelConfig | None) -> None:
-        wanted, limit = longest_row(wishes), self.adapters.base.max_seq_length
+    def _tell_what_is_other(self, key: ModelKey, requested: InternalModelConfig | None) -> None:
+        wanted, limit = longest_row(requested), self.adapters.base.max_seq_length
         if wanted is not None and wanted > limit:
             logger.warning("%s wants max_seq_length %d; this model has %d tokens", key, wanted, limit)
-        if ignored := without_effect(wishes):
+        if ignored := without_effect(requested):
             logger.warning("%s: these have no effect on this server: %s", key, ", ".join(ignored))

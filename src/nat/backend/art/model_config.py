@@ -1,4 +1,4 @@
-"""What a client wishes for its model, in our words; what has no effect here is named. Pure."""
+"""Translates the settings that a client requests for its model, and names those without effect here. Pure."""
 
 from nat.backend.model import LoraSettings
 from nat.wire.art import InternalModelConfig
@@ -11,23 +11,23 @@ _KNOWN = {
 }
 
 
-def lora_of(wishes: InternalModelConfig | None, default: LoraSettings) -> LoraSettings:
+def lora_of(requested: InternalModelConfig | None, default: LoraSettings) -> LoraSettings:
     """The adapter that is wished for; what is left open is as the server was started."""
-    peft = None if wishes is None else wishes.peft_args
+    peft = None if requested is None else requested.peft_args
     if peft is None:
         return default
     return LoraSettings(rank=peft.r or default.rank, alpha=peft.lora_alpha or default.alpha)
 
 
-def longest_row(wishes: InternalModelConfig | None) -> int | None:
+def longest_row(requested: InternalModelConfig | None) -> int | None:
     """Most tokens of a conversation that is trained on; None if nothing was said."""
-    init = None if wishes is None else wishes.init_args
+    init = None if requested is None else requested.init_args
     return None if init is None else init.max_seq_length
 
 
-def without_effect(wishes: InternalModelConfig | None) -> list[str]:
+def without_effect(requested: InternalModelConfig | None) -> list[str]:
     """Wishes that this server has no use for, such as shares of a GPU."""
-    if wishes is None:
+    if requested is None:
         return []
-    said = wishes.model_dump(exclude_none=True, include=set(_KNOWN))
+    said = requested.model_dump(exclude_none=True, include=set(_KNOWN))
     return [f"{block}.{name}" for block, known in _KNOWN.items() for name in said.get(block, {}) if name not in known]

@@ -10,7 +10,7 @@ Objection = Callable[[HTTPConnection], Response | None]
 """Gives the answer to a request that is not let in, None for one that is."""
 
 
-class Door:
+class HeadCheck:
     """Middleware that asks `objection` about every request."""
 
     def __init__(self, app: ASGIApp, *, objection: Objection) -> None:

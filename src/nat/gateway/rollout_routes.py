@@ -1,4 +1,4 @@
-"""The routes of a standing gateway: whoever has its own key opens and closes rollouts; their keys open the model.
+"""The routes of `nat gateway serve`: its own key opens and closes rollouts, and their keys open the model.
 
 POST   /rollouts        a new rollout and its key
 GET    /rollouts        the ids of those that are open
@@ -21,7 +21,7 @@ ROLLOUTS = "/rollouts"
 STEP_LINES = "text/event-stream"
 
 
-class StandingApp:
+class RolloutRoutes:
     """The ASGI application: rollouts here, all else to the gateway."""
 
     def __init__(self, gateway: GatewayApp, rollouts: Rollouts, *, api_key: str, limits: Limits | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a rollout has already said, kept once.
+"""Interning of a rollout's messages: equal ones are kept once.
 
 Each call of a conversation repeats the whole history, so a rollout of T turns sends T²/2 messages of which T are new.
 The records of its calls share the objects of equal messages, tools and ids; they are to be read, never changed.
@@ -10,7 +10,7 @@ _REMEMBERED_PROMPTS = 4
 """Conversations that grow side by side in one rollout (sub-agents); more of them only cost memory."""
 
 
-class Recall:
+class Interner:
     """Gives for a value the equal one that was there first; messages keep their order and their repetitions."""
 
     def __init__(self) -> None:
