@@ -58,7 +58,7 @@ TARGETS = {
     ),
     "capture": Target(
         ["capture/request_fields.py", "capture/answer.py", "capture/policy.py", "capture/steps.py"],
-        [f"capture/test_{name}.py" for name in ("asks", "answer", "policy", "steps", "request", "tap")],
+        [f"capture/test_{name}.py" for name in ("request_fields", "answer", "policy", "steps", "request", "tap")],
     ),
 }
 
