@@ -98,14 +98,7 @@ def _metrics_line(record: EpochRecord) -> str:
 
 
 def _validation(record: ValidationRecord) -> dict[str, Any]:
-    return {
-        **_dump(record, {"epoch", "timestamp"}),
-        "avg_reward": record.avg_reward,
-        "min_reward": record.min_reward,
-        "max_reward": record.max_reward,
-        "num_examples": record.num_examples,
-        "num_failed": record.num_failed,
-    }
+    return {**_dump(record, {"epoch", "timestamp"}), **record.statistics}
 
 
 def _dump(record: EpochRecord | ValidationRecord, fields: set[str]) -> dict[str, Any]:

@@ -200,6 +200,17 @@ class ValidationRecord(RunRecord):
     def max_reward(self) -> float | None:
         return max(self.rewards, default=None)
 
+    @property
+    def statistics(self) -> dict[str, float | None]:
+        """The numbers that files and trainers show of it."""
+        return {
+            "avg_reward": self.avg_reward,
+            "min_reward": self.min_reward,
+            "max_reward": self.max_reward,
+            "num_examples": self.num_examples,
+            "num_failed": self.num_failed,
+        }
+
 
 class Verdict(StrEnum):
     """Whether the held-out score changed, by its interval."""

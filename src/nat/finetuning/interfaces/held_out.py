@@ -135,11 +135,7 @@ def _nothing_scored(records: Sequence[RolloutRecord]) -> EvaluationError:
 
 def _metrics(validation: ValidationRecord) -> dict[str, Any]:
     return {
-        "avg_reward": validation.avg_reward,
-        "min_reward": validation.min_reward,
-        "max_reward": validation.max_reward,
-        "num_examples": validation.num_examples,
-        "num_failed": validation.num_failed,
+        **validation.statistics,
         "scores": validation.scores,
         "epoch": validation.epoch,
         "dataset_type": "validation",
