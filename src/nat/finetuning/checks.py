@@ -28,18 +28,15 @@ def check(config: Config, given: FinetuneRunConfig) -> None:
         raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
 
 
-def warnings(config: Config, given: FinetuneRunConfig, *, shared: int, compares_across_groups: bool) -> list[str]:
-    """What will probably disappoint, in whole sentences; `shared` held-out examples are trained on, too."""
-    found = []
+def warnings(
+    config: Config, given: FinetuneRunConfig, *, of_examples: Collection[str], compares_across_groups: bool
+) -> list[str]:
+    """What will probably disappoint, in whole sentences; first what reading the examples has shown."""
+    found = [*of_examples]
     generations = num_generations(config)
     if generations == 1 and not compares_across_groups:
         found.append(
             "num_generations is 1: a group of one rollout has nothing to be compared with, so nothing can be learned."
-        )
-    if shared:
-        found.append(
-            f"{shared} held-out examples are in the training dataset, too: on these, the verdict cannot tell learning "
-            "from memorising. Leave them out of one of the two."
         )
     if given.endpoint is None:
         found += _unknown_targets(config)

@@ -23,9 +23,8 @@ class Examples:
 
     training: int
     held_out: int | None = None
-    shared: int = 0
-    """Held-out examples that are trained on, too."""
     warnings: tuple[str, ...] = ()
+    """What in them will probably disappoint, in whole sentences."""
 
     @property
     def counts(self) -> Mapping[Phase, int]:
@@ -33,7 +32,7 @@ class Examples:
 
 
 async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
-    """Count the examples of both datasets, and those that are in both.
+    """Count the examples of both datasets, and find what is doubtful in them.
 
     Raises:
         DatasetError: one of them cannot be read, or lacks the expected answers that the reward needs.
@@ -48,8 +47,17 @@ async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
         config if other is None else load_config(Path(other)), given.validation_dataset, config
     )
     shared = num_shared(_contents(training, dataset), _contents(held_out, held_out_dataset))
-    doubts.append(misspelt_answers(held_out, held_out_dataset))
-    return Examples(len(training), len(held_out), shared, _said(doubts))
+    doubts += [misspelt_answers(held_out, held_out_dataset), _shared(shared)]
+    return Examples(len(training), len(held_out), _said(doubts))
+
+
+def _shared(count: int) -> str | None:
+    if not count:
+        return None
+    return (
+        f"{count} held-out examples are in the training dataset, too: on these, the verdict cannot tell learning from "
+        "memorising. Leave them out of one of the two."
+    )
 
 
 def _said(doubts: Sequence[str | None]) -> tuple[str, ...]:

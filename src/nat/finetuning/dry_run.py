@@ -96,9 +96,6 @@ def _plan(  # noqa: PLR0917 - all that is known
         num_held_out=examples.held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
-        warnings=[
-            *examples.warnings,
-            *warnings(config, given, shared=examples.shared, compares_across_groups=across),
-        ],
+        warnings=warnings(config, given, of_examples=examples.warnings, compares_across_groups=across),
         config_text=config_text,
     )

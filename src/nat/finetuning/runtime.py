@@ -160,10 +160,7 @@ async def _trained(
     await parts.builder.probe_llms()
     scope.progress.run_started(scope.run_id, scope.journal.run_dir, finetuning.num_epochs)
     across = parts.adapter.compares_across_groups
-    for text in (
-        *examples.warnings,
-        *warnings(config, given, shared=examples.shared, compares_across_groups=across),
-    ):
+    for text in warnings(config, given, of_examples=examples.warnings, compares_across_groups=across):
         scope.warn(text)
     if given.validation_dataset is not None:
         await validate(trainer, 0, scope)
@@ -236,13 +233,14 @@ async def _result(
     seconds: float,
 ) -> RunResult:
     journal = scope.journal
-    comparison = compared(journal.validations(), len(statuses))
+    epochs, validations = journal.epochs(), journal.validations()
+    comparison = compared(validations, len(statuses))
     summary = summarise(
         scope.run_id,
         comparison,
         journal.jobs(),
-        played=journal.epochs(),
-        validations=journal.validations(),
+        played=epochs,
+        validations=validations,
         epochs=len(statuses),
         seconds=seconds,
         model=relative_to_run(model, journal.run_dir),
@@ -250,7 +248,7 @@ async def _result(
         plot=PLOT_NAME,
         best=journal.best(),
         best_model=relative_to_run(best, journal.run_dir),
-        next_step=next_step(comparison.verdict if comparison else None, journal.epochs(), config.finetuning.guards),
+        next_step=next_step(comparison.verdict if comparison else None, epochs, config.finetuning.guards),
     )
     journal.record_summary(summary)
     if not await scope.draw():
@@ -265,8 +263,8 @@ def _end_after(error: BaseException, scope: RunScope) -> None:
     try:
         scope.end(_state_after(error), _reason(error))
     except (OSError, NatError) as second:
-        if str(second) == str(error):  # the journal that is gone is why the run has ended, and is told as its error
-            return
+        if isinstance(error, JournalError) and isinstance(second, JournalError):
+            return  # the journal cannot be written, which is why the run has ended
         logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
 
 

@@ -46,8 +46,8 @@ async def test_a_dry_run_warns_of_what_will_disappoint(tmp_path):
         with project.registered():
             plan = await dry_run(project.given(validation_dataset=str(project.dataset)))
     assert len(plan.warnings) == 2
-    assert "num_generations is 1" in plan.warnings[0]
-    assert "4 held-out examples are in the training dataset, too" in plan.warnings[1]
+    assert "4 held-out examples are in the training dataset, too" in plan.warnings[0]
+    assert "num_generations is 1" in plan.warnings[1]
 
 
 async def test_a_misspelt_column_of_answers_is_a_warning_of_the_plan_and_of_the_run(tmp_path):
