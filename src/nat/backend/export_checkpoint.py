@@ -24,7 +24,7 @@ def export_checkpoint(checkpoint: Path, target: Path) -> None:
     state = verify(checkpoint)
     with export_folder(target) as folder:
         if state.lora:
-            write_model(load_model(checkpoint), folder)
+            write_model(load_model(checkpoint, verified=True), folder)
             (folder / ADAPTER).mkdir()
             for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
                 shutil.copyfile(checkpoint / name, folder / ADAPTER / name)

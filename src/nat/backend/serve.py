@@ -100,14 +100,15 @@ def _resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | No
 def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     """Load the start, or the full weights of a checkpoint; an adapter is put on the start afterwards."""
     lora = None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha)
-    full = found is not None and not found.state.lora
+    resumed = found.path if found is not None and not found.state.lora else None
     return load_model(
-        found.path if found is not None and full else options.model,
+        resumed or options.model,
         dtype=options.dtype,
         device=options.device,
         lora=lora,
         max_seq_length=options.max_seq_length,
         seed=options.seed,
+        verified=resumed is not None,
     )
 
 
