@@ -78,9 +78,8 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, self._piece_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if (
-            self._in_head
-        ):  # what follows a body in chunks is none: nobody has checked it, and a proxy may not have seen it
+        # What follows a body in chunks is none: nobody has checked it, and a proxy may not have seen it.
+        if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

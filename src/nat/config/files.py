@@ -59,7 +59,6 @@ def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError([f"(root): a mapping is wanted, but it is {type(tree).__name__}"], source=str(path))
-    known_secrets.remember(
-        secret for secret in secrets_in(tree) if "$" not in secret
-    )  # variables are not filled in yet
+    filled = (secret for secret in secrets_in(tree) if "$" not in secret)  # variables are filled in later
+    known_secrets.remember(filled)
     return tree

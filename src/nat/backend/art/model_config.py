@@ -12,7 +12,7 @@ _KNOWN = {
 
 
 def lora_of(requested: InternalModelConfig | None, default: LoraSettings) -> LoraSettings:
-    """The adapter that is wished for; what is left open is as the server was started."""
+    """The adapter that was requested; what is left open is as the server was started."""
     peft = None if requested is None else requested.peft_args
     if peft is None:
         return default
@@ -26,7 +26,7 @@ def longest_row(requested: InternalModelConfig | None) -> int | None:
 
 
 def without_effect(requested: InternalModelConfig | None) -> list[str]:
-    """Wishes that this server has no use for, such as shares of a GPU."""
+    """Settings that this server has no use for, such as shares of a GPU."""
     if requested is None:
         return []
     said = requested.model_dump(exclude_none=True, include=set(_KNOWN))
