@@ -1,12 +1,12 @@
-"""The tap on an httpx client: what is sent through it is recorded; to the agent it is a client like any other.
+"""httpx clients that record their calls with a tap; to the agent they behave like any other client.
 
-It takes hold of `send`, which every request passes, and not of the transport: there the answer is decompressed, and
-proxies from the environment go on working.
+They override `send`, which every request passes, and not the transport: so responses are decompressed already, and
+proxies from the environment keep working.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -35,31 +35,17 @@ class CapturingAsyncClient(httpx.AsyncClient):
         attempt = self._tap.open(request.url.path, await request.aread()) if _is_call(request) else None
         if attempt is None:
             return await self._carry(request, stream=stream, **options)
-        try:
-            request.headers.update(attempt.headers)
-            _prepare(request, attempt.body, stream=stream)
-            response = await self._carry(request, stream=stream, **options)
-            if response.is_error:
-                body = attempt.body_without_refused(response.status_code, await response.aread())
-                if body is not None:
-                    _prepare(request, body, stream=stream)
-                    response = await self._carry(request, stream=stream, **options)
-            if response.is_error:
-                await response.aread()
-        except (Exception, asyncio.CancelledError) as error:
-            attempt.failed(describe_error(error))
-            raise
-        if response.is_error:
-            attempt.refused(response.status_code, response.content)
-        elif stream:
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = _RecordedAsyncStream(response.stream, _Recording(attempt, response))
-        else:
-            response = _recorded(response, attempt)
-        return response
+        exchange = _Exchange(attempt, request, stream=stream)
+        with _failure_recorded(attempt):
+            for each in exchange.requests():
+                response = await self._carry(each, stream=stream, **options)
+                if response.is_error:
+                    await response.aread()
+                exchange.response = response
+        return exchange.recorded()
 
     async def _carry(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send as it is, over a connection of the running event loop."""
+        """Send the request unchanged, over a connection of the running event loop."""
         elsewhere = self._loops.elsewhere()
         if elsewhere is None:
             return await super().send(request, **options)
@@ -67,7 +53,7 @@ class CapturingAsyncClient(httpx.AsyncClient):
 
 
 class CapturingClient(httpx.Client):
-    """The same for code that blocks."""
+    """The same client for blocking code."""
 
     def __init__(self, tap: Tap, **options: Any) -> None:
         super().__init__(**{"limits": _CONNECTIONS, "follow_redirects": True, **options})
@@ -77,32 +63,59 @@ class CapturingClient(httpx.Client):
         attempt = self._tap.open(request.url.path, request.read()) if _is_call(request) else None
         if attempt is None:
             return super().send(request, stream=stream, **options)
-        try:
-            request.headers.update(attempt.headers)
-            _prepare(request, attempt.body, stream=stream)
-            response = super().send(request, stream=stream, **options)
-            if response.is_error:
-                body = attempt.body_without_refused(response.status_code, response.read())
-                if body is not None:
-                    _prepare(request, body, stream=stream)
-                    response = super().send(request, stream=stream, **options)
-            if response.is_error:
-                response.read()
-        except Exception as error:
-            attempt.failed(describe_error(error))
-            raise
+        exchange = _Exchange(attempt, request, stream=stream)
+        with _failure_recorded(attempt):
+            for each in exchange.requests():
+                response = super().send(each, stream=stream, **options)
+                if response.is_error:
+                    response.read()
+                exchange.response = response
+        return exchange.recorded()
+
+
+class _Exchange:
+    """One recorded call: what to send, and what the agent gets. Sending is left to the two clients."""
+
+    response: httpx.Response
+    """The last response; its body was read if it is an error."""
+
+    def __init__(self, attempt: Attempt, request: httpx.Request, *, stream: bool) -> None:
+        self._attempt = attempt
+        self._request = request
+        self._stream = stream
+
+    def requests(self) -> Iterator[httpx.Request]:
+        """The request, and once more without a field that the server refused."""
+        self._request.headers.update(self._attempt.headers)
+        yield self._with_body(self._attempt.body)
+        if self.response.is_error:
+            body = self._attempt.body_without_refused(self.response.status_code, self.response.content)
+            if body is not None:
+                yield self._with_body(body)
+
+    def recorded(self) -> httpx.Response:
+        """The response without the fields that only the recording requested."""
+        response = self.response
         if response.is_error:
-            attempt.refused(response.status_code, response.content)
-        elif stream:
-            assert isinstance(response.stream, httpx.SyncByteStream)
-            response.stream = _RecordedStream(response.stream, _Recording(attempt, response))
+            self._attempt.refused(response.status_code, response.content)
+        elif self._stream:
+            assert isinstance(response.stream, (httpx.AsyncByteStream, httpx.SyncByteStream))
+            response.stream = _RecordedStream(response.stream, _Recording(self._attempt, response))
         else:
-            response = _recorded(response, attempt)
+            return _recorded(response, self._attempt)
         return response
+
+    def _with_body(self, body: bytes) -> httpx.Request:
+        """Replace the body; a stream is requested uncompressed, since its bytes are read as they come."""
+        self._request.stream = httpx.ByteStream(body)
+        self._request.headers["Content-Length"] = str(len(body))
+        if self._stream:
+            self._request.headers["Accept-Encoding"] = "identity"
+        return self._request
 
 
 class _Recording:
-    """An answer in the pieces that it comes in: shown as they come, recorded when they are over."""
+    """A response in pieces: each is passed on as it comes, and the call is recorded at the end."""
 
     def __init__(self, attempt: Attempt, response: httpx.Response) -> None:
         self.attempt = attempt
@@ -111,20 +124,20 @@ class _Recording:
         self._filter = ResponseFilter(attempt.hidden, events=self._events)
 
     def feed(self, chunk: bytes) -> bytes:
-        """What the agent is shown with this chunk."""
+        """What the agent sees of this chunk."""
         self._chunks.append(chunk)
         return self._filter.feed(chunk)
 
     def over(self) -> bytes:
-        """What it is shown at the end."""
+        """Record the call; what the agent sees last."""
         self.attempt.answered(b"".join(self._chunks), events=self._events)
         return self._filter.end()
 
 
-class _RecordedAsyncStream(httpx.AsyncByteStream):
-    """Hands each chunk on as the agent is shown it; the call is recorded when the stream ends or is closed."""
+class _RecordedStream(httpx.AsyncByteStream, httpx.SyncByteStream):
+    """Passes each chunk on to the agent; the call is recorded when the stream ends or is closed."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, recording: _Recording) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream | httpx.SyncByteStream, recording: _Recording) -> None:
         self._stream = stream
         self._recording = recording
 
@@ -134,67 +147,55 @@ class _RecordedAsyncStream(httpx.AsyncByteStream):
         return getattr(self._stream, "elapsed", None)
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        assert isinstance(self._stream, httpx.AsyncByteStream), "an asynchronous client's stream"
         chunks = aiter(self._stream)
-        try:
-            async for chunk in chunks:
-                if shown := self._recording.feed(chunk):
-                    yield shown
-        except (Exception, asyncio.CancelledError) as error:
-            self._recording.attempt.failed(describe_error(error))
-            raise
-        finally:
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
+        with _failure_recorded(self._recording.attempt):
+            try:
+                async for chunk in chunks:
+                    if visible := self._recording.feed(chunk):
+                        yield visible
+            finally:
+                if isinstance(chunks, AsyncGenerator):
+                    await chunks.aclose()
         if rest := self._recording.over():
             yield rest
 
     async def aclose(self) -> None:
+        assert isinstance(self._stream, httpx.AsyncByteStream), "an asynchronous client's stream"
         self._recording.over()
         await self._stream.aclose()
 
-
-class _RecordedStream(httpx.SyncByteStream):
-    """The same for code that blocks."""
-
-    def __init__(self, stream: httpx.SyncByteStream, recording: _Recording) -> None:
-        self._stream = stream
-        self._recording = recording
-
-    @property
-    def elapsed(self) -> timedelta | None:
-        """The response reads its duration here, if its library does not set it."""
-        return getattr(self._stream, "elapsed", None)
-
     def __iter__(self) -> Generator[bytes, None, None]:
-        try:
+        assert isinstance(self._stream, httpx.SyncByteStream), "a blocking client's stream"
+        with _failure_recorded(self._recording.attempt):
             for chunk in self._stream:
-                if shown := self._recording.feed(chunk):
-                    yield shown
-        except Exception as error:
-            self._recording.attempt.failed(describe_error(error))
-            raise
+                if visible := self._recording.feed(chunk):
+                    yield visible
         if rest := self._recording.over():
             yield rest
 
     def close(self) -> None:
+        assert isinstance(self._stream, httpx.SyncByteStream), "a blocking client's stream"
         self._recording.over()
         self._stream.close()
+
+
+@contextlib.contextmanager
+def _failure_recorded(attempt: Attempt) -> Iterator[None]:
+    """Record an error or a cancellation in the block as the end of the call."""
+    try:
+        yield
+    except (Exception, asyncio.CancelledError) as error:
+        attempt.failed(describe_error(error))
+        raise
 
 
 def _is_call(request: httpx.Request) -> bool:
     return request.method == "POST" and is_call_route(request.url.path)
 
 
-def _prepare(request: httpx.Request, body: bytes, *, stream: bool) -> None:
-    """Give the request another body; of a stream, ask for the bytes as they are, since they are read as they come."""
-    request.stream = httpx.ByteStream(body)
-    request.headers["Content-Length"] = str(len(body))
-    if stream:
-        request.headers["Accept-Encoding"] = "identity"
-
-
 def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
-    """An answer that was read, as the agent is shown it."""
+    """A response that was read whole, as the agent sees it."""
     recording = _Recording(attempt, response)
     body = recording.feed(response.content) + recording.over()
     if not attempt.hidden:
