@@ -5,6 +5,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -121,14 +122,26 @@ def test_the_reference_is_up_to_date(name):
     assert committed == dict(reference_pages())[name], "run `make docs` and commit docs/reference"
 
 
-@pytest.mark.parametrize("name", ["troubleshooting.md", "guides/openpipe_art.md"])
-def test_troubleshooting_quotes_the_tool(name):
+TROUBLESHOOTING = sorted((ROOT / "docs" / "troubleshooting").glob("*.md"))
+
+
+@pytest.mark.parametrize(
+    "path", [*TROUBLESHOOTING, ROOT / "docs" / "guides" / "openpipe_art.md"], ids=lambda path: path.stem
+)
+def test_troubleshooting_quotes_the_tool(path):
     """Every heading that stands for a message is made of words that the code prints."""
     messages = list(texts_of_the_code())
-    page = Page(ROOT / "docs" / name)
-    pieces = [piece.strip() for heading in page.headings(level=3) for piece in heading.split("…")]
-    assert len(pieces) > 10
+    pieces = [piece.strip() for heading in Page(path).headings(level=3) for piece in heading.split("…")]
+    assert len(pieces) > 8
     assert [piece for piece in pieces if not any(piece in message for message in messages)] == []
+
+
+def test_all_messages_are_listed_by_name():
+    """The first page of troubleshooting lists every message of the others, in alphabetical order."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    listed = re.findall(r"^- \[(.+)\]\(", text, flags=re.MULTILINE)
+    headings = [heading for path in TROUBLESHOOTING for heading in Page(path).headings(level=3)]
+    assert listed == sorted(headings, key=str.lower)
 
 
 def texts_of_the_code() -> Iterator[str]:
