@@ -13,6 +13,7 @@ from fakes.art_server import FakeArtServer
 from fakes.finetuning_project import Coin
 from fakes.openai_server import HangUp
 from fakes.processes import free_port
+from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function_info import FunctionInfo
 from nat.cli.main import exit_code
@@ -23,7 +24,6 @@ from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.function import FunctionBaseConfig
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.eval.evaluator.evaluator_model import EvalOutputItem
-from nat.plugins.openpipe.config import ARTTrainerAdapterConfig
 from nat.registry.catalog import pushed_catalog
 
 GUIDE = Path(__file__).parents[1] / "fakes" / "guide_art"

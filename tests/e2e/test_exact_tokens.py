@@ -17,8 +17,9 @@ from fakes.gateway import EXACT, FakeGateway
 from fakes.keys import KEY
 from fakes.running_server import running
 from fakes.tiny_model import make_tiny_model
-from nat.backend.art.histories import HistoryReader
-from nat.backend.art.served import ServedAnswers
+from nat.art.server.histories import HistoryReader
+from nat.art.server.served import ServedAnswers
+from nat.art.wire import ArtTrajectory
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.model import load_model
@@ -35,7 +36,6 @@ from nat.gateway.keys import Keyring
 from nat.gateway.listen import listening
 from nat.gateway.upstream import Upstream
 from nat.plugins.llms.tap import push_step
-from nat.wire.art import ArtTrajectory
 
 TURNS, GENERATIONS = 3, 8
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]

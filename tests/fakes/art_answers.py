@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from nat.art.wire import ArtChoice, ArtTrajectory, ArtTrajectoryGroup
 from nat.backend.tokenizer import ChatTokenizer
-from nat.wire.art import ArtChoice, ArtTrajectory, ArtTrajectoryGroup
 
 
 def choice(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fakes.listeners import Waiter
 from fakes.training_batches import random_groups
-from nat.backend.art.batch import ArtBatch
+from nat.art.server.batch import ArtBatch
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel

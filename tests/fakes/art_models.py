@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nat.backend.art.batch import ArtBatch
+from nat.art.server.batch import ArtBatch
+from nat.art.wire import ArtModel
 from nat.backend.model import LoadedModel
 from nat.errors import ModelBusy, ModelNotPrepared
-from nat.wire.art import ArtModel
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 STEPS = [{"loss": 0.5, "grad_norm": 1.0, "num_gradient_steps": 2.0}, {"loss": 0.25, "num_gradient_steps": 2.0}]

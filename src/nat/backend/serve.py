@@ -11,8 +11,8 @@ from socket import socket
 
 import torch
 
+from nat.art.server.serve import serve_art
 from nat.asgi.host_check import HostNames
-from nat.backend.art.serve import serve_art
 from nat.backend.atomic import remove_unfinished
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker

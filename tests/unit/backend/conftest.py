@@ -1,44 +1,5 @@
-"""Tiny checkpoints, made once per test session, and learners on them."""
+"""Tiny models for every test of the backend."""
 
-from collections.abc import Callable
-from pathlib import Path
+from fakes.tiny_fixtures import loaded, make_learner, tiny_dir
 
-import pytest
-import torch
-
-from fakes.tiny_model import make_tiny_model
-from nat.backend.model import LoadedModel, load_model
-from nat.backend.training.learner import Learner
-from nat.backend.training.reference import Reference
-
-torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
-
-
-@pytest.fixture(scope="session")
-def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    made: dict[str, Path] = {}
-
-    def get(kind: str = "qwen2") -> Path:
-        if kind not in made:
-            made[kind] = make_tiny_model(tmp_path_factory.mktemp(kind) / "model", kind)
-        return made[kind]
-
-    return get
-
-
-@pytest.fixture(scope="session")
-def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
-    """A model that no test may change."""
-    return load_model(tiny_dir("qwen2"))
-
-
-@pytest.fixture
-def make_learner() -> Callable[[LoadedModel], Learner]:
-    def make(loaded: LoadedModel) -> Learner:
-        def start() -> torch.nn.Module:
-            reference = load_model(loaded.path, device="cpu").model
-            return reference.to(loaded.dtype)
-
-        return Learner(loaded, Reference(loaded, start))
-
-    return make
+__all__ = ["loaded", "make_learner", "tiny_dir"]

@@ -5,11 +5,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from nat.backend.art.advantages import group_advantages
+from nat.art.server.advantages import group_advantages
+from nat.art.wire import ArtTrajectory
 from nat.backend.training.advantages import Returns, batch_advantages
 from nat.data_models.finetuning import Trajectory
 from nat.finetuning import rewards as harness
-from nat.wire.art import ArtTrajectory
 from nat.wire.rewards import LARGEST, alike, equal, spread
 from nat.wire.training import AnswerReturn, TrainingRollout
 

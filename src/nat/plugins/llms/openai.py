@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
-from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.llm import LLMBaseConfig, ModelEndpoint
 from nat.plugins.llms.reachable import check_listening
 from nat.registry.decorators import register_llm_provider
 
@@ -105,6 +105,10 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     def request_defaults(self) -> dict[str, Any]:
         """The fields of a request that this config fills in."""
         return {**{name: getattr(self, name) for name in _REQUEST_FIELDS}, **self.extra_body}
+
+    @property
+    def openai_endpoint(self) -> ModelEndpoint:
+        return ModelEndpoint(self.model_name, self.server_url, self.request_defaults)
 
 
 class OpenAIProviderInfo(LLMProviderInfo):

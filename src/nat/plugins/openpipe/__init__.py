@@ -1,1 +1,1 @@
-"""OpenPipe ART: the trajectory builder, the adapter and the trainer that train with an ART server over HTTP."""
+"""The import paths of the toolkit's ART plug-in; the code is in `nat.art.client`."""

@@ -1,6 +1,6 @@
 """Importing this module registers ART's three components."""
 
 # ruff: noqa: F401 - imported for what they register
-import nat.plugins.openpipe.trainer
-import nat.plugins.openpipe.trainer_adapter
-import nat.plugins.openpipe.trajectory_builder
+import nat.art.client.trainer
+import nat.art.client.trainer_adapter
+import nat.art.client.trajectory_builder

@@ -1,39 +1,5 @@
-"""The generic trainer under ART's name, with run ids as ART's users know them."""
+"""`ARTTrainer` under the toolkit's path."""
 
-import logging
-from collections.abc import AsyncGenerator
-from typing import Any, ClassVar
-from uuid import uuid4
+from nat.art.client.trainer import ARTTrainer
 
-from nat.builder.builder import Builder
-from nat.data_models.finetuning import FinetuneConfig
-from nat.finetuning.trainer import EpochTrainer
-from nat.plugins.openpipe.config import ARTTrainerConfig
-from nat.registry.decorators import register_trainer
-
-logger = logging.getLogger(__name__)
-
-
-class ARTTrainer(EpochTrainer):
-    """Runs epochs one after the other; each epoch's rollouts are played with the weights that the server serves."""
-
-    title: ClassVar[str] = "OpenPipe ART Runner"
-
-    def __init__(self, trainer_config: ARTTrainerConfig, **kwargs: Any) -> None:
-        super().__init__(trainer_config, **kwargs)
-        self._run_id = f"art_run_{uuid4().hex[:8]}"
-
-    @property
-    def run_id(self) -> str:
-        """Stands in all lines of trainer, builder and adapter; the run's folder has a name that sorts by time."""
-        return self._run_id
-
-    async def initialize(self, run_config: FinetuneConfig) -> None:
-        logger.info("Initializing %s", self.title)
-        await super().initialize(run_config)
-
-
-@register_trainer(config_type=ARTTrainerConfig)
-async def openpipe_art_trainer(config: ARTTrainerConfig, builder: Builder) -> AsyncGenerator[ARTTrainer, None]:  # noqa: ARG001 - the signature of build functions
-    """The trainer gets builder and adapter through `bind_components`."""
-    yield ARTTrainer(trainer_config=config)
+__all__ = ["ARTTrainer"]

@@ -1,21 +1,5 @@
-"""The generic builder under ART's name."""
+"""`ARTTrajectoryBuilder` under the toolkit's path."""
 
-from collections.abc import AsyncGenerator
+from nat.art.client.trajectory_builder import ARTTrajectoryBuilder
 
-from nat.builder.builder import Builder
-from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
-from nat.plugins.openpipe.config import ARTTrajectoryBuilderConfig
-from nat.registry.decorators import register_trajectory_builder
-
-
-class ARTTrajectoryBuilder(EvalTrajectoryBuilder):
-    """One trajectory per scored rollout, grouped by example; all that ART needs stands in the trajectories."""
-
-
-@register_trajectory_builder(config_type=ARTTrajectoryBuilderConfig)
-async def openpipe_art_traj_builder(
-    config: ARTTrajectoryBuilderConfig,
-    builder: Builder,  # noqa: ARG001 - the signature of build functions
-) -> AsyncGenerator[ARTTrajectoryBuilder, None]:
-    """The builder needs nothing but its configuration."""
-    yield ARTTrajectoryBuilder(trajectory_builder_config=config)
+__all__ = ["ARTTrajectoryBuilder"]

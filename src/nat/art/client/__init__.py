@@ -1,0 +1,1 @@
+"""Train with an ART server over HTTP: the trajectory builder, the trainer adapter and the trainer."""

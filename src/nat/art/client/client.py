@@ -1,0 +1,199 @@
+"""The routes of an ART server as typed calls; each failure says where it was, and what to do.
+
+Works with every server from 0.4 on: what a version lacks is asked for in the older way.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from nat.art.client.answers import RouteMissing, check_status, read_json, read_metrics, unexpected
+from nat.art.wire import JOB_ID_HEADER
+from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
+from nat.wire.hosts import is_everywhere
+from nat.wire.training import JobState
+
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 60.0
+_LOAD_SECONDS = 600.0
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Where the model answers."""
+
+    base_url: str
+    api_key: str
+
+
+class ModelList(BaseModel):
+    """GET /v1/models, as far as it matters here."""
+
+    class Card(BaseModel):
+        """One name that the server answers to."""
+
+        id: str
+
+    data: list[Card]
+
+
+class ArtClient:
+    """One ART server. A transport can be handed in for tests."""
+
+    def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self.base_url = base_url
+        self._api_key = api_key
+        # No connection is kept: one that the server closes meanwhile would cost a batch, which is not sent twice.
+        self._http = httpx.AsyncClient(transport=transport, limits=httpx.Limits(max_keepalive_connections=0))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def check_health(self) -> None:
+        """Raise unless the control routes answer with a good status."""
+        try:
+            await self._get(f"{self.base_url}/healthcheck", self._api_key)
+        except BackendUnreachable:
+            raise
+        except BackendError as error:
+            raise BackendUnreachable(f"Failed to connect to ART backend. {error.message}", hint=error.hint) from error
+
+    async def check_trains(self) -> None:
+        """Raise if the server has no route to train with: 405 says that there is one, for another method."""
+        request = self._request("GET", f"{self.base_url}/_train_model", self._api_key, read=_ANSWER_SECONDS)
+        response = await self._answered(request)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            raise BackendError(
+                f"the ART server at {self.base_url} cannot train over HTTP: it has no route /_train_model",
+                hint="ART's own server lost the route in 0.5.18; use `nat backend serve`, or `art run` of an older one",
+            )
+
+    async def register(self, model: Json) -> None:
+        await self._post("/register", model)
+
+    async def prepare(self, body: Json) -> Inference:
+        """Load the model and begin to serve it, which may take minutes the first time."""
+        response = await self._post("/_prepare_backend_for_training", body, read=_LOAD_SECONDS)
+        match read_json(response):
+            case [str(url), str(key)]:
+                return Inference(self._reachable(url), key)
+        raise unexpected(response, wanted="the URL and the key of its inference")
+
+    async def step(self, model: Json) -> int:
+        """How often the model was trained."""
+        response = await self._post("/_get_step", model)
+        match read_json(response):
+            case int(step):
+                return step
+        raise unexpected(response, wanted="a step")
+
+    async def delete_checkpoints(self, model: Json, *, keep: Sequence[int]) -> None:
+        """Delete all checkpoints but these; servers up to 0.5.7 keep the newest and the best instead."""
+        try:
+            await self._post("/_delete_checkpoint_files", {"model": model, "steps_to_keep": list(keep)})
+        except RouteMissing:
+            await self._post("/_delete_checkpoints", model)
+
+    async def served_names(self, inference: Inference) -> list[str]:
+        """The names that the inference server answers to."""
+        response = await self._get(f"{inference.base_url}/models", inference.api_key)
+        try:
+            return [card.id for card in ModelList.model_validate_json(response.content).data]
+        except ValidationError as error:
+            raise unexpected(response, wanted="a list of models") from error
+
+    async def train(self, body: bytes) -> AsyncGenerator[Json, None]:
+        """The metrics of each gradient step as it is done; ends when the new weights are served.
+
+        Raises:
+            BackendError: the server refused the batch, before it began.
+            TrainingFailed: it began and did not end well.
+
+        """
+        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        request = self._http.build_request(
+            "POST", f"{self.base_url}/_train_model", content=body, headers=self._headers(), timeout=timeout
+        )
+        response = await self._answered(request, stream=True)
+        try:
+            if not response.is_success:
+                await response.aread()
+                check_status(response)
+            async for line in response.aiter_lines():
+                if line.strip():
+                    yield read_metrics(line)
+        except httpx.TransportError as error:
+            raise await self._broken(response.headers.get(JOB_ID_HEADER), error) from error
+        finally:
+            await response.aclose()
+
+    async def _broken(self, job_id: str | None, error: httpx.TransportError) -> TrainingFailed:
+        """Why a stream ended too early: in the server's words where it has some, else in the connection's."""
+        state = None if job_id is None else await self._job(job_id)
+        if state is not None and state.failure is not None:
+            return TrainingFailed(state.failure.message, hint=state.failure.hint)
+        return TrainingFailed(
+            f"the server at {self.base_url} broke the stream off: {describe_error(error)}",
+            hint="the server's log says why; ART's servers tell no more over HTTP",
+        )
+
+    async def _job(self, job_id: str) -> JobState | None:
+        try:
+            response = await self._get(f"{self.base_url}/jobs/{job_id}", self._api_key)
+            return JobState.model_validate_json(response.content)
+        except (BackendError, ValidationError):
+            return None  # the broken stream is what happened; that its reason cannot be had adds nothing
+
+    async def _get(self, url: str, api_key: str) -> httpx.Response:
+        return await self._send(self._request("GET", url, api_key, read=_ANSWER_SECONDS))
+
+    async def _post(self, path: str, body: Json, *, read: float = _ANSWER_SECONDS) -> httpx.Response:
+        return await self._send(self._request("POST", f"{self.base_url}{path}", self._api_key, body=body, read=read))
+
+    def _request(self, method: str, url: str, api_key: str, *, body: Json | None = None, read: float) -> httpx.Request:
+        timeout = httpx.Timeout(read, connect=_CONNECT_SECONDS)
+        headers = {"Authorization": f"Bearer {api_key}"}
+        return self._http.build_request(method, url, json=body, headers=headers, timeout=timeout)
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        response = await self._answered(request)
+        check_status(response)
+        return response
+
+    async def _answered(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
+        try:
+            return await self._http.send(request, stream=stream)
+        except httpx.TransportError as error:
+            raise self._unreachable(request, error) from error
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._api_key}", "Content-Type": "application/json"}
+
+    def _reachable(self, url: str) -> str:
+        """The URL as it works from here: a server that listens everywhere is where the configuration says."""
+        parts = urlsplit(url)
+        if not is_everywhere(parts.hostname or ""):
+            return url.rstrip("/")
+        host = urlsplit(self.base_url).netloc.rpartition(":")[0]
+        netloc = host if parts.port is None else f"{host}:{parts.port}"
+        return urlunsplit(parts._replace(netloc=netloc)).rstrip("/")
+
+    def _unreachable(self, request: httpx.Request, error: httpx.TransportError) -> BackendUnreachable:
+        return BackendUnreachable(
+            f"Failed to connect to ART backend. {request.method} {request.url}: {describe_error(error)}",
+            hint="start the server (`nat backend serve` with --inference_port, or ART's own), and check `ip` and "
+            f"`port` of the trainer adapter's `backend`; `curl {self.base_url}/healthcheck` tells whether it answers",
+        )

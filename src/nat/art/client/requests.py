@@ -1,0 +1,70 @@
+"""The YAML as ART's requests. Pure; what is unset is left out, since ART's servers choke on nulls."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from nat.art.client.config import ARTBackendConfig, ARTTrainingConfig
+from nat.art.wire import (
+    ArtDevTrainConfig,
+    ArtModel,
+    ArtTrainConfig,
+    ArtTrainRequest,
+    ArtTrajectoryGroup,
+    InternalModelConfig,
+    TrainerArgs,
+)
+from nat.wire.text import without_surrogates
+
+_OPTIMIZER = {"adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm"}
+_CONFIG = {"learning_rate", "beta", "kl_penalty_coef", "grad_accumulation_sequences"}
+
+
+def art_model(backend: ARTBackendConfig, training: ARTTrainingConfig) -> ArtModel:
+    """The model to register; learning rate and beta are not in it, since each training request says them."""
+    optimizer = training.model_dump(include=_OPTIMIZER, exclude_none=True)
+    wishes = {
+        "init_args": backend.init_args,
+        "engine_args": backend.engine_args,
+        "peft_args": backend.peft_args,
+        "trainer_args": TrainerArgs(**optimizer) if optimizer else None,
+        "torchtune_args": backend.torchtune_args,
+    }
+    said = {name: value for name, value in wishes.items() if value is not None}
+    return ArtModel(
+        name=backend.name,
+        project=backend.project,
+        trainable=True,
+        base_model=backend.base_model,
+        internal_config=InternalModelConfig(**said) if said else None,
+    )
+
+
+def model_body(model: ArtModel) -> dict[str, Any]:
+    """The model as JSON."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+
+
+def prepare_body(model: ArtModel, backend: ARTBackendConfig) -> dict[str, Any]:
+    """POST /_prepare_backend_for_training."""
+    body: dict[str, Any] = {"model": model_body(model)}
+    if backend.server_config is not None:
+        body["config"] = backend.server_config.model_dump(mode="json", exclude_none=True, exclude_unset=True)
+    return body
+
+
+def train_body(model: ArtModel, groups: Sequence[ArtTrajectoryGroup], training: ARTTrainingConfig) -> bytes:
+    """POST /_train_model; `dev_config` holds those of its options that the YAML set."""
+    options = ArtDevTrainConfig.model_fields.keys() - _CONFIG
+    request = ArtTrainRequest(
+        model=model,
+        trajectory_groups=list(groups),
+        config=ArtTrainConfig(**training.model_dump(include=_CONFIG, exclude_none=True)),
+        dev_config=ArtDevTrainConfig(**training.model_dump(include=options, exclude_unset=True, exclude_none=True)),
+        verbose=False,
+    )
+    try:
+        return request.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True).encode()
+    except PydanticSerializationError:
+        return to_json(without_surrogates(request.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)))

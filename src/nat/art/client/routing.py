@@ -1,0 +1,109 @@
+"""Which LLMs of the configuration ask the server that trains, and under which name they get the trained model. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nat.art.client.config import ARTBackendConfig
+from nat.capture.address import Address, address_of
+from nat.errors import BackendUnreachable, ConfigError
+from nat.finetuning.sampling import REPLACE, block_finding
+from nat.wire.sampling import MODELS_OWN, Sampling
+
+
+@dataclass(frozen=True)
+class ConfiguredLLM:
+    """An LLM of the YAML, as far as its requests can be told beforehand."""
+
+    key: str
+    """Under `llms`."""
+    model: str
+    base_url: str | None = None
+    sampling: Sampling = MODELS_OWN
+    """Of requests that set nothing."""
+
+    @property
+    def address(self) -> Address | None:
+        return None if self.base_url is None else address_of(self.base_url)
+
+
+def trained_llms(
+    llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, *, inference_url: str, target: str | None
+) -> list[ConfiguredLLM]:
+    """Those whose requests get the trained model.
+
+    They ask its server for the run's name or for the base model. Where one asks for the run's name, the base model's
+    name means the base model, so that a judge can be that.
+
+    Raises:
+        ConfigError: there is none, or `finetuning.target_model` is an LLM that is none of them.
+
+    """
+    here = [llm for llm in llms if llm.address is not None and llm.address == address_of(inference_url)]
+    by_name = [llm for llm in here if llm.model == backend.name or llm.model.startswith(f"{backend.name}@")]
+    trained = by_name or [llm for llm in here if llm.model == backend.base_model]
+    if not trained:
+        raise _none_asks(llms, backend, inference_url)
+    keys = [llm.key for llm in trained]
+    if target in {llm.key for llm in llms} - set(keys):
+        raise ConfigError(
+            [f"finetuning.target_model: '{target}' does not ask for the model that is trained; {', '.join(keys)} does"],
+            hint="name the LLM that is trained, or leave `target_model` out",
+        )
+    return trained
+
+
+def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url: str) -> str:
+    """The name to ask for: the run's own, or, on servers that have no such name (0.5.10 to 0.5.17), its newest step.
+
+    Raises:
+        BackendUnreachable: the server answers to neither.
+
+    """
+    if backend.name in names:
+        return backend.name
+    steps = [int(found[1]) for name in names if (found := re.fullmatch(rf"{re.escape(backend.name)}@(\d+)", name))]
+    if not steps:
+        raise BackendUnreachable(
+            f"the server at {inference_url} does not serve '{backend.name}'; it serves {', '.join(names) or 'nothing'}",
+            hint="check that the inference port belongs to the ART server of `ip` and `port`",
+        )
+    return f"{backend.name}@{max(steps)}"
+
+
+def notice(llm: ConfiguredLLM, served: str) -> str:
+    """What the user is told of an LLM whose requests get another model than its configuration says."""
+    return (
+        f"llms.{llm.key} names {llm.model}; while the run goes on, its requests ask for {served}, the model that is "
+        "trained"
+    )
+
+
+def sampling_warnings(llms: Sequence[ConfiguredLLM]) -> list[str]:
+    """A server of ours trains each temperature as it is sampled; ART's own takes all of them for 1.
+
+    Raises:
+        ConfigError: what an LLM samples cannot be trained on by either.
+
+    """
+    findings = [block_finding(llm.key, llm.sampling) for llm in llms if not llm.sampling.trainable]
+    if findings:
+        raise ConfigError(findings)
+    return [
+        f"llms.{llm.key} samples with temperature {llm.sampling.temperature:g}. `nat backend serve` trains that as it "
+        f"is sampled; ART's own server trains it as if it were sampled at 1. Set `temperature: 1` or `{REPLACE}`."
+        for llm in llms
+        if llm.sampling.temperature != 1
+    ]
+
+
+def _none_asks(llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, inference_url: str) -> ConfigError:
+    findings = [
+        f"llms.{llm.key}: asks {llm.base_url or 'OpenAI'} for {llm.model}, which is not the model that is trained"
+        for llm in llms
+    ]
+    return ConfigError(
+        findings or ["llms: there is none, so nothing asks for the model that is trained"],
+        hint=f"let the LLM of your workflow have `base_url: {inference_url}` and `model_name: {backend.name}` "
+        f"(or {backend.base_model}); that is where the ART server answers with the weights that it trains",
+    )

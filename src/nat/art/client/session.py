@@ -1,0 +1,131 @@
+"""The model on its server: registered, served, trained, and asked for by the workflow's LLMs."""
+
+import logging
+from collections.abc import Sequence
+
+from nat.art.client.client import ArtClient, Inference
+from nat.art.client.config import ARTBackendConfig, ARTTrainingConfig
+from nat.art.client.job import Report
+from nat.art.client.requests import art_model, model_body, prepare_body, train_body
+from nat.art.client.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
+from nat.art.wire import ArtTrajectoryGroup
+from nat.capture.address import address_of
+from nat.capture.redirect import Redirects
+from nat.data_models.served_model import ServedModel
+from nat.errors import BackendError
+from nat.finetuning.scope import current_scope
+
+logger = logging.getLogger(__name__)
+
+
+class ArtSession:
+    """One run's view of one server; `connect` comes first."""
+
+    def __init__(
+        self,
+        backend: ARTBackendConfig,
+        training: ARTTrainingConfig,
+        *,
+        client: ArtClient,
+        llms: Sequence[ConfiguredLLM],
+        redirects: Redirects,
+    ) -> None:
+        self._backend = backend
+        self._training = training
+        self._model = art_model(backend, training)
+        self._body = model_body(self._model)
+        self._client = client
+        self._llms = llms
+        self._redirects = redirects
+        self._trained: list[ConfiguredLLM] = []
+        self._served = backend.name
+        self._best_step: int | None = None
+        self._inference: Inference  # set by `connect`
+
+    @property
+    def trained_names(self) -> set[str]:
+        """All names under which the capture may have recorded an answer of the trained model."""
+        keys, models = {llm.key for llm in self._trained}, {llm.model for llm in self._trained}
+        return keys | models | {self._served, self._backend.name}
+
+    async def connect(self, target_model: str | None, *, sampling_replaced: bool = False) -> None:
+        """Register the model, have it served, and let the LLMs that ask this server for it get it.
+
+        With `sampling_replaced` it does not matter how the LLMs' blocks sample.
+
+        Raises:
+            BackendUnreachable: no healthy ART server answers at the configured address.
+            ConfigError: no LLM of the configuration asks the server that trains, or one samples what none can train.
+
+        """
+        await self._client.check_health()
+        await self._client.check_trains()
+        await self._client.register(self._body)
+        self._inference = await self._client.prepare(prepare_body(self._model, self._backend))
+        logger.info("Successfully registered with ART backend.")
+        url = self._inference.base_url
+        self._trained = trained_llms(self._llms, self._backend, inference_url=url, target=target_model)
+        await self._ask_for_newest()
+        for llm in self._trained:
+            if llm.model != self._served:
+                _tell(logging.INFO, notice(llm, self._served))
+        for text in () if sampling_replaced else sampling_warnings(self._trained):
+            _tell(logging.WARNING, text)
+
+    async def check(self) -> None:
+        """Raise unless control routes and inference answer well, and the latter serves the model."""
+        await self._client.check_health()
+        await self._served_name()
+
+    async def train(self, groups: Sequence[ArtTrajectoryGroup], report: Report) -> str:
+        """One update; gives the name of the new weights, which are served by then."""
+        if self._backend.delete_old_checkpoints:
+            await self._delete_old_checkpoints()
+        async for metrics in self._client.train(train_body(self._model, groups, self._training)):
+            report(metrics)
+        await self._ask_for_newest()
+        return await self._version()
+
+    async def served_model(self) -> ServedModel:
+        """The newest weights, and the options with which the run's YAML asks for them."""
+        return ServedModel(
+            name=await self._version(),
+            base_url=self._inference.base_url,
+            overrides=tuple((f"llms.{llm.key}.model_name", self._served) for llm in self._trained),
+        )
+
+    async def keep_best(self) -> str:
+        """Never delete the newest step, until this is called again; gives the name of its weights."""
+        self._best_step = await self._client.step(self._body)
+        return f"{self._backend.name}@{self._best_step}"
+
+    async def _version(self) -> str:
+        return f"{self._backend.name}@{await self._client.step(self._body)}"
+
+    async def _served_name(self) -> str:
+        names = await self._client.served_names(self._inference)
+        return served_as(names, self._backend, inference_url=self._inference.base_url)
+
+    async def _ask_for_newest(self) -> None:
+        """The name may change with each update, on servers that have one for each step only."""
+        self._served = await self._served_name()
+        server = address_of(self._inference.base_url)
+        assert server is not None, "an LLM was found that asks it"
+        for asked in {llm.model for llm in self._trained} | {self._backend.name}:
+            self._redirects.send(server, asked, self._served)
+
+    async def _delete_old_checkpoints(self) -> None:
+        try:
+            newest = await self._client.step(self._body)
+            keep = [newest] if self._best_step is None else sorted({self._best_step, newest})
+            await self._client.delete_checkpoints(self._body, keep=keep)
+        except BackendError as error:
+            logger.warning("Old checkpoints could not be deleted: %s", error)
+
+
+def _tell(level: int, text: str) -> None:
+    """In the log, and where the run is watched live."""
+    logger.log(level, "%s", text)
+    scope = current_scope()
+    if scope is not None:
+        scope.progress.message(text)

@@ -1,0 +1,184 @@
+"""Trajectories to an ART server, and its answers back."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nat.art.client.client import ArtClient
+from nat.art.client.config import ARTTrainerAdapterConfig, ARTTrainingConfig
+from nat.art.client.conversion import art_groups
+from nat.art.client.job import ArtJob, Report
+from nat.art.client.routing import ConfiguredLLM
+from nat.art.client.session import ArtSession
+from nat.builder.builder import Builder
+from nat.capture.redirect import Redirects, redirecting
+from nat.data_models.finetuning import (
+    FinetuneConfig,
+    TrainingJobRef,
+    TrainingJobStatus,
+    TrajectoryCollection,
+)
+from nat.data_models.served_model import ServedModel
+from nat.errors import BackendError, ConfigError
+from nat.finetuning import progress_log
+from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.registry.decorators import register_trainer_adapter
+from nat.wire.sampling import read_sampling
+
+logger = logging.getLogger(__name__)
+
+BACKEND_NAME = "openpipe-art"
+KEPT_JOBS = 100
+"""Ended jobs whose end can still be asked for."""
+
+
+class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
+    """One training call per epoch, each in a task of its own, whose end is told as often as one asks."""
+
+    def __init__(
+        self,
+        adapter_config: ARTTrainerAdapterConfig,
+        *,
+        client: ArtClient,
+        llms: Sequence[ConfiguredLLM],
+        redirects: Redirects,
+    ) -> None:
+        super().__init__(adapter_config)
+        self._config = adapter_config
+        training = adapter_config.training or ARTTrainingConfig()
+        self._session = ArtSession(adapter_config.backend, training, client=client, llms=llms, redirects=redirects)
+        self._jobs: dict[str, ArtJob] = {}
+        self._jobs_submitted = 0
+
+    @property
+    def training_jobs(self) -> Mapping[str, asyncio.Task[None]]:
+        """The newest task of each run id."""
+        return {job.ref.run_id: job.task for job in self._jobs.values()}
+
+    async def initialize(self, run_config: FinetuneConfig) -> None:
+        """Register the model and let the workflow ask for it.
+
+        Raises:
+            BackendUnreachable: no healthy ART server answers at the configured address.
+            ConfigError: no LLM of the configuration asks the server that trains, or its answers are to be compared
+                by rewards of their own.
+
+        """
+        reward = run_config.reward_function
+        if reward is not None and reward.credit != "outcome":
+            raise ConfigError(
+                [f"finetuning.reward_function.credit: '{reward.credit}', but ART takes one reward per rollout"],
+                hint="use `credit: outcome`, or train with `local_trainer_adapter`, which compares answer by answer",
+            )
+        await super().initialize(run_config)
+        replaced = run_config.sampling_in_training is not None
+        await self._session.connect(run_config.target_model, sampling_replaced=replaced)
+
+    async def is_healthy(self) -> bool:
+        try:
+            await self._session.check()
+        except BackendError as error:
+            logger.warning("%s", error)
+            return False
+        return True
+
+    async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
+        """Begin an update in the background.
+
+        Raises:
+            InvalidTrajectories: one is no conversation, or none has answers that can be trained on.
+            ValueError: an update under this run id is going on.
+
+        """
+        run_id = trajectories.run_id
+        if any(job.active for job in self._jobs.values() if job.ref.run_id == run_id):
+            raise ValueError(f"Training of {run_id} is already in progress.")
+        groups, left_out = art_groups(trajectories, trained=self._session.trained_names)
+        for reason in left_out:
+            logger.warning("A trajectory is left out: %s", reason)
+        self._jobs_submitted += 1
+        job_id = f"{run_id}-{self._jobs_submitted:06d}"
+        ref = TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata={"job_id": job_id})
+
+        async def work(report: Report) -> str:
+            return await self._session.train(groups, report)
+
+        self._jobs[job_id] = ArtJob(ref, work, seconds=self._config.timeout)
+        for old in [key for key, job in self._jobs.items() if not job.active][:-KEPT_JOBS]:
+            del self._jobs[old]
+        return ref
+
+    async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
+        return self._job(ref).status
+
+    async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:  # noqa: ARG002 - nothing is polled: the job ends when its stream does
+        """Wait for the end of the stream; whoever stops waiting cancels the job."""
+        job = self._job(ref)
+        try:
+            return await job.end()
+        finally:
+            await job.cancel()
+
+    async def cancel(self, ref: TrainingJobRef) -> TrainingJobStatus:
+        """End a job by closing its stream; one that has ended stays as it is."""
+        return await self._job(ref).cancel()
+
+    async def close(self) -> None:
+        """Cancel what still goes on."""
+        for job in self._jobs.values():
+            await job.cancel()
+
+    async def keep_best(self) -> KeptCheckpoint:
+        """Spare the newest step of the model when old checkpoints are deleted on the server."""
+        return KeptCheckpoint(name=await self._session.keep_best())
+
+    async def export_best(self, name: str) -> Path | None:  # noqa: ARG002 - the weights stay on the server
+        return None
+
+    async def served_model(self) -> ServedModel | None:
+        """The model on the ART server, under the name of its last step."""
+        return await self._session.served_model()
+
+    def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""
+        backend = self._config.backend
+        trained = {"base_model": backend.base_model, "project": backend.project, "name": backend.name}
+        facts = {"backend": ref.backend, "trainer_config": trained, **metrics}
+        progress_log.append("trainer_adapter", ref.run_id, facts, output_dir=output_dir)
+
+    def _job(self, ref: TrainingJobRef) -> ArtJob:
+        """By the job's own id, or the newest of the run."""
+        job_id = (ref.metadata or {}).get("job_id")
+        found = [job for key, job in self._jobs.items() if key == job_id or (job_id is None and job.of(ref.run_id))]
+        if not found:
+            raise ValueError(f"No training job found with run_id {ref.run_id}")
+        return found[-1]
+
+
+@register_trainer_adapter(config_type=ARTTrainerAdapterConfig)
+async def openpipe_art_trainer_adapter(
+    config: ARTTrainerAdapterConfig, builder: Builder
+) -> AsyncGenerator[ARTTrainerAdapter, None]:
+    """Train on a server that runs already."""
+    llms = [llm for key in builder.llm_names if (llm := await _configured(key, builder)) is not None]
+    backend = config.backend
+    with redirecting() as redirects:
+        async with ArtClient(backend.base_url, backend.api_key.get_secret_value()) as client:
+            adapter = ARTTrainerAdapter(config, client=client, llms=llms, redirects=redirects)
+            try:
+                yield adapter
+            finally:
+                await adapter.close()
+
+
+async def _configured(key: str, builder: Builder) -> ConfiguredLLM | None:
+    """An LLM that speaks OpenAI's API; others cannot ask an ART server."""
+    endpoint = (await builder.get_llm_provider(key)).config.openai_endpoint
+    if endpoint is None:
+        return None
+    return ConfiguredLLM(
+        key=key, model=endpoint.model, base_url=endpoint.base_url, sampling=read_sampling(endpoint.defaults)
+    )

@@ -1,0 +1,106 @@
+"""What a training call asks for, as a configuration of our learner.
+
+Facts: ART's loss is CISPO with weights held in [0, 5] (epsilon 1 and 4), or with `ppo` the clipped objective of PPO
+(0.2 both ways); its ratio is taken to the sampler's log probabilities; AdamW has β 0.9 and 0.99, weight decay 0.1 and
+a gradient norm of at most 0.1.
+
+Up to 0.5.4 a server's own choice was PPO. A request does not name its version, but a client up to 0.5.7 says neither
+where its own files are (`base_path`) nor a `kl_penalty_coef`; who says none of the two gets PPO unless `ppo` is told.
+`beta`, which clients up to 0.5.16 send, is a KL term in the loss, as it was for them.
+
+Two options do here what their names say, where ART's loss does a little more: the cap of
+`max_negative_advantage_importance_sampling_weight` leaves positive advantages alone, and a token that
+`mask_prob_ratio` masks is out even if epsilon puts a floor under the weights.
+"""
+
+import logging
+
+from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, TrainerArgs
+from nat.errors import BatchRefused
+from nat.wire.training import TrainingConfig
+
+logger = logging.getLogger(__name__)
+
+OFF_POLICY_LIMIT = 10.0
+"""Mean |Δ log p| above which answers cannot have come from this model. ART's clients may train on answers of much older
+weights, which have drifted by a few nats per token; those of another model or tokenizer differ by more than this."""
+NAT_LEARNING_RATE = 5e-5
+"""What NAT's plug-in sends whatever its configuration says; the real values are in the model's trainer_args."""
+ADAMW = {"adam_beta1": 0.9, "adam_beta2": 0.99, "weight_decay": 0.1, "max_grad_norm": 0.1}
+
+
+def with_the_loss_of_its_time(dev: ArtDevTrainConfig, model: ArtModel, config: ArtTrainConfig) -> ArtDevTrainConfig:
+    """Choose between PPO and CISPO for a client that does not, as the servers of its version did."""
+    if dev.ppo is not None:
+        return dev
+    recent = model.base_path is not None or "kl_penalty_coef" in config.model_fields_set
+    return dev.model_copy(update={"ppo": not recent})
+
+
+def training_config(
+    config: ArtTrainConfig, dev: ArtDevTrainConfig, trainer: TrainerArgs | None, *, tokens_per_step: int
+) -> TrainingConfig:
+    """Translate a call's options.
+
+    Raises:
+        BatchRefused: an option is set that cannot be honoured.
+
+    """
+    refuse_what_has_no_effect(dev)
+    low, high = (0.2, None) if dev.ppo else (1.0, 4.0)
+    epsilon = low if dev.epsilon is None else dev.epsilon
+    epsilon_high = high if dev.epsilon_high is None else dev.epsilon_high
+    learning_rate, beta = _rate_and_beta(config, trainer)
+    sent = trainer.model_dump(include=set(ADAMW), exclude_none=True) if trainer else {}
+    return TrainingConfig(
+        learning_rate=learning_rate,
+        rollouts_learning_rate_power=dev.num_trajectories_learning_rate_multiplier_power,
+        advantage="given",
+        normalize_advantages=False,
+        importance_sampling_level=dev.importance_sampling_level,
+        old_logprobs="learner" if dev.precalculate_logprobs else "sampler",
+        policy_loss="clip" if dev.ppo else "cispo_two_sided",
+        epsilon=epsilon,
+        epsilon_high=epsilon if epsilon_high is None else epsilon_high,
+        mask_prob_ratio=dev.mask_prob_ratio,
+        max_negative_advantage_importance_sampling_weight=dev.max_negative_advantage_importance_sampling_weight,
+        kimi_k2_tau=dev.kimi_k2_tau or 0.0,
+        beta=beta,
+        kl_penalty_coef=config.kl_penalty_coef or dev.kl_penalty_coef or 0.0,
+        importance_sampling_cap=dev.truncated_importance_sampling,
+        tokens_per_step=tokens_per_step,
+        max_logprob_difference=OFF_POLICY_LIMIT,
+        max_served_difference=TrainingConfig().max_logprob_difference,
+        **{**ADAMW, **sent},
+    )
+
+
+def refuse_what_has_no_effect(dev: ArtDevTrainConfig) -> None:
+    """Raise for an option that this server cannot honour; one that only spares memory is noted."""
+    refused = {
+        "allow_training_without_logprobs": (
+            dev.allow_training_without_logprobs,
+            "only what the model sampled is trained on; send the answers with their logprobs",
+        ),
+        "kl_ref_adapter_path": (
+            dev.kl_ref_adapter_path is not None,
+            "the reference of the KL penalty is the base model; leave the option out",
+        ),
+        "plot_tensors": (dev.plot_tensors, "there are no packed tensors to plot; leave the option out"),
+        "truncated_importance_sampling": (
+            dev.truncated_importance_sampling is not None and not dev.precalculate_logprobs,
+            "it corrects π_old for the sampler, and without precalculate_logprobs π_old is the sampler; set both",
+        ),
+    }
+    for name, (is_set, remedy) in refused.items():
+        if is_set:
+            raise BatchRefused(f"dev_config.{name} is {getattr(dev, name)!r}, which has no effect here", hint=remedy)
+    if dev.logprob_calculation_chunk_size is not None:
+        logger.info("dev_config.logprob_calculation_chunk_size is not needed here: logits are chunked by memory")
+
+
+def _rate_and_beta(config: ArtTrainConfig, trainer: TrainerArgs | None) -> tuple[float, float]:
+    from_nat = config.learning_rate == NAT_LEARNING_RATE and not config.beta and not config.kl_penalty_coef
+    if trainer is None or not from_nat:
+        return config.learning_rate, config.beta
+    return trainer.learning_rate or config.learning_rate, trainer.beta or 0.0

@@ -1,0 +1,175 @@
+"""The serverless protocol of openpipe-art 0.5.18 under `/v1/preview`: its native remote client trains here unmodified.
+
+Ids of models and jobs, and the events of jobs, live as long as the process; the models themselves are on disk, and
+asking for one by its name again finds it.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TypeVar
+
+from fastapi import APIRouter
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nat.art.server import history
+from nat.art.server.bodies import json_of, nothing, refusals
+from nat.art.server.events import JobEvents
+from nat.art.server.submissions import Submissions
+from nat.art.wire import (
+    ArtModel,
+    ArtTrainConfig,
+    ServerlessCheckpoint,
+    ServerlessDeleteAnswer,
+    ServerlessDeleteRequest,
+    ServerlessEvent,
+    ServerlessJob,
+    ServerlessLogRequest,
+    ServerlessModel,
+    ServerlessModelRequest,
+    ServerlessTrainRequest,
+)
+from nat.backend.server.bodies import json_answer, read, read_batch
+from nat.backend.server.errors import ApiError
+
+PREFIX = "/v1/preview"
+MAX_JOBS = 1000
+"""Training jobs whose events can be read; the oldest are forgotten."""
+ENTITY = "local"
+"""Entity of models for which the client names none."""
+_COUNT = re.compile("[1-9][0-9]{0,8}")
+_CREATE = TypeAdapter(ServerlessModelRequest)
+_LOG = TypeAdapter(ServerlessLogRequest)
+_DELETE = TypeAdapter(ServerlessDeleteRequest)
+_TRAIN = TypeAdapter(ServerlessTrainRequest)
+Item = TypeVar("Item", ServerlessCheckpoint, ServerlessEvent)
+
+
+def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter:
+    """Models, their checkpoints, training jobs and their events; `base_model` is the name of ours."""
+    routes = _Routes(submissions, base_model)
+    router = APIRouter()
+    for method, path, handler in (
+        ("POST", "/models", routes.create),
+        ("DELETE", "/models/{model_id}", routes.delete),
+        ("POST", "/models/{model_id}/log", routes.log),
+        ("GET", "/models/{model_id}/checkpoints", routes.checkpoints),
+        ("DELETE", "/models/{model_id}/checkpoints", routes.delete_checkpoints),
+        ("POST", "/training-jobs", routes.train),
+        ("GET", "/training-jobs/{job_id}/events", routes.events),
+    ):
+        router.add_route(PREFIX + path, handler, methods=[method])
+    return router
+
+
+class _Routes:
+    """HTTP on one side, the models and their training calls on the other."""
+
+    def __init__(self, submissions: Submissions, base_model: str) -> None:
+        self._submissions = submissions
+        self._models = submissions.models
+        self._base_model = base_model
+        self._known: dict[str, ArtModel] = {}
+        self._jobs: dict[str, JobEvents] = {}
+        self._listening: set[asyncio.Task[None]] = set()
+
+    async def create(self, http: Request) -> Response:
+        asked = await read(http, _CREATE)
+        model = ArtModel(
+            name=asked.name, project=asked.project, entity=asked.entity or ENTITY, base_model=asked.base_model
+        )
+        model_id = f"model-{sha256(f'{model.project}/{model.name}'.encode()).hexdigest()[:16]}"
+        with refusals():
+            if not asked.return_existing and (model_id in self._known or self._models.steps(model)):
+                raise ApiError(f"model {asked.name!r} of project {asked.project!r} exists already", status=409)
+            self._models.register(model)
+            await self._models.prepare(model)
+        self._known[model_id] = model
+        return json_answer(
+            ServerlessModel(
+                id=model_id,
+                entity=model.entity or ENTITY,
+                project=model.project,
+                name=model.name,
+                base_model=asked.base_model or self._base_model,
+            )
+        )
+
+    async def delete(self, http: Request) -> Response:
+        model_id = http.path_params["model_id"]
+        await self._models.remove(self._model(model_id))
+        del self._known[model_id]
+        return nothing()
+
+    async def log(self, http: Request) -> Response:
+        model = self._model(http.path_params["model_id"])
+        asked = await read_batch(http, _LOG)
+        with refusals():
+            await self._submissions.log(model, asked.trajectory_groups, asked.split)
+        return nothing()
+
+    async def checkpoints(self, http: Request) -> Response:
+        model_id = http.path_params["model_id"]
+        model = self._model(model_id)
+        rows = history.read(self._models.folder(model))
+        found = [
+            ServerlessCheckpoint(id=f"{model_id}-{step}", step=step, metrics=history.metrics_of(rows, step))
+            for step in self._models.steps(model)
+        ]
+        return _page(http, found if http.query_params.get("order", "desc") == "asc" else found[::-1])
+
+    async def delete_checkpoints(self, http: Request) -> Response:
+        model = self._model(http.path_params["model_id"])
+        unwanted = set((await read(http, _DELETE)).steps)
+        gone = await self._models.delete(model, set(self._models.steps(model)) - unwanted)
+        return json_answer(
+            ServerlessDeleteAnswer(deleted_count=len(gone), not_found_steps=sorted(unwanted.difference(gone)))
+        )
+
+    async def train(self, http: Request) -> Response:
+        asked = await read_batch(http, _TRAIN)
+        config = ArtTrainConfig(learning_rate=asked.experimental_config.learning_rate)
+        with refusals():
+            call = await self._submissions.start(
+                self._model(asked.model_id), asked.trajectory_groups, config, asked.experimental_config
+            )
+        events = self._jobs[call.job_id] = JobEvents()
+        if len(self._jobs) > MAX_JOBS:
+            del self._jobs[next(iter(self._jobs))]
+        task = asyncio.create_task(events.follow(call))
+        self._listening.add(task)  # a task that nobody holds may be collected
+        task.add_done_callback(self._listening.discard)
+        return json_answer(ServerlessJob(id=call.job_id))
+
+    async def events(self, http: Request) -> Response:
+        job_id = http.path_params["job_id"]
+        if job_id not in self._jobs:
+            raise ApiError(f"no training job {job_id!r} ran here", status=404, param="job_id")
+        return _page(http, self._jobs[job_id].events)
+
+    def _model(self, model_id: str) -> ArtModel:
+        if model_id not in self._known:
+            raise ApiError(
+                f"model {model_id!r} is not known here; create it with return_existing=true",
+                status=404,
+                param="model_id",
+            )
+        return self._known[model_id]
+
+
+def _page(http: Request, items: Sequence[Item]) -> Response:
+    """What comes after the item `after`, at most `limit` items, as OpenAI's cursor pages."""
+    after, limit = http.query_params.get("after"), http.query_params.get("limit", "100")
+    if _COUNT.fullmatch(limit) is None:
+        raise ApiError(
+            f"limit is {limit!r}; wanted is a number from 1 on, of 9 digits at most", status=422, param="limit"
+        )
+    ids = [item.id for item in items]
+    if after is not None and after not in ids:
+        raise ApiError(f"after is {after!r}, which is none of the ids here", status=422, param="after")
+    rest = items[0 if after is None else ids.index(after) + 1 :]
+    page = rest[: int(limit)]
+    return json_of({"data": [item.model_dump() for item in page], "has_more": len(rest) > len(page)})

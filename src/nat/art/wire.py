@@ -1,0 +1,368 @@
+"""The bodies of OpenPipe ART's HTTP protocols, as clients of all versions from 0.4 to 0.5.18 send and read them.
+
+Reading is lenient, because each version sends other fields: unknown keys are ignored, and `null` counts as absent.
+Dump with `by_alias=True, exclude_none=True`. The `Serverless…` classes belong to the second protocol, which the native
+remote client of 0.5.18 speaks.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from nat.wire.rewards import Reward
+from nat.wire.training import RatioLevel
+
+JOB_ID_HEADER = "X-Job-Id"
+"""By this the answer to a training call of our server tells which job it belongs to."""
+
+
+class ArtRecord(BaseModel):
+    """Unknown keys are ignored; a null stands for the default."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, data: object) -> object:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class InitArgs(ArtRecord):
+    """How the model is loaded; further keys travel on to the server."""
+
+    model_config = ConfigDict(extra="allow")
+
+    max_seq_length: int | None = Field(default=None, ge=1)
+    """Longest prompt plus answer in tokens."""
+
+
+class EngineArgs(ArtRecord):
+    """vLLM's engine arguments; further keys travel on to the server."""
+
+    model_config = ConfigDict(extra="allow")
+
+    gpu_memory_utilization: float | None = Field(default=None, ge=0, le=1)
+    """Share of the GPU's memory that the server may use."""
+    tensor_parallel_size: int | None = Field(default=None, ge=1)
+    """GPUs that share the model."""
+
+
+class PeftArgs(ArtRecord):
+    """The adapter that is trained."""
+
+    model_config = ConfigDict(extra="allow")
+
+    r: int | None = Field(default=None, ge=1)
+    """Rank."""
+    lora_alpha: int | None = Field(default=None, ge=1, le=2**20)
+    """Scale."""
+
+
+class TrainerArgs(ArtRecord):
+    """The optimizer; further keys travel on to the server."""
+
+    model_config = ConfigDict(extra="allow")
+
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Learning rate of AdamW, where the training request does not say it."""
+    beta: float | None = Field(default=None, ge=0)
+    """Weight of the KL term, where the training request does not say it."""
+    adam_beta1: float | None = Field(default=None, ge=0, lt=1)
+    """Decay of AdamW's first moment."""
+    adam_beta2: float | None = Field(default=None, ge=0, lt=1)
+    """Decay of AdamW's second moment."""
+    weight_decay: float | None = Field(default=None, ge=0)
+    """Weight decay of AdamW."""
+    max_grad_norm: float | None = Field(default=None, gt=0)
+    """Longer gradients are scaled down to this norm."""
+
+
+class TorchtuneArgs(ArtRecord):
+    """How servers up to 0.5.7 train all weights with torchtune; all keys travel on."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class InternalModelConfig(ArtRecord):
+    """What the client wants of the server for this model."""
+
+    init_args: InitArgs | None = None
+    engine_args: EngineArgs | None = None
+    peft_args: PeftArgs | None = None
+    trainer_args: TrainerArgs | None = None
+    torchtune_args: TorchtuneArgs | None = None
+
+
+Label = Annotated[str, Field(max_length=256)]
+"""A name that becomes no folder."""
+
+
+class ArtModel(ArtRecord):
+    """A model as a client registers it, bare or inside of another body."""
+
+    name: str
+    project: str
+    entity: Label | None = None
+    trainable: bool = True
+    base_model: Label | None = None
+    base_path: str | None = None
+    """Folder of the client's own files; clients up to 0.5.7 have none."""
+    internal_config: InternalModelConfig | None = Field(default=None, alias="_internal_config")
+
+
+def _unwrapped(data: object) -> object:
+    if isinstance(data, dict) and "name" not in data and isinstance(data.get("model"), dict):
+        return data["model"]
+    return data
+
+
+BareModel = Annotated[ArtModel, BeforeValidator(_unwrapped)]
+"""A body that is a model, or that wraps one as the other bodies do."""
+
+
+class ArtTokenLogprob(ArtRecord):
+    """A sampled token: `token_id:<id>` or its text, and how likely the sampler thought it."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+    top_logprobs: list[dict[str, Any]] = []
+    """Alternatives, which nobody trains on; servers up to 0.5.17 read a choice without the key as a message."""
+
+
+class ArtLogprobs(ArtRecord):
+    """One entry per sampled token."""
+
+    content: list[ArtTokenLogprob] | None = None
+
+
+class ArtChoice(ArtRecord):
+    """An answer of the model as the OpenAI API gave it; its tokens are what is trained on."""
+
+    message: dict[str, Any]
+    finish_reason: str = "stop"
+    index: int = 0
+    logprobs: ArtLogprobs | None = None
+
+
+def _kind(item: object) -> str:
+    """A choice has a message inside of it; a message has a role."""
+    if isinstance(item, ArtChoice):
+        return "choice"
+    choice = isinstance(item, dict) and "message" in item and "role" not in item
+    return "choice" if choice else "message"
+
+
+MessageOrChoice = Annotated[
+    Annotated[ArtChoice, Tag("choice")] | Annotated[dict[str, Any], Tag("message")], Discriminator(_kind)
+]
+"""An answer of the model, or any other message of a conversation, which is context and never trained on."""
+
+
+class ArtHistory(ArtRecord):
+    """One conversation."""
+
+    messages_and_choices: list[MessageOrChoice] = []
+    tools: list[dict[str, Any]] | None = None
+
+
+class ArtTrajectory(ArtHistory):
+    """One rollout: its conversations share one reward."""
+
+    reward: Reward = 0.0
+    additional_histories: list[ArtHistory] = []
+    metrics: dict[str, float | bool] = {}
+    metadata: dict[str, Any] = {}
+    logs: list[str] = []
+
+    @property
+    def histories(self) -> list[ArtHistory]:
+        """All conversations, the main one first."""
+        return [self, *self.additional_histories]
+
+
+class ArtTrajectoryGroup(ArtRecord):
+    """Rollouts that are compared with each other."""
+
+    trajectories: list[ArtTrajectory] = []
+    exceptions: list[dict[str, Any]] = []
+    """Rollouts that raised."""
+    metadata: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+    logs: list[str] = []
+
+
+class ArtTrainConfig(ArtRecord):
+    """The `config` of a training request."""
+
+    learning_rate: float = Field(default=5e-6, gt=0)
+    """Learning rate of AdamW."""
+    beta: float = Field(default=0.0, ge=0)
+    """Weight of a KL term in the loss (clients up to 0.5.16)."""
+    kl_penalty_coef: float = Field(default=0.0, ge=0)
+    """Weight of a KL penalty in the advantages (clients from 0.5.16 on)."""
+    grad_accumulation_sequences: int | None = Field(default=None, ge=1)
+    """Packed sequences in one optimizer step."""
+
+
+class ArtDevTrainConfig(ArtRecord):
+    """The `dev_config` of a training request, `experimental_config` in the serverless protocol."""
+
+    advantage_balance: float = Field(default=0.0, ge=-1, le=1)
+    """Above 0 negative advantages shrink by this share, below 0 positive ones."""
+    allow_training_without_logprobs: bool = False
+    """Train on assistant messages that came without log probabilities (servers from 0.5.9 on)."""
+    epsilon: float | None = Field(default=None, ge=0)
+    """Lower clip range."""
+    epsilon_high: float | None = Field(default=None, ge=0)
+    """Upper clip range."""
+    importance_sampling_level: RatioLevel = "token"
+    """One ratio per token or per sequence, or the two averaged."""
+    kimi_k2_tau: float | None = Field(default=None, ge=0)
+    """Takes tau · log(π/π_old) off each token's advantage."""
+    kl_penalty_coef: float | None = Field(default=None, ge=0)
+    """Weight of a KL penalty in the advantages."""
+    kl_ref_adapter_path: str | None = None
+    """Folder, on the server, of the adapter that the KL penalty compares with; the base model if left out."""
+    logprob_calculation_chunk_size: int | None = Field(default=None, ge=1)
+    """Tokens whose log probabilities are computed at once."""
+    mask_prob_ratio: bool = False
+    """Leave tokens out whose ratio is outside of the clip range."""
+    max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
+    """Cap of the ratio where the advantage is negative."""
+    num_trajectories_learning_rate_multiplier_power: float = 0.0
+    """Multiplies the learning rate by the number of trajectories to this power."""
+    plot_tensors: bool = False
+    """Let the server draw the packed sequences."""
+    ppo: bool | None = None
+    """PPO's clipped objective; else a clipped, detached weight on log π (CISPO)."""
+    precalculate_logprobs: bool = False
+    """Take π_old from the learner at the start of the update, not from the sampler."""
+    scale_rewards: bool = True
+    """Divide the advantages of a group by the standard deviation of its rewards."""
+    truncated_importance_sampling: float | None = Field(default=None, gt=0)
+    """Cap of π_old/μ per token; with `precalculate_logprobs`."""
+    packed_sequence_length: int | None = Field(default=None, ge=1)
+    """Tokens of a packed sequence."""
+
+
+class ArtTrainRequest(ArtRecord):
+    """POST /_train_model."""
+
+    model: ArtModel
+    trajectory_groups: list[ArtTrajectoryGroup]
+    config: ArtTrainConfig
+    dev_config: ArtDevTrainConfig
+    verbose: bool = False
+
+
+class ArtPrepareRequest(ArtRecord):
+    """POST /_prepare_backend_for_training; `config` holds the wishes for vLLM's OpenAI server."""
+
+    model: ArtModel
+    config: dict[str, Any] = {}
+
+
+class ArtLogRequest(ArtRecord):
+    """POST /_log."""
+
+    model: ArtModel
+    trajectory_groups: list[ArtTrajectoryGroup]
+    split: str = "val"
+
+
+class ArtDeleteRequest(ArtRecord):
+    """POST /_delete_checkpoint_files."""
+
+    model: ArtModel
+    steps_to_keep: list[int]
+
+
+class ArtBucketRequest(ArtRecord):
+    """POST /_experimental_pull_from_s3 and /_experimental_push_to_s3."""
+
+    model: ArtModel
+    s3_bucket: str | None = None
+    prefix: str | None = None
+    verbose: bool = False
+    delete: bool = False
+
+
+class ServerlessModelRequest(ArtRecord):
+    """POST /v1/preview/models."""
+
+    entity: Label | None = None
+    project: str
+    name: str
+    base_model: Label | None = None
+    return_existing: bool = False
+
+
+class ServerlessModel(BaseModel):
+    """A model as the client keeps it; its entity is part of the name that samples from it."""
+
+    id: str
+    entity: str
+    project: str
+    name: str
+    base_model: str
+    run_id: str | None = None
+
+
+class ServerlessLogRequest(ArtRecord):
+    """POST /v1/preview/models/{id}/log."""
+
+    trajectory_groups: list[ArtTrajectoryGroup]
+    split: str = "val"
+
+
+class ServerlessCheckpoint(BaseModel):
+    """A step of a model, with what its history says of it."""
+
+    id: str
+    step: int
+    metrics: dict[str, float]
+
+
+class ServerlessDeleteRequest(ArtRecord):
+    """DELETE /v1/preview/models/{id}/checkpoints."""
+
+    steps: list[int]
+
+
+class ServerlessDeleteAnswer(BaseModel):
+    """What became of the steps; those that are not there, or are the newest, are not found."""
+
+    deleted_count: int
+    not_found_steps: list[int]
+
+
+class ServerlessExperimentalConfig(ArtDevTrainConfig):
+    """`experimental_config`: the learning rate stands among the rest; what is left out is as 0.5.18 has it."""
+
+    ppo: bool | None = False
+    learning_rate: float = Field(default=5e-6, gt=0)
+
+
+class ServerlessTrainRequest(ArtRecord):
+    """POST /v1/preview/training-jobs."""
+
+    model_id: str
+    trajectory_groups: list[ArtTrajectoryGroup]
+    experimental_config: Annotated[ServerlessExperimentalConfig, BeforeValidator(lambda value: value or {})] = (
+        ServerlessExperimentalConfig()
+    )
+
+
+class ServerlessJob(BaseModel):
+    """A training job that has begun."""
+
+    id: str
+
+
+class ServerlessEvent(BaseModel):
+    """What happened to a job; ids count up from 1."""
+
+    id: str
+    type: Literal["training_started", "gradient_step", "training_ended", "training_failed"]
+    data: dict[str, float | str]

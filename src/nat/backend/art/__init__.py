@@ -1,1 +1,0 @@
-"""OpenPipe ART on the server side: the models of its clients, their batches, and the routes they call."""

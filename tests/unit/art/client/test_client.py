@@ -1,0 +1,186 @@
+"""The typed calls, against a server on a real socket."""
+
+import httpx
+import pytest
+
+from fakes.art_server import GRADIENT_STEP, FakeArtServer
+from nat.art.client.client import ArtClient, Inference
+from nat.errors import BackendError, BackendUnreachable, TrainingFailed
+
+MODEL = {"name": "my_run", "project": "p", "base_model": "tiny"}
+BODY = b'{"model":{}}'
+FAILURE = {"message": "out of memory", "hint": "lower max_seq_length"}
+
+
+def client(server: FakeArtServer) -> ArtClient:
+    return ArtClient(server.base_url, "sk-1")
+
+
+async def trained(server: FakeArtServer) -> list[dict]:
+    """The lines of one training call on a registered model."""
+    async with client(server) as art:
+        await art.register(MODEL)
+        return [line async for line in art.train(BODY)]
+
+
+async def test_the_calls_are_arts():
+    """Method, path and body of each route, with the key on all of them."""
+    async with FakeArtServer() as server, client(server) as art:
+        await art.check_health()
+        await art.register(MODEL)
+        inference = await art.prepare({"model": MODEL})
+        assert inference == Inference(server.inference.base_url, "default")
+        assert await art.served_names(inference) == ["tiny", "my_run"]
+        assert await art.step(MODEL) == 0
+        assert [line async for line in art.train(BODY)] == [GRADIENT_STEP]
+        assert await art.step(MODEL) == 1
+        await art.delete_checkpoints(MODEL, keep=[1])
+    assert [(r.method, r.path) for r in server.requests] == [
+        ("GET", "/healthcheck"),
+        ("POST", "/register"),
+        ("POST", "/_prepare_backend_for_training"),
+        ("POST", "/_get_step"),
+        ("POST", "/_train_model"),
+        ("POST", "/_get_step"),
+        ("POST", "/_delete_checkpoint_files"),
+    ]
+    assert server.bodies("/_delete_checkpoint_files") == [{"model": MODEL, "steps_to_keep": [1]}]
+    assert {r.headers["authorization"] for r in server.requests} == {"Bearer sk-1"}
+
+
+async def test_a_server_that_listens_everywhere_is_where_the_configuration_says():
+    """ART's servers tell the address that they listen on, which no client can go to."""
+    async with FakeArtServer(listens_everywhere=True) as server, client(server) as art:
+        await art.register(MODEL)
+        assert (await art.prepare({"model": MODEL})).base_url == server.inference.base_url
+
+
+async def test_older_servers_delete_in_their_own_way():
+    """A route that is missing is not an error as long as there is the older one."""
+    async with FakeArtServer(old_delete=True) as server, client(server) as art:
+        await art.delete_checkpoints(MODEL, keep=[1])
+    assert server.bodies("/_delete_checkpoints") == [MODEL]
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+async def test_health_is_a_good_status_only(status):
+    """A server that answers with an error is not healthy; the message holds the guide's words."""
+    async with FakeArtServer(refusals={"/healthcheck": (status, {"detail": "no"})}) as server, client(server) as art:
+        with pytest.raises(BackendUnreachable, match=rf"Failed to connect to ART backend\. .* with {status}: no"):
+            await art.check_health()
+
+
+async def test_no_answer_names_the_address():
+    """Who started no server reads where it was looked for, and how to start one."""
+    async with FakeArtServer() as server:
+        url = server.base_url
+    async with ArtClient(url, "k") as art:
+        with pytest.raises(BackendUnreachable, match=rf"Failed to connect to ART backend\. GET {url}/healthcheck"):
+            await art.check_health()
+
+
+async def test_a_timeout_is_no_answer():
+    """A server that is stuck is as good as none; the reason is told although httpx gives it no text."""
+
+    def stuck(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("", request=request)
+
+    async with ArtClient("http://art", "k", transport=httpx.MockTransport(stuck)) as art:
+        with pytest.raises(BackendUnreachable, match="POST http://art/register: ReadTimeout\n"):
+            await art.register(MODEL)
+
+
+@pytest.mark.parametrize("path", ["/register", "/_prepare_backend_for_training", "/_get_step"])
+async def test_a_refusal_is_quoted(path):
+    """The server's own words are in the error, whatever shape they have."""
+    refusals = {path: (422, {"detail": "no such base model"})}
+    async with FakeArtServer(refusals=refusals) as server, client(server) as art:
+        with pytest.raises(BackendError, match=rf"{path} with 422: no such base model"):
+            await {"/register": art.register, "/_get_step": art.step}.get(path, art.prepare)(MODEL)
+
+
+async def test_another_kind_of_server_is_recognised():
+    """Something else listens on that port: what it said is shown."""
+    refusals = {"/_prepare_backend_for_training": (200, {"hello": "world"})}
+    async with FakeArtServer(refusals=refusals) as server, client(server) as art:
+        with pytest.raises(BackendError, match=r"should have told the URL and the key .* said '\{.hello"):
+            await art.prepare({"model": MODEL})
+
+
+async def test_each_gradient_step_is_told_as_it_happens():
+    """The metrics arrive line by line; a NaN is read, and a stream without a line is a good one."""
+    steps = [{"loss": 0.5, "num_gradient_steps": 2}, {"loss": 0.25, "num_gradient_steps": 2}]
+    async with FakeArtServer(lines=steps) as server:
+        assert await trained(server) == steps
+    async with FakeArtServer(lines=[]) as server:
+        assert await trained(server) == []
+    async with FakeArtServer(lines=[{"loss": float("nan")}]) as server:
+        [line] = await trained(server)
+        assert line["loss"] != line["loss"]
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_broken_stream_is_a_failure(after):
+    """ART's servers tell a failure by nothing else: the connection's words are all there is."""
+    async with FakeArtServer(breaks_after=after) as server:
+        with pytest.raises(TrainingFailed, match="broke the stream off: RemoteProtocolError: peer closed connection"):
+            await trained(server)
+
+
+async def test_the_reason_of_a_broken_stream_is_asked_for():
+    """A server that names its job (ours does) can tell what happened and what to do."""
+    async with FakeArtServer(breaks_after=1, failure=FAILURE) as server:
+        with pytest.raises(TrainingFailed, match="out of memory\n  → lower max_seq_length"):
+            await trained(server)
+    assert server.paths[-1] == "/jobs/7"
+
+
+async def test_a_reason_that_cannot_be_had_hides_nothing():
+    """The server is gone altogether: then the broken stream is what is told."""
+    refusals = {"/jobs/7": (500, "gone")}
+    async with FakeArtServer(breaks_after=1, failure=FAILURE, refusals=refusals) as server:
+        with pytest.raises(TrainingFailed, match="broke the stream off"):
+            await trained(server)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"error": "CUDA out of memory"}', "CUDA out of memory"),
+        ("[1]", "holds no metrics"),
+        ("oops", "holds no metrics"),
+    ],
+)
+async def test_a_line_that_is_no_metrics_is_a_failure(line, reason):
+    """Some servers end a good-looking stream with an error; taking it for metrics would call the job done."""
+    async with FakeArtServer(in_band=line) as server:
+        with pytest.raises(TrainingFailed, match=reason):
+            await trained(server)
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [(409, "another run trains this model"), (404, "lead to an ART server"), (401, "backend.api_key")],
+)
+async def test_a_refused_batch_says_what_to_do(status, hint):
+    """The status before the first line is the server's answer to the request as a whole."""
+    async with FakeArtServer(refusals={"/_train_model": (status, {"detail": "no"})}) as server:
+        with pytest.raises(BackendError, match=hint):
+            await trained(server)
+
+
+async def test_a_server_that_cannot_train_is_told_at_once():
+    """ART 0.5.18 has all routes but that one: an epoch of rollouts would be for nothing."""
+    async with FakeArtServer(trains=False) as server, client(server) as art:
+        with pytest.raises(BackendError, match=r"no route /_train_model\n.*0\.5\.18"):
+            await art.check_trains()
+    async with FakeArtServer() as server, client(server) as art:
+        await art.check_trains()
+
+
+@pytest.mark.parametrize("said", ["three", None, [1]])
+async def test_a_step_is_a_number(said):
+    """Anything else comes from another kind of server."""
+    async with FakeArtServer(refusals={"/_get_step": (200, said)}) as server, client(server) as art:
+        with pytest.raises(BackendError, match="should have told a step"):
+            await art.step(MODEL)

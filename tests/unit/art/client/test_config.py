@@ -1,0 +1,77 @@
+import pytest
+from pydantic import ValidationError
+
+from nat.art.client.config import (
+    ARTBackendConfig,
+    ARTTrainerAdapterConfig,
+    ARTTrainingConfig,
+    ARTTrajectoryBuilderConfig,
+)
+
+WHERE = {"ip": "localhost", "port": 7623}
+
+
+def test_what_is_left_out_has_the_documented_defaults():
+    """Only the address has to be said."""
+    config = ARTTrainerAdapterConfig(backend=WHERE)
+    backend = config.backend
+    assert (backend.name, backend.project, backend.base_model) == (
+        "trainer_run",
+        "trainer_project",
+        "Qwen/Qwen2.5-7B-Instruct",
+    )
+    assert backend.api_key.get_secret_value() == "default"
+    assert (backend.delete_old_checkpoints, backend.init_args, backend.engine_args) == (False, None, None)
+    assert (backend.peft_args, backend.server_config, config.training) == (None, None, None)
+    assert (ARTTrainingConfig().learning_rate, ARTTrainingConfig().beta) == (5e-5, 0.0)
+    assert ARTTrajectoryBuilderConfig().num_generations == 2
+
+
+@pytest.mark.parametrize("missing", ["ip", "port"])
+def test_the_address_is_required(missing):
+    """There is no server to guess."""
+    with pytest.raises(ValidationError, match=rf"backend\.{missing}"):
+        ARTTrainerAdapterConfig(backend={key: value for key, value in WHERE.items() if key != missing})
+
+
+@pytest.mark.parametrize("block", ["backend", "training"])
+def test_a_typo_is_an_error(block):
+    """A key that nobody reads would be an option without effect."""
+    with pytest.raises(ValidationError, match="lerning_rate"):
+        ARTTrainerAdapterConfig(
+            **{"backend": WHERE, block: {**(WHERE if block == "backend" else {}), "lerning_rate": 1}}
+        )
+
+
+@pytest.mark.parametrize("block", ["init_args", "engine_args", "peft_args", "torchtune_args", "server_config"])
+def test_options_of_other_programs_travel_on(block):
+    """VLLM alone has more options than anybody can list; the server knows which exist."""
+    config = ARTBackendConfig(**WHERE, **{block: {"enable_prefix_caching": True}})
+    assert getattr(config, block).model_extra == {"enable_prefix_caching": True}
+
+
+def test_the_key_is_not_shown():
+    """Neither in a log nor in the resolved configuration of a run."""
+    assert "sk-1" not in repr(ARTBackendConfig(**WHERE, api_key="sk-1"))
+
+
+@pytest.mark.parametrize(
+    ("ip", "url"),
+    [
+        ("localhost", "http://localhost:7623"),
+        ("10.0.0.5", "http://10.0.0.5:7623"),
+        ("gpu-box", "http://gpu-box:7623"),
+        ("0.0.0.0", "http://localhost:7623"),  # noqa: S104 - the guide's own
+        ("::1", "http://[::1]:7623"),
+    ],
+)
+def test_the_address_as_a_url(ip, url):
+    """The guide's 0.0.0.0 is what a server listens on; to a client it means this machine."""
+    assert ARTBackendConfig(ip=ip, port=7623).base_url == url
+
+
+@pytest.mark.parametrize("ip", ["http://localhost", "localhost:7623", "host/path", "user@host", ""])
+def test_the_ip_is_a_host_alone(ip):
+    """A URL in its place would be put into another URL."""
+    with pytest.raises(ValidationError):
+        ARTBackendConfig(ip=ip, port=7623)

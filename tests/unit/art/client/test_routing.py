@@ -1,0 +1,99 @@
+import pytest
+
+from nat.art.client.config import ARTBackendConfig
+from nat.art.client.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
+from nat.errors import BackendUnreachable, ConfigError
+from nat.wire.sampling import read_sampling
+
+BACKEND = ARTBackendConfig(ip="localhost", port=7623, name="my_run", base_model="Qwen/tiny")
+HERE = "http://localhost:8000/v1"
+
+
+def llm(key: str, model: str, base_url: str | None = "http://127.0.0.1:8000/v1", **sampling) -> ConfiguredLLM:
+    return ConfiguredLLM(key=key, model=model, base_url=base_url, **sampling)
+
+
+def found(*llms: ConfiguredLLM, target: str | None = None) -> list[str]:
+    return [llm.key for llm in trained_llms(llms, BACKEND, inference_url=HERE, target=target)]
+
+
+@pytest.mark.parametrize("model", ["my_run", "my_run@3", "Qwen/tiny"])
+def test_an_llm_may_name_the_run_or_the_base_model(model):
+    """All of them mean the model that is trained, as long as they ask the server that trains it."""
+    assert found(llm("agent", model)) == ["agent"]
+
+
+def test_another_name_on_the_same_server_is_left_alone():
+    """A judge may be another model; so may a run whose name only begins alike."""
+    assert found(llm("agent", "Qwen/tiny"), llm("judge", "judge"), llm("other", "my_run_2")) == ["agent"]
+
+
+def test_the_base_model_can_be_a_judge():
+    """Where one LLM names the run, the base model's name means the base model."""
+    assert found(llm("agent", "my_run"), llm("judge", "Qwen/tiny")) == ["agent"]
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8001/v1", "http://10.0.0.5:8000/v1", None, "nonsense"])
+def test_an_llm_elsewhere_is_an_error(url):
+    """Its answers would come from a model that nobody trains; the error says what it asks and what is wanted."""
+    with pytest.raises(ConfigError) as error:
+        found(llm("agent", "Qwen/tiny", url))
+    assert f"llms.agent: asks {url or 'OpenAI'} for Qwen/tiny" in str(error.value)
+    assert f"`base_url: {HERE}`" in str(error.value)
+    assert "`model_name: my_run`" in str(error.value)
+
+
+def test_no_llm_at_all_is_an_error():
+    """There is nobody whose answers could be trained on."""
+    with pytest.raises(ConfigError, match="there is none"):
+        found()
+
+
+def test_the_target_model_must_be_one_that_is_trained():
+    """Training on what the judge said would be training on nothing; other names are the builder's business."""
+    both = llm("agent", "Qwen/tiny"), llm("judge", "judge")
+    with pytest.raises(ConfigError, match=r"finetuning\.target_model: 'judge'"):
+        found(*both, target="judge")
+    for target in ("agent", "Qwen/tiny", "my_run", None):
+        assert found(*both, target=target) == ["agent"]
+
+
+def test_the_plain_name_is_asked_for_where_it_is_served():
+    """It stands for the newest weights, on ART's servers up to 0.5.7 and on ours."""
+    assert served_as(["Qwen/tiny", "my_run", "my_run@4"], BACKEND, inference_url=HERE) == "my_run"
+
+
+def test_the_newest_step_is_asked_for_where_only_steps_are_served():
+    """Servers from 0.5.10 on have no plain name; step 10 is newer than step 9."""
+    names = ["Qwen/tiny", "my_run@9", "my_run@10", "my_run_2@11", "my_run@x"]
+    assert served_as(names, BACKEND, inference_url=HERE) == "my_run@10"
+
+
+def test_a_server_without_the_model_is_another_server():
+    """Whatever answers there, it is not what the control routes prepared."""
+    with pytest.raises(BackendUnreachable, match=r"does not serve 'my_run'; it serves Qwen/tiny"):
+        served_as(["Qwen/tiny"], BACKEND, inference_url=HERE)
+
+
+def test_a_redirected_llm_is_named():
+    """The YAML says one model and the requests another; one line tells."""
+    text = notice(llm("agent", "Qwen/tiny"), "my_run")
+    assert text.startswith("llms.agent names Qwen/tiny")
+    assert "ask for my_run" in text
+
+
+def test_a_temperature_is_a_warning():
+    """The guide's own file has temperature 0.4, so it runs; what that means with which server is said."""
+    (warned,) = sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4}))])
+    assert "llms.agent samples with temperature 0.4." in warned
+    assert "ART's own server trains it as if it were sampled at 1" in warned
+    plain = read_sampling({"temperature": 1.0, "top_p": 1.0})
+    assert sampling_warnings([llm("agent", "m", sampling=plain), llm("agent", "m")]) == []
+
+
+def test_what_no_server_can_train_is_an_error():
+    """Before the first rollout, with the LLM's key, the field and the remedy."""
+    with pytest.raises(ConfigError) as error:
+        sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4, "top_p": 0.9}))])
+    assert "llms.agent: top_p=0.9: answers that are sampled so cannot be trained on" in str(error.value)
+    assert "sampling_in_training" in str(error.value)

@@ -1,0 +1,309 @@
+"""The adapter and its session, against a server on real sockets."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fakes.art_server import FakeArtServer
+from fakes.llm_steps import call, steps, user
+from nat.art.client.client import ArtClient
+from nat.art.client.config import ARTTrainerAdapterConfig
+from nat.art.client.routing import ConfiguredLLM
+from nat.art.client.trainer_adapter import ARTTrainerAdapter
+from nat.capture.address import address_of
+from nat.capture.redirect import redirecting, served_name
+from nat.data_models.finetuning import (
+    FinetuneConfig,
+    RewardFunctionConfig,
+    TrainingStatusEnum,
+    Trajectory,
+    TrajectoryCollection,
+)
+from nat.errors import BackendUnreachable, ConfigError, InvalidTrajectories
+from nat.finetuning.trajectories.calls import calls_of
+from nat.finetuning.trajectories.episodes import episode
+from nat.finetuning.trajectories.messages import conversations
+
+WHERE = {"name": "my_run", "project": "my_project", "base_model": "tiny"}
+
+
+@asynccontextmanager
+async def opened(server: FakeArtServer, *, training=None, seconds=60.0, **backend) -> AsyncIterator[ARTTrainerAdapter]:
+    """An adapter that was not initialized; its LLM asks the server for the base model."""
+    config = ARTTrainerAdapterConfig(
+        backend={"ip": "127.0.0.1", "port": server.port, **WHERE, **backend}, training=training, timeout=seconds
+    )
+    llms = [ConfiguredLLM(key="student", model="tiny", base_url=server.inference.base_url)]
+    with redirecting() as redirects:
+        async with ArtClient(config.backend.base_url, "default") as client:
+            adapter = ARTTrainerAdapter(config, client=client, llms=llms, redirects=redirects)
+            try:
+                yield adapter
+            finally:
+                await adapter.close()
+
+
+@asynccontextmanager
+async def connected(server: FakeArtServer, **options) -> AsyncIterator[ARTTrainerAdapter]:
+    async with opened(server, **options) as adapter:
+        await adapter.initialize(FinetuneConfig())
+        yield adapter
+
+
+def trajectory(reward: float, text: str = "a") -> Trajectory:
+    seen = calls_of(steps(call([user("u")], text, ids=([1], [2]), llm_name="student")))
+    return Trajectory(episode=episode(conversations(seen)), reward=reward, metadata={"id": "007", "generation": 0})
+
+
+def collection(*groups: list[Trajectory]) -> TrajectoryCollection:
+    return TrajectoryCollection(trajectories=list(groups) or [[trajectory(0.0), trajectory(1.0)]], run_id="art_run_1")
+
+
+def asked_for(server: FakeArtServer, name: str) -> str:
+    """What a request that says `name` asks this server for."""
+    return served_name(address_of(server.inference.base_url), name)
+
+
+async def test_an_update_from_submission_to_its_end():
+    """The reference names the job, the status its metrics and the new weights."""
+    async with FakeArtServer() as server, connected(server, training={"learning_rate": 1e-6, "beta": 0.1}) as adapter:
+        ref = await adapter.submit(collection())
+        assert (ref.run_id, ref.backend) == ("art_run_1", "openpipe-art")
+        status = await adapter.wait_until_complete(ref)
+        assert status.status is TrainingStatusEnum.COMPLETED
+        assert (status.metadata or {})["policy_version"] == "my_run@1"
+        assert (status.metadata or {})["metrics"]["loss"] == 0.5
+        [batch] = server.batches
+    assert batch["config"] == {"learning_rate": 1e-6, "beta": 0.1, "kl_penalty_coef": 0.0}
+    assert [t["reward"] for t in batch["trajectory_groups"][0]["trajectories"]] == [0.0, 1.0]
+
+
+async def test_each_epoch_is_a_job_of_its_own():
+    """All epochs share a run id; earlier jobs keep their end, and the run's newest job is found without an id."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        first = await adapter.submit(collection())
+        await adapter.wait_until_complete(first)
+        second = await adapter.submit(collection())
+        await adapter.wait_until_complete(second)
+        versions = [(await adapter.status(ref)).metadata["policy_version"] for ref in (first, first, second)]
+        assert versions == ["my_run@1", "my_run@1", "my_run@2"]
+        bare = second.model_copy(update={"metadata": None})
+        assert (await adapter.status(bare)).metadata["policy_version"] == "my_run@2"
+        assert list(adapter.training_jobs) == ["art_run_1"]
+
+
+async def test_an_unknown_job_is_an_error():
+    """It was never submitted here; the words are the guide's."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        ref = await adapter.submit(collection())
+        await adapter.wait_until_complete(ref)
+        with pytest.raises(ValueError, match="No training job found with run_id other"):
+            await adapter.status(ref.model_copy(update={"run_id": "other", "metadata": None}))
+
+
+async def test_one_update_at_a_time():
+    """A second one would be trained on rollouts of weights that are about to go."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        server.hold = asyncio.Event()
+        await adapter.submit(collection())
+        await server.streaming.wait()
+        with pytest.raises(ValueError, match="already in progress"):
+            await adapter.submit(collection())
+
+
+async def test_cancelling_closes_the_stream():
+    """The server learns at once that nobody wants the weights; the job ends as canceled."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        server.hold = asyncio.Event()
+        ref = await adapter.submit(collection())
+        await server.streaming.wait()
+        assert (await adapter.status(ref)).status is TrainingStatusEnum.RUNNING
+        assert (await adapter.cancel(ref)).status is TrainingStatusEnum.CANCELED
+        async with asyncio.timeout(10):
+            await server.hung_up.wait()
+
+
+async def test_who_stops_waiting_cancels():
+    """Ctrl-C ends the wait, and with it the update."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        server.hold = asyncio.Event()
+        ref = await adapter.submit(collection())
+        waiting = asyncio.create_task(adapter.wait_until_complete(ref))
+        await server.streaming.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await adapter.status(ref)).status is TrainingStatusEnum.CANCELED
+
+
+async def test_closing_ends_what_goes_on():
+    """Nothing outlives the run that began it."""
+    async with FakeArtServer() as server:
+        async with connected(server) as adapter:
+            server.hold = asyncio.Event()
+            ref = await adapter.submit(collection())
+            await server.streaming.wait()
+        assert (await adapter.status(ref)).status is TrainingStatusEnum.CANCELED
+
+
+async def test_a_broken_stream_is_a_failed_job():
+    """The new weights are not there, whatever the status line said."""
+    async with FakeArtServer(breaks_after=1) as server, connected(server) as adapter:
+        status = await adapter.wait_until_complete(await adapter.submit(collection()))
+        assert status.status is TrainingStatusEnum.FAILED
+        assert "broke the stream off" in (status.message or "")
+
+
+async def test_a_refused_batch_is_a_failed_job():
+    """A 409 is the server's word, not a transport error."""
+    refusals = {"/_train_model": (409, {"detail": "my_run is being trained"})}
+    async with FakeArtServer(refusals=refusals) as server, connected(server) as adapter:
+        status = await adapter.wait_until_complete(await adapter.submit(collection()))
+        assert status.status is TrainingStatusEnum.FAILED
+        assert "my_run is being trained" in (status.message or "")
+
+
+async def test_an_update_must_be_done_in_time():
+    """`timeout` is the deadline of a job."""
+    async with FakeArtServer() as server, connected(server, seconds=0.2) as adapter:
+        server.hold = asyncio.Event()
+        status = await adapter.wait_until_complete(await adapter.submit(collection()))
+        assert status.status is TrainingStatusEnum.FAILED
+        assert "`timeout` of the trainer adapter" in (status.message or "")
+
+
+async def test_requests_ask_for_what_is_trained():
+    """From the registration on; other names on that server are left alone."""
+    async with FakeArtServer() as server, opened(server) as adapter:
+        assert asked_for(server, "tiny") == "tiny"
+        await adapter.initialize(FinetuneConfig())
+        assert [asked_for(server, name) for name in ("tiny", "my_run", "judge")] == ["my_run", "my_run", "judge"]
+
+
+async def test_requests_follow_a_server_that_names_each_step():
+    """After an update the name that was asked for before is stale there."""
+    async with FakeArtServer(one_name_per_step=True) as server, connected(server) as adapter:
+        assert asked_for(server, "tiny") == "my_run@0"
+        await adapter.wait_until_complete(await adapter.submit(collection()))
+        assert [asked_for(server, name) for name in ("tiny", "my_run")] == ["my_run@1", "my_run@1"]
+        assert (await adapter.served_model()).overrides == (("llms.student.model_name", "my_run@1"),)
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_old_checkpoints_are_deleted_on_request(old):
+    """Before the update, all but the newest, in the way that the server knows."""
+    async with FakeArtServer(old_delete=old) as server, connected(server, delete_old_checkpoints=True) as adapter:
+        await adapter.wait_until_complete(await adapter.submit(collection()))
+        first = server.paths.index("/_get_step")
+        asked = server.paths[first : server.paths.index("/_train_model", first)]
+    assert asked == ["/_get_step", "/_delete_checkpoint_files", *(["/_delete_checkpoints"] if old else [])]
+
+
+async def test_the_best_checkpoint_is_never_deleted():
+    """The step that was the newest when the best weights were told is spared, until better ones are told."""
+    async with FakeArtServer() as server, connected(server, delete_old_checkpoints=True) as adapter:
+        await adapter.wait_until_complete(await adapter.submit(collection()))
+        assert (await adapter.keep_best()).name == "my_run@1"
+        for _ in range(2):
+            await adapter.wait_until_complete(await adapter.submit(collection()))
+    kept = [call.body["steps_to_keep"] for call in server.requests if call.path == "/_delete_checkpoint_files"]
+    assert kept == [[0], [1], [1, 2]]
+
+
+async def test_checkpoints_that_cannot_be_deleted_are_a_warning(caplog):
+    """Full disks are a nuisance; a lost epoch is worse."""
+    refusals = {"/_delete_checkpoint_files": (500, "no")}
+    async with FakeArtServer(refusals=refusals) as server, connected(server, delete_old_checkpoints=True) as adapter:
+        status = await adapter.wait_until_complete(await adapter.submit(collection()))
+    assert status.status is TrainingStatusEnum.COMPLETED
+    assert "Old checkpoints could not be deleted" in caplog.text
+
+
+async def test_nothing_is_deleted_unasked():
+    """The default keeps every checkpoint."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        await adapter.wait_until_complete(await adapter.submit(collection()))
+    assert not [path for path in server.paths if "delete" in path]
+
+
+async def test_health_is_both_ports_and_the_model():
+    """Control routes, inference, and the name among those that it serves; each believed only with a good status."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        assert await adapter.is_healthy()
+        server.refusals["/healthcheck"] = (503, {"detail": "down"})
+        assert not await adapter.is_healthy()
+        del server.refusals["/healthcheck"]
+        server.inference.models_status = 401
+        assert not await adapter.is_healthy()
+        server.inference.models_status, server.inference.models = 200, ["tiny"]
+        assert not await adapter.is_healthy()
+
+
+async def test_the_inference_port_may_belong_to_something_else():
+    """Before the first rollout it is clear that the model is not served there."""
+    async with FakeArtServer() as server, opened(server) as adapter:
+        server.refusals["/register"] = (200, None)  # the server forgets it at once
+        with pytest.raises(BackendUnreachable, match="does not serve 'my_run'; it serves fake"):
+            await adapter.initialize(FinetuneConfig())
+
+
+async def test_what_is_left_out_is_said(caplog):
+    """One rollout without tokens does not stop the epoch; the log says which it was."""
+    silent = trajectory(0.5).model_copy(update={"episode": trajectory(0.5).episode[:1]})
+    async with FakeArtServer() as server, connected(server) as adapter:
+        await adapter.wait_until_complete(await adapter.submit(collection([silent, trajectory(1.0), trajectory(0.0)])))
+        assert len(server.batches[0]["trajectory_groups"][0]["trajectories"]) == 2
+    assert "A trajectory is left out: no answer of the trained model" in caplog.text
+    assert "example 007" in caplog.text
+
+
+async def test_an_invalid_batch_is_not_sent():
+    """The error comes from `submit`, before the server hears of it."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        with pytest.raises(InvalidTrajectories):
+            await adapter.submit(collection([Trajectory(episode=[], reward=1.0)]))
+        assert server.batches == []
+
+
+async def test_registering_is_told(caplog):
+    """The guide's line, and one for the name that changes on the way."""
+    caplog.set_level(logging.INFO)
+    async with FakeArtServer() as server, connected(server):
+        assert server.registered == {**WHERE, "trainable": True}
+    assert "Successfully registered with ART backend." in caplog.text
+    assert "llms.student names tiny" in caplog.text
+
+
+async def test_progress_can_be_kept(tmp_path):
+    """`trainer_adapter_<run id>.jsonl` has a line for each call, with the run's names."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        ref = await adapter.submit(collection())
+        await adapter.wait_until_complete(ref)
+        adapter.log_progress(ref, {"loss": 0.5}, str(tmp_path))
+    line = json.loads((tmp_path / "trainer_adapter_art_run_1.jsonl").read_text())
+    assert (line["run_id"], line["backend"], line["loss"]) == ("art_run_1", "openpipe-art", 0.5)
+    assert line["trainer_config"] == WHERE
+
+
+async def test_the_trained_model_stays_on_the_server():
+    """Its name with the step, where it is, and what lets the workflow use it."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        await adapter.wait_until_complete(await adapter.submit(collection()))
+        served = await adapter.served_model()
+        assert served is not None
+        assert str(served) == f"my_run@1 at {server.inference.base_url}"
+        assert served.overrides == (("llms.student.model_name", "my_run"),)
+        assert await adapter.export_model("model") is None
+
+
+@pytest.mark.parametrize("credit", ["per_step", "return_to_go"])
+async def test_rewards_of_steps_cannot_be_sent(credit):
+    """ART takes one reward for a trajectory; this is said before anything is played."""
+    reward = RewardFunctionConfig(name="match", credit=credit)
+    async with FakeArtServer() as server, opened(server) as adapter:
+        with pytest.raises(ConfigError, match=f"reward_function.credit: '{credit}', but ART takes one reward"):
+            await adapter.initialize(FinetuneConfig(reward_function=reward))

@@ -1,0 +1,97 @@
+"""ART's advantages and weights, by the numbers of ART 0.5.18 and by what they must not depend on."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nat.art.server.advantages import Share, balanced, group_advantages, shares
+
+rewards = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=1, max_size=6)
+batches = st.lists(
+    st.tuples(st.floats(-3, 3).filter(lambda a: abs(a) > 1e-3), st.integers(1, 50)), min_size=1, max_size=8
+)
+
+
+def test_golden_advantages():
+    """Rewards 1, 0 and 1/2: the last is the mean and drops out, the others are ±0.5 / (0.408248 + 1e-6)."""
+    better, worse, same = group_advantages([1.0, 0.0, 0.5], scale=True)
+    assert (better, worse, same) == (pytest.approx(1.224742, abs=1e-6), pytest.approx(-1.224742, abs=1e-6), None)
+    assert group_advantages([1.0, 0.0, 0.5], scale=False) == [0.5, -0.5, None]
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_golden_shares(scale):
+    """Trajectories of 5 and 4 trained tokens weigh 0.9 and 1.125 per token, with advantages of ±1 either way."""
+    better, worse, _ = group_advantages([1.0, 0.0, 0.5], scale=scale)
+    assert shares([better, worse], [5, 4]) == [
+        Share(pytest.approx(1.0), pytest.approx(0.9)),
+        Share(pytest.approx(-1.0), pytest.approx(1.125)),
+    ]
+
+
+@pytest.mark.parametrize("equal", [[0.1] * 3, [0.7] * 3, [0.3, 0.1 + 0.2], [0.5], [-1e9] * 7, [0.0, 0.0], []])
+@pytest.mark.parametrize("scale", [True, False])
+def test_equal_rewards_are_no_signal(equal, scale):
+    """What rounding leaves of the difference to the mean is not learned from; a single trajectory has no other."""
+    assert group_advantages(equal, scale=scale) == [None] * len(equal)
+
+
+def test_small_differences_are_signal():
+    """The tolerance is relative to the rewards: millionths of millionths are told apart."""
+    assert None not in group_advantages([1e-12, 2e-12], scale=True)
+
+
+@given(rewards, st.booleans())
+def test_a_group_wins_what_it_loses(group, scale):
+    """Advantages sum to zero."""
+    assert sum(a or 0.0 for a in group_advantages(group, scale=scale)) == pytest.approx(0, abs=1e-9)
+
+
+@given(batches)
+def test_means_over_trained_tokens_are_one(batch):
+    """The mean weight is 1, the mean of |advantage| · weight is 1, and every trajectory weighs the same."""
+    advantages, tokens = zip(*batch, strict=True)
+    found = shares(advantages, tokens)
+    total = sum(tokens)
+    assert sum(s.weight * n for s, n in zip(found, tokens, strict=True)) / total == pytest.approx(1)
+    assert sum(abs(s.advantage) * s.weight * n for s, n in zip(found, tokens, strict=True)) / total == pytest.approx(1)
+    assert [s.weight * n for s, n in zip(found, tokens, strict=True)] == pytest.approx(
+        [total / len(batch)] * len(batch)
+    )
+
+
+@given(batches, st.floats(0.01, 100))
+def test_the_scale_of_the_rewards_is_forgotten(batch, factor):
+    """Rewards in other units give the same update."""
+    advantages, tokens = zip(*batch, strict=True)
+    one = shares(advantages, tokens)
+    other = shares([a * factor for a in advantages], tokens)
+    assert [s.advantage for s in one] == pytest.approx([s.advantage for s in other])
+
+
+@pytest.mark.parametrize(
+    ("balance", "expected"),
+    [
+        (0.0, [2.0, -2.0, None]),
+        (0.5, [2.0, -1.0, None]),
+        (-0.5, [1.0, -2.0, None]),
+        (1.0, [2.0, None, None]),
+        (-1.0, [None, -2.0, None]),
+    ],
+)
+def test_the_balance_favours_one_side(balance, expected):
+    """+0.5 halves what is worse, -0.5 what is better; +1 and -1 leave the other side out."""
+    assert balanced([2.0, -2.0, None], balance) == expected
+
+
+def test_an_empty_batch_has_no_shares():
+    """Nothing is better or worse than anything."""
+    assert shares([], []) == []
+
+
+@given(rewards)
+def test_scaling_keeps_the_order(group):
+    """Dividing by the spread changes no sign."""
+    plain, scaled = (group_advantages(group, scale=scale) for scale in (False, True))
+    assume(any(plain))
+    assert [a is None or a > 0 for a in plain] == [a is None or a > 0 for a in scaled]

@@ -1,0 +1,238 @@
+"""From a training call to what the learner takes, and through the learner."""
+
+from dataclasses import replace
+
+import pytest
+
+from fakes.art_answers import choice, group, trajectory, user
+from fakes.training_batches import training_row
+from nat.art.server.batch import make_art_batch
+from nat.art.server.served import ServedAnswers
+from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
+from nat.backend.model import load_model
+from nat.backend.training.batch import make_batch
+from nat.backend.training.packing import deal
+from nat.backend.training.served import served_logprobs
+from nat.errors import BatchRefused
+from nat.wire.sampling import read_sampling
+
+
+def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
+    return make_art_batch(
+        groups,
+        ArtTrainConfig(**dict(config)),
+        ArtDevTrainConfig(**dict(dev)),
+        internal=InternalModelConfig.model_validate(internal) if internal else None,
+        loaded=loaded,
+        served=served or ServedAnswers(),
+    )
+
+
+def num_steps(batch):
+    """Optimizer steps that the learner will make of it."""
+    return len(deal(make_batch(batch.groups, batch.config).rows, batch.config))
+
+
+def answers(*rewards, tokens=2, question="go"):
+    """A group of one-turn trajectories with so many sampled tokens each."""
+    return group(*(trajectory(reward, user(question), choice([7] * tokens)) for reward in rewards))
+
+
+def test_golden_batch(loaded):
+    """Rewards 1, 0 and 1/2 with 5, 4 and 3 trained tokens: ±1, weights 0.9 and 1.125, the third is left out.
+
+    A second group, of equal rewards, teaches nothing.
+    """
+    three = [trajectory(r, user("go"), choice([7] * n)) for r, n in ((1.0, 5), (0.0, 4), (0.5, 3))]
+    for dev in ({}, {"scale_rewards": False}):
+        batch = made(loaded, group(*three), answers(0.1, 0.1, 0.1), dev=dev)
+        (only,) = batch.groups
+        assert [r.advantage for r in only.rollouts] == pytest.approx([1.0, -1.0])
+        assert [r.weight for r in only.rollouts] == pytest.approx([0.9, 1.125])
+        assert [r.reward for r in only.rollouts] == [1.0, 0.0]
+        assert num_steps(batch) == 1
+    assert batch.facts == {
+        "data/step_num_scenarios": 2,
+        "data/step_num_trajectories": 6,
+        "data/step_num_groups_submitted": 2,
+        "data/step_num_groups_trainable": 1,
+        "data/step_trainer_tokens": 9,
+        "data/step_num_answers": 2,
+        "data/step_num_retokenized_answers": 2,
+        "data/step_num_too_long_rows": 0,
+        "data/step_num_untrainable_answers": 0,
+    }
+
+
+@pytest.mark.parametrize("rewards", [[0.1, 0.1, 0.1], [0.7, 0.7, 0.7], [0.3, 0.1 + 0.2], [1.0]])
+def test_equal_rewards_are_no_batch(loaded, rewards):
+    """What rounding leaves is not scaled up to a signal; the call says how much came in."""
+    batch = made(loaded, answers(*rewards))
+    assert batch.groups == []
+    assert batch.facts["data/step_num_trajectories"] == len(rewards)
+    assert batch.facts["data/step_trainer_tokens"] == batch.facts["data/step_num_groups_trainable"] == 0
+
+
+def test_exceptions_count_as_trajectories(loaded):
+    """ART counts a rollout that raised; a batch of nothing else has no signal, but is no error."""
+    failed = ArtTrajectoryGroup(exceptions=[{"type": "E", "message": "m", "traceback": ""}])
+    assert made(loaded, failed).facts["data/step_num_trajectories"] == 1
+    assert made(loaded).groups == []
+
+
+def test_conversations_of_a_trajectory_weigh_together(loaded):
+    """Reward, advantage and weight are the trajectory's, over the tokens of all of its conversations."""
+    two = {"additional_histories": [{"messages_and_choices": [user("x"), choice([8] * 3)]}]}
+    batch = made(loaded, group(trajectory(1, user("a"), choice([7]), **two), trajectory(0, user("a"), choice([7] * 2))))
+    first, second = batch.groups[0].rollouts
+    assert [row.num_sampled for row in first.rows] == [1, 3]
+    assert (first.weight, second.weight) == (pytest.approx(3 / 4), pytest.approx(3 / 2))
+
+
+def test_the_balance_leaves_one_side_out(loaded):
+    """With 1.0 only what is better than its group is trained on."""
+    batch = made(loaded, answers(1.0, 0.0), dev={"advantage_balance": 1.0})
+    assert [r.reward for r in batch.groups[0].rollouts] == [1.0]
+    batch = made(loaded, answers(1.0, 0.0), dev={"advantage_balance": 0.5})
+    assert [r.advantage for r in batch.groups[0].rollouts] == pytest.approx([4 / 3, -2 / 3])
+
+
+def test_no_log_probabilities_at_all_are_an_error(loaded):
+    """It would look like equal rewards, and is not: the client put messages where choices belong."""
+    plain = [trajectory(r, user("a"), {"role": "assistant", "content": "b"}) for r in (0, 1)]
+    with pytest.raises(BatchRefused, match=r"none of 2 trajectories .* 4 messages, 0 of them answers") as error:
+        made(loaded, group(*plain))
+    assert "choice" in error.value.hint
+
+
+def test_a_trajectory_without_log_probabilities_is_only_compared_with(loaded):
+    """Its reward counts in its group, and nothing of it is trained on."""
+    silent = trajectory(0.0, user("a"), {"role": "assistant", "content": "b"})
+    batch = made(loaded, group(trajectory(1.0, user("a"), choice([7])), silent))
+    assert [r.reward for r in batch.groups[0].rollouts] == [1.0]
+
+
+def test_an_error_says_which_trajectory(loaded):
+    """Places are counted as they are in the request."""
+    with pytest.raises(BatchRefused, match=r"trajectory_groups\.1\.trajectories\.1\.messages_and_choices\.1\."):
+        made(
+            loaded,
+            answers(1.0, 0.0),
+            group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([999]))),
+        )
+
+
+def test_a_packed_sequence_is_a_step(loaded):
+    """Its length is the longest row's rounded up to 2048, within the client's limit for the model, or as the call says.
+
+    The context of the model is no limit: with a small one a step would hold a single short rollout.
+    """
+    roomy = replace(loaded, max_seq_length=100_000)
+    many = [answers(1.0, 0.0, tokens=1100) for _ in range(3)]
+    batch = made(roomy, *many)
+    assert batch.config.tokens_per_step == 2048
+    assert num_steps(batch) == 6
+    assert made(roomy, answers(1.0, 0.0, tokens=2048)).config.tokens_per_step == 4096
+    assert num_steps(made(roomy, *many, config={"grad_accumulation_sequences": 3})) == 2
+    assert num_steps(made(roomy, *many, dev={"packed_sequence_length": 8000})) == 1
+    assert loaded.max_seq_length < made(loaded, answers(1.0, 0.0)).config.tokens_per_step == 2048
+    short = {"init_args": {"max_seq_length": 300}}
+    assert made(loaded, answers(1.0, 0.0), internal=short).config.tokens_per_step == 300
+
+
+def test_too_long_rows_are_left_out_counted_and_told(loaded, caplog):
+    """The limit is the model's, the client's for the model, or the packed sequence's, whichever is least."""
+    long = group(trajectory(1, user("a"), choice([7] * 600)), trajectory(0, user("a"), choice([7])))
+    batch = made(loaded, long)
+    assert [r.reward for r in batch.groups[0].rollouts] == [0.0]
+    assert batch.facts["data/step_num_too_long_rows"] == 1
+    assert "at most 512 fit" in caplog.text
+    roomy = {"init_args": {"max_seq_length": 10**6}}
+    assert made(loaded, long, internal=roomy).facts["data/step_num_too_long_rows"] == 1
+    short = {"init_args": {"max_seq_length": 100}}
+    assert made(loaded, answers(1.0, 0.0, tokens=200), internal=short).groups == []
+    assert made(loaded, answers(1.0, 0.0, tokens=200), dev={"packed_sequence_length": 64}).groups == []
+
+
+def test_the_optimizer_of_the_model_is_taken(loaded):
+    """Rate and beta of a NAT user's YAML are in the registered model's trainer_args."""
+    internal = {"trainer_args": {"learning_rate": 1e-4, "beta": 0.1, "max_grad_norm": 3.0}, "init_args": None}
+    config = made(loaded, answers(1.0, 0.0), config={"learning_rate": 5e-5}, internal=internal).config
+    assert (config.learning_rate, config.beta, config.max_grad_norm) == (1e-4, 0.1, 3.0)
+
+
+@pytest.mark.parametrize(
+    "dev",
+    [
+        {},
+        {"ppo": True},
+        {"precalculate_logprobs": True, "truncated_importance_sampling": 2.0},
+        {"importance_sampling_level": "average", "kl_penalty_coef": 0.1, "kimi_k2_tau": 0.1, "mask_prob_ratio": True},
+    ],
+    ids=str,
+)
+def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
+    """Through the learner, with answers that the model itself sampled: better ones gain, worse ones lose."""
+    fresh = load_model(loaded.path, device="cpu")
+    served = ServedAnswers()
+    trajectories = [
+        trajectory(reward, user("go"), answered(fresh, served, text)) for reward, text in ((1.0, "left"), (0.0, "up"))
+    ]
+    batch = made(fresh, group(*trajectories), config={"learning_rate": 1e-3}, dev=dev, served=served)
+    assert batch.facts["data/step_num_retokenized_answers"] == 0
+    rows = make_batch(batch.groups, batch.config).rows
+    before, seen = served_logprobs(fresh, rows), []
+    learner = make_learner(fresh)
+    metrics = learner.update(batch.groups, batch.config, on_step=seen.append)
+    after = served_logprobs(fresh, rows)
+    assert all(float((after[row.index] - before[row.index]).sum()) * row.advantages[0] > 0 for row in rows)
+    assert metrics["logprob_diff_mean"] < 1e-5
+    assert [step["num_gradient_steps"] for step in seen] == [1]
+
+
+def test_every_packed_sequence_is_told(make_learner, loaded):
+    """The learner makes as many steps as the batch has packed sequences, and tells of each."""
+    fresh = load_model(loaded.path, device="cpu")
+    served = ServedAnswers()
+    groups = [
+        group(*(trajectory(r, user("go"), answered(fresh, served, t)) for r, t in ((1.0, "left"), (0.0, "up"))))
+        for _ in range(3)
+    ]
+    batch = made(fresh, *groups, config={"learning_rate": 1e-4}, dev={"packed_sequence_length": 60}, served=served)
+    seen = []
+    make_learner(fresh).update(batch.groups, batch.config, on_step=seen.append)
+    assert [step["num_gradient_steps"] for step in seen] == [2, 2]
+
+
+def answered(loaded, served, text):
+    """An answer with the log probabilities that the model gives it, remembered as the server would."""
+    prompt = loaded.tokenizer.render_chat([user("go")])
+    token_ids = [*loaded.tokenizer.encode(text), loaded.tokenizer.eos_token_id]
+    whole = [*prompt, *token_ids]
+    logprobs = training_row(loaded, whole, list(range(len(prompt), len(whole)))).logprobs[len(prompt) :]
+    served.remember(prompt, token_ids, logprobs)
+    return choice(token_ids, logprobs, content=text)
+
+
+def greedily(served, loaded, *questions):
+    """One answer to each question, remembered as taken at temperature 0."""
+    for question in questions:
+        served.remember(loaded.tokenizer.render_chat([user(question)]), [7], [-1.0], read_sampling({"temperature": 0}))
+    return served
+
+
+def test_a_batch_of_greedy_answers_is_refused_with_the_reason(loaded):
+    """They teach nothing of the distribution that is trained, and a silent step would look like training."""
+    greedy = group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([7])))
+    with pytest.raises(BatchRefused, match="2 with temperature=0") as error:
+        made(loaded, greedy, served=greedily(ServedAnswers(), loaded, "a"))
+    assert "temperature above 0" in str(error.value.hint)
+
+
+def test_greedy_answers_among_others_are_counted_and_told(loaded, caplog):
+    """The others are trained on."""
+    mixed = group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([8])))
+    batch = made(loaded, mixed, served=greedily(ServedAnswers(), loaded, "a"))
+    assert [r.reward for r in batch.groups[0].rollouts] == [0.0]
+    assert batch.facts["data/step_num_untrainable_answers"] == 1
+    assert "1 answers of the batch are left out of the loss: 1 with temperature=0" in caplog.text

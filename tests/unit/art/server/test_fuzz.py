@@ -1,0 +1,63 @@
+"""Whatever is sent to ART's routes, most of them without a key: an answer, or an error that says what is wrong."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fakes.json_bodies import bodies, check_answer
+from fakes.keys import KEY
+from nat.art.wire import (
+    ArtBucketRequest,
+    ArtDeleteRequest,
+    ArtLogRequest,
+    ArtModel,
+    ArtPrepareRequest,
+    ArtTrainRequest,
+    ServerlessDeleteRequest,
+    ServerlessLogRequest,
+    ServerlessModelRequest,
+    ServerlessTrainRequest,
+)
+
+SCHEMAS = {
+    "/register": ArtModel.model_json_schema(),
+    "/_get_step": ArtModel.model_json_schema(),
+    "/_prepare_backend_for_training": ArtPrepareRequest.model_json_schema(),
+    "/_train_model": ArtTrainRequest.model_json_schema(),
+    "/_log": ArtLogRequest.model_json_schema(),
+    "/_delete_checkpoints": ArtModel.model_json_schema(),
+    "/_delete_checkpoint_files": ArtDeleteRequest.model_json_schema(),
+    "/_experimental_pull_from_s3": ArtBucketRequest.model_json_schema(),
+    "/_experimental_push_to_s3": ArtBucketRequest.model_json_schema(),
+    "/v1/preview/models": ServerlessModelRequest.model_json_schema(),
+    "/v1/preview/training-jobs": ServerlessTrainRequest.model_json_schema(),
+    "/v1/preview/models/m/log": ServerlessLogRequest.model_json_schema(),
+    "/v1/preview/models/m/checkpoints": ServerlessDeleteRequest.model_json_schema(),
+}
+WITHOUT_BODY = {"/close", "/_experimental_deploy", "/_experimental_fork_checkpoint", "/v1/preview/models/m"}
+fuzzed = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+"""A client is made once for all examples of a test."""
+
+
+@pytest.fixture
+def buckets():
+    """None, so that nothing is copied."""
+    return []
+
+
+def test_all_routes_that_take_a_body_are_tried(routers):
+    """A new route is tried as well."""
+    routes = [route for router in routers for route in router.routes if route.methods & {"POST", "DELETE"}]
+    assert {route.path.replace("{model_id}", "m") for route in routes} == SCHEMAS.keys() | WITHOUT_BODY
+
+
+@pytest.mark.parametrize("path", SCHEMAS)
+@fuzzed
+@given(data=st.data())
+async def test_no_body_makes_the_server_fail(client, path, data):
+    """And it is there for the next one."""
+    method = "DELETE" if path.endswith("/m/checkpoints") else "POST"
+    headers = {"authorization": f"Bearer {KEY}"}
+    content = data.draw(bodies(SCHEMAS[path]))
+    check_answer(await client.request(method, path, content=content, headers=headers))
+    assert (await client.get("/health")).status_code == 200

@@ -1,0 +1,214 @@
+"""From conversations to rows of exact tokens."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.art_answers import choice, said, trajectory, user
+from fakes.tiny_model import tiny_tokenizer
+from nat.art.server.histories import HistoryReader
+from nat.art.server.served import ServedAnswers
+from nat.art.wire import ArtTrajectory
+from nat.backend.tokenizer import ChatTokenizer
+from nat.errors import BatchRefused
+from nat.wire.sampling import read_sampling
+
+TOKENIZER = ChatTokenizer(tiny_tokenizer())
+SYSTEM = {"role": "system", "content": "play"}
+
+
+def read(found, served=None):
+    return HistoryReader(TOKENIZER, 265, served or ServedAnswers()).rows(found, where="t")
+
+
+def text(token_ids):
+    return TOKENIZER.hf.decode(token_ids)
+
+
+def sampled(row):
+    return [token for token, logprob in zip(row.token_ids, row.logprobs, strict=True) if logprob is not None]
+
+
+def test_one_answer_is_one_row():
+    """The prompt is rendered up to where the assistant begins; the sampled tokens with the end of turn carry loss."""
+    found = read(trajectory(1, SYSTEM, user("go"), said(TOKENIZER, "here")))
+    (row,) = found.rows
+    prompt = TOKENIZER.render_chat([SYSTEM, user("go")])
+    assert row.token_ids == [*prompt, *TOKENIZER.encode("here"), TOKENIZER.eos_token_id]
+    assert row.logprobs == [None] * len(prompt) + [-1.0] * (len(TOKENIZER.encode("here")) + 1)
+    assert (found.answers, found.retokenized) == (1, 1)
+
+
+def test_what_follows_the_last_answer_is_cut():
+    """Nothing after it can change the loss."""
+    items = [user("go"), said(TOKENIZER, "here")]
+    with_tail = read(trajectory(1, *items, user("thanks"), {"role": "assistant", "content": "bye"}))
+    assert with_tail.rows == read(trajectory(1, *items)).rows
+
+
+def test_turns_that_go_on_are_one_row():
+    """A second prompt that begins with all tokens before it continues the row, the template's separators included."""
+    found = read(trajectory(1, user("a"), said(TOKENIZER, "b"), user("c"), said(TOKENIZER, "d")))
+    (row,) = found.rows
+    assert text(row.token_ids) == (
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+        "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\nd<|im_end|>"
+    )
+    assert text(sampled(row)) == "b<|im_end|>d<|im_end|>"
+
+
+def test_the_served_prompt_is_taken_where_it_is_known():
+    """Sampled tokens that the text would not give again stay as they were, and nothing counts as tokenised again."""
+    t_h_e = [*TOKENIZER.encode("t"), *TOKENIZER.encode("h"), *TOKENIZER.encode("e"), TOKENIZER.eos_token_id]
+    assert TOKENIZER.encode("the") != t_h_e[:-1]
+    served, answers = ServedAnswers(), [choice(t_h_e, content="the"), said(TOKENIZER, "end")]
+    first = TOKENIZER.render_chat([user("a")])
+    second = [*first, *t_h_e, *TOKENIZER.encode("\nmore")]
+    served.remember(first, t_h_e, [-1.0] * 4)
+    served.remember(second, [*TOKENIZER.encode("end"), TOKENIZER.eos_token_id], [-1.0] * 4)
+    asked = trajectory(1, user("a"), answers[0], user("b"), answers[1])
+    (row,) = read(asked, served).rows
+    assert row.token_ids == [*second, *TOKENIZER.encode("end"), TOKENIZER.eos_token_id]
+    assert read(asked, served).retokenized == 0
+    assert (len(read(asked).rows), read(asked).retokenized) == (2, 2)
+
+
+def test_a_sure_answer_to_several_prompts_belongs_to_its_conversation():
+    """Log probabilities of zero do not tell apart what was asked; the messages do."""
+    served = ServedAnswers()
+    for question in ("a", "b", "c"):
+        served.remember(TOKENIZER.render_chat([user(question)]), [7], [0.0])
+    for question in ("a", "b", "c"):
+        (row,) = read(trajectory(1, user(question), choice([7], [0.0])), served).rows
+        assert row.token_ids == [*TOKENIZER.render_chat([user(question)]), 7]
+
+
+def test_plain_messages_are_context():
+    """An assistant's message that is no choice, or a choice without log probabilities, is never trained on."""
+    silent = {"finish_reason": "stop", "index": 0, "logprobs": None, "message": {"role": "assistant", "content": "b"}}
+    for before in ({"role": "assistant", "content": "b"}, silent):
+        found = read(
+            ArtTrajectory.model_validate(
+                {"reward": 1, "messages_and_choices": [user("a"), before, user("c"), said(TOKENIZER, "d").model_dump()]}
+            )
+        )
+        (row,) = found.rows
+        assert text(row.token_ids).count("<|im_start|>assistant\nb<|im_end|>") == 1
+        assert text(sampled(row)) == "d<|im_end|>"
+    assert read(trajectory(1, user("a"), {"role": "assistant", "content": "b"})).rows == []
+
+
+def test_tool_messages_keep_their_role_and_calls_their_arguments():
+    """The template sees the tools once wrapped, the call's arguments as an object, and the result as a tool's."""
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    tool = {"type": "function", "function": {"name": "add"}}
+    found = read(
+        trajectory(
+            1,
+            user("1+1"),
+            choice([5], content=None, tool_calls=[call]),
+            {"role": "tool", "tool_call_id": "1", "content": "2"},
+            said(TOKENIZER, "two"),
+            tools=[{"type": "function", "function": tool}],
+        )
+    )
+    last = text(found.rows[-1].token_ids)
+    assert last.startswith(f"<|im_start|>tools\n{json.dumps(tool)}\n<|im_end|>")
+    assert '"arguments": {"a": 1}' in last
+    assert "<|im_start|>tool\n2<|im_end|>" in last
+
+
+def test_a_served_prompt_outlives_what_a_client_makes_of_its_messages():
+    """NAT's plug-in relabels tool results as the assistant's; what the model saw is trained on all the same."""
+    sent = [user("1+1"), {"role": "tool", "tool_call_id": "1", "content": "2"}]
+    answer, served = said(TOKENIZER, "two"), ServedAnswers()
+    served.remember(TOKENIZER.render_chat(sent), [*TOKENIZER.encode("two"), TOKENIZER.eos_token_id], [-1.0] * 4)
+    (row,) = read(trajectory(1, sent[0], {"role": "assistant", "content": "2"}, answer), served).rows
+    assert "<|im_start|>tool\n2<|im_end|>" in text(row.token_ids)
+
+
+def test_additional_histories_belong_to_the_trajectory():
+    """Each conversation gives its rows; all are of the one trajectory."""
+    found = read(
+        trajectory(
+            1,
+            user("a"),
+            said(TOKENIZER, "b"),
+            additional_histories=[{"messages_and_choices": [user("x"), said(TOKENIZER, "y")]}],
+        )
+    )
+    assert [text(sampled(row)) for row in found.rows] == ["b<|im_end|>", "y<|im_end|>"]
+    assert found.answers == 2
+
+
+def test_an_answer_at_its_limit_is_told():
+    """`finish_reason` says so."""
+    assert read(trajectory(1, user("a"), choice([1], finish_reason="length"))).truncated
+    assert not read(trajectory(1, user("a"), choice([1]))).truncated
+
+
+@given(st.lists(st.integers(0, 264), min_size=1, max_size=6))
+def test_tokens_as_text_are_found_in_the_vocabulary(token_ids):
+    """Clients of servers that show tokens as text and bytes are trained on the same ids."""
+    plain = choice(token_ids)
+    for entry, token in zip(plain.logprobs.content, token_ids, strict=True):
+        shown = TOKENIZER.token_text(token)
+        entry.token, entry.bytes = shown.text, list(shown.data)
+    (row,) = read(trajectory(1, user("a"), plain)).rows
+    assert sampled(row) == token_ids
+
+
+@pytest.mark.parametrize("token", ["token_id:265", "token_id:-1", "token_id:x", "no such token"])
+def test_a_token_outside_of_the_vocabulary_is_refused_with_its_place(token):
+    """It was sampled by another model; which one of the many it is stands in the message."""
+    answer = choice([1, 2])
+    answer.logprobs.content[1].token = token
+    with pytest.raises(BatchRefused, match=rf"t\.messages_and_choices\.1\.logprobs\.content\.1\.token '{token}'"):
+        read(trajectory(1, user("a"), answer))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_log_probability_that_is_no_number_is_refused(value):
+    """It would make the whole update not finite."""
+    with pytest.raises(BatchRefused, match=r"content\.0\.logprob is"):
+        read(trajectory(1, user("a"), choice([1], [value])))
+
+
+def test_messages_that_cannot_be_rendered_are_refused_with_their_place():
+    """An image is told, in whichever conversation it is."""
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
+    history = {"messages_and_choices": [picture, choice([1])]}
+    with pytest.raises(BatchRefused, match=r"t\.additional_histories\.0\.messages_and_choices\.1.*image_url"):
+        read(trajectory(1, additional_histories=[history]))
+
+
+def test_a_message_without_a_role_is_refused():
+    """A template would write it with no role at all, which the model has never seen."""
+    with pytest.raises(BatchRefused, match=r"t\.messages_and_choices\.0 .*'content'"):
+        read(trajectory(1, {"content": "who?"}, choice([1])))
+
+
+def test_a_served_answer_is_trained_at_its_temperature():
+    """The client does not send it back; the server remembers it, each answer's own."""
+    served, prompt = ServedAnswers(), TOKENIZER.render_chat([user("a")])
+    first, second = TOKENIZER.encode("b"), TOKENIZER.encode("d")
+    served.remember(prompt, first, [-1.0] * len(first), read_sampling({"temperature": 0.5}))
+    served.remember([*prompt, *first, 9], second, [-1.0] * len(second))
+    found = read(trajectory(1, user("a"), choice(first), user("c"), choice(second)), served)
+    (row,) = found.rows
+    assert [(t.num_tokens, t.temperature) for t in row.temperatures or ()] == [(1, 0.5), (1, 1.0)]
+
+
+def test_a_greedy_answer_is_context_only():
+    """What was not drawn from the model's own distribution carries no loss, and is counted by how it was drawn."""
+    served, prompt = ServedAnswers(), TOKENIZER.render_chat([user("a")])
+    greedy, drawn = TOKENIZER.encode("b"), TOKENIZER.encode("d")
+    served.remember(prompt, greedy, [-1.0] * len(greedy), read_sampling({"temperature": 0, "top_p": 0.9}))
+    served.remember([*prompt, *greedy, 9], drawn, [-1.0] * len(drawn))
+    found = read(trajectory(1, user("a"), choice(greedy), user("c"), choice(drawn)), served)
+    (row,) = found.rows
+    assert row.token_ids == [*prompt, *greedy, 9, *drawn]
+    assert sampled(row) == drawn
+    assert found.untrainable == {"temperature=0, top_p=0.9": 1}

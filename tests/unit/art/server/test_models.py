@@ -1,0 +1,521 @@
+"""Models of several clients on one base: served side by side, trained, kept, restored, deleted."""
+
+import json
+import threading
+
+import pytest
+import torch
+
+from fakes.art_batches import DEADLINE, PROMPT, answer, art_batch, ask, collect, silent_batch
+from fakes.damage import flip_a_bit
+from fakes.listeners import one, run
+from nat.art.server.models import ArtModels
+from nat.art.server.pool import MAX_BASE_NAMES
+from nat.art.wire import ArtModel, InternalModelConfig
+from nat.backend.export import merged
+from nat.backend.inference.engine import Engine
+from nat.backend.model import LoraSettings, load_model
+from nat.errors import (
+    BackendError,
+    CheckpointDamaged,
+    ModelBusy,
+    ModelNotPrepared,
+    ModelNotServed,
+    ModelNotSupported,
+    TooManyModels,
+    TrainingFailed,
+    UpdateCanceled,
+)
+from nat.wire.training import JobStatus
+
+A = ArtModel(project="p", name="a")
+B = ArtModel(project="p", name="b", internal_config={"peft_args": {"r": 2, "lora_alpha": 8}})
+
+
+@pytest.fixture
+def start(tiny_dir, tmp_path):
+    """Open the models on a fresh base, again and again on the same files."""
+    opened = []
+
+    def start_one(dtype="float32", **options):
+        base = load_model(tiny_dir("qwen2"), device="cpu", dtype=dtype)
+        settings = {"name": "base", "output_dir": tmp_path / "out", "lora": LoraSettings(4, 16)}
+        opened.append(ArtModels(base, **{**settings, **options}))
+        return opened[-1]
+
+    yield start_one
+    for models in opened:
+        models.close()
+
+
+@pytest.fixture
+def models(start):
+    return start()
+
+
+def prepared(models, model):
+    return models._pool.find(models._key(model))
+
+
+def weights(models, model):
+    found = prepared(models, model)
+    return {name: p.detach().clone() for name, p in found.adapter.loaded.trainable_parameters().items()}
+
+
+def same(one_state, other):
+    return one_state.keys() == other.keys() and all(torch.equal(one_state[name], other[name]) for name in other)
+
+
+def alike(found, expected, rounding=1e-5):
+    """True if the same tokens were sampled, with the same log probabilities but for the size of the batch."""
+    near = pytest.approx(expected.logprobs, abs=rounding)
+    return found.token_ids == expected.token_ids and found.logprobs == near
+
+
+class Gate:
+    """Holds the model thread until it is opened."""
+
+    def __init__(self, models):
+        self._open = threading.Event()
+        models.worker.run_exclusive(lambda: self._open.wait(DEADLINE))
+
+    def open(self):
+        self._open.set()
+
+
+async def test_models_answer_side_by_side_each_with_its_own_weights(models):
+    """Asked at the same time, two trained models and the base give what each gives alone; the base never changes."""
+    untouched = await answer(ask(models.worker, "base"))
+    for seed, model in enumerate((A, B)):
+        await models.prepare(model)
+        await collect(models.train(model, art_batch(models.base, seed=seed)))
+    gate = Gate(models)
+    requests = [ask(models.worker, name, count=3) for name in ("a", "b", "base", "b@1", "a", "")]
+    gate.open()
+    answers = [await answer(request) for request in requests]
+    assert [found.version for found in answers] == ["a@1", "b@1", "base", "b@1", "a@1", "base"]
+    for one_answer, other in ((0, 4), (1, 3), (2, 5)):
+        assert alike(answers[one_answer], answers[other])
+    assert alike(answers[2], untouched)
+    for found, model in zip(answers, (A, B), strict=False):
+        alone = Engine(load_alone(models, model), policy_version="alone")
+        [sequence] = run(alone, one(PROMPT, max_tokens=12, temperature=0.0, ignore_eos=True))
+        assert alike(found, sequence, rounding=1e-4)
+        assert not alike(found, untouched, rounding=1e-3)
+
+
+def load_alone(models, model):
+    """The model with its adapter merged into it, in a copy."""
+    base = load_model(models.base.path, device="cpu")
+    base.model.load_state_dict(merged(prepared(models, model).adapter.loaded).state_dict())
+    return base
+
+
+async def test_who_waits_during_an_update_gets_what_the_name_means_when_it_begins(models):
+    """The plain name gets the new weights, a pinned one keeps the old, which come from their checkpoint."""
+    await models.prepare(A)
+    before = await answer(ask(models.worker, "a"))
+    gate = Gate(models)
+    call = models.train(A, art_batch(models.base))
+    names = ("a@0", "a", "wandb-artifact:///e/p/a:step0", "wandb-artifact:///e/p/a", "base")
+    waiting = [ask(models.worker, name) for name in names]
+    gate.open()
+    await collect(call)
+    pinned, newest, artifact, newest_artifact, base = [await answer(request) for request in waiting]
+    assert (pinned.version, newest.version, base.version) == ("a@0", "a@1", "base")
+    assert alike(pinned, before)
+    assert alike(artifact, before)
+    assert alike(newest, newest_artifact)
+    assert not alike(newest, before, rounding=1e-3)
+
+
+async def test_a_training_call_tells_each_step_and_ends_when_the_weights_are_served(models, tmp_path):
+    """Every line knows how many steps there are; then step, name, checkpoint and job agree."""
+    await models.prepare(A)
+    assert models.step(A) == 0
+    call = models.train(A, art_batch(models.base, num_iterations=3))
+    lines = await collect(call)
+    assert [line["num_gradient_steps"] for line in lines] == [3.0] * 3
+    assert all({"loss", "grad_norm", "learning_rate"} <= line.keys() for line in lines)
+    assert (models.step(A), models.steps(A)) == (1, [0, 1])
+    assert (await answer(ask(models.worker, "a"))).version == "a@1"
+    state = models.job(call.job_id)
+    assert state is not None
+    assert (state.status, state.policy_version, state.progress) == (JobStatus.COMPLETED, "a@1", 100.0)
+    assert (call.facts, call.config.num_iterations) == ({"fact": 1.0}, 3)
+    assert models.job("other") is None
+
+
+async def test_the_folder_is_what_art_and_peft_expect(models, tmp_path):
+    """`checkpoints/0000` is there from the first preparation on; each is a peft adapter with a tokenizer."""
+    await models.prepare(B)
+    await collect(models.train(B, silent_batch()))
+    assert models.folder(B) == tmp_path / "out" / "p" / "models" / "b"
+    for number in ("0000", "0001"):
+        folder = models.folder(B) / "checkpoints" / number
+        config = json.loads((folder / "adapter_config.json").read_text())
+        assert (config["r"], config["lora_alpha"], config["peft_type"]) == (2, 8, "LORA")
+        assert {"adapter_model.safetensors", "tokenizer.json", "optimizer.safetensors", "state.json"} <= {
+            path.name for path in folder.iterdir()
+        }
+
+
+async def test_what_was_trained_is_served_after_a_restart_without_its_client(start):
+    """All steps on disk answer by their names as before; who prepares the model goes on training it."""
+    models = start()
+    await models.prepare(A)
+    await collect(models.train(A, art_batch(models.base)))
+    before = [await answer(ask(models.worker, name)) for name in ("a", "a@0")]
+    models.close()
+    models = start()
+    assert models.worker.pool.names() == ["base", "a", "a@0", "a@1"]
+    assert models.worker.pool.knows("a@1")
+    assert not models.worker.pool.knows("a@2")
+    after = [await answer(ask(models.worker, name)) for name in ("a", "a@0")]
+    assert [found.version for found in after] == ["a@1", "a@0"]
+    assert all(map(alike, after, before))
+    with pytest.raises(ModelNotPrepared):
+        models.train(A, art_batch(models.base))
+    await models.prepare(A)
+    await collect(models.train(A, art_batch(models.base)))
+    assert (await answer(ask(models.worker, "a"))).version == "a@2"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+async def test_a_restart_goes_on_as_if_there_had_been_none(start, tmp_path, dtype):
+    """One call, a new process, one more call: bit by bit the weights and optimizer state of two calls in a row."""
+    ends = []
+    for restart in (False, True):
+        models = start(dtype, output_dir=tmp_path / str(restart))
+        await models.prepare(B)  # so that the adapters' keys differ between the two processes
+        await models.prepare(A)
+        first = models.train(A, art_batch(models.base, seed=1))
+        await collect(first)
+        if restart:
+            models.close()
+            models = start(dtype, output_dir=tmp_path / str(restart))
+            assert models.step(A) == 1
+            models.register(A)
+            await models.prepare(A)
+            assert (await answer(ask(models.worker, "a"))).version == "a@1"
+            assert models.job(first.job_id).status is JobStatus.COMPLETED
+        await collect(models.train(A, art_batch(models.base, seed=2)))
+        assert models.step(A) == 2
+        found = prepared(models, A)
+        ends.append((weights(models, A), found.learner.optimizer.state(), found.learner.step))
+    (one_weights, one_state, one_step), (other_weights, other_state, other_step) = ends
+    assert same(one_weights, other_weights)
+    assert same(one_state, other_state)
+    assert one_step == other_step == 2
+
+
+async def test_a_batch_without_signal_trains_nothing_and_is_a_step(models):
+    """One line with no gradient steps; weights as before, under the next number."""
+    await models.prepare(A)
+    before = weights(models, A)
+    assert await collect(models.train(A, silent_batch())) == [{"num_gradient_steps": 0.0}]
+    assert same(weights(models, A), before)
+    assert (models.step(A), models.steps(A)) == (1, [0, 1])
+    assert models.worker.pool.engine("a").policy_version == "a@1"
+
+
+async def nothing_changed(models, before):
+    """Weights, optimizer, step and files are as before; the next call is trained."""
+    state, optimizer = before
+    found = prepared(models, A)
+    assert same(weights(models, A), state)
+    assert same(found.learner.optimizer.state(), optimizer)
+    assert (models.step(A), found.learner.step, models.steps(A)) == (1, 1, [0, 1])
+    assert found.engine.policy_version == "a@1"
+    await collect(models.train(A, art_batch(models.base, seed=3)))
+    assert models.step(A) == 2
+
+
+@pytest.fixture
+async def trained(models):
+    """A model after one call; gives its weights and optimizer state."""
+    await models.prepare(A)
+    await collect(models.train(A, art_batch(models.base)))
+    state = prepared(models, A).learner.optimizer.state()
+    return weights(models, A), {name: tensor.clone() for name, tensor in state.items()}
+
+
+async def test_an_update_that_is_rejected_changes_nothing(models, trained):
+    """The reason of the alarm reaches the caller and the job."""
+    call = models.train(A, art_batch(models.base, seed=9, learning_rate=1e-12))
+    with pytest.raises(TrainingFailed, match="weights"):
+        await collect(call)
+    assert models.job(call.job_id).failure.type == "weights_unchanged"
+    await nothing_changed(models, trained)
+
+
+async def test_a_checkpoint_that_cannot_be_written_undoes_the_update(models, trained, monkeypatch):
+    """What was trained but not saved is not served: a restart would lose it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("nat.backend.training.checkpoints.save_file", full_disk)
+        with pytest.raises(TrainingFailed, match="disk full"):
+            await collect(models.train(A, art_batch(models.base, seed=9)))
+    await nothing_changed(models, trained)
+
+
+def full_disk(tensors, path):
+    raise OSError("disk full")
+
+
+async def test_a_canceled_call_changes_nothing_while_it_runs(models, trained):
+    """It stops at its next micro-batch, although one step was made."""
+    gate = Gate(models)
+    call = models.train(A, art_batch(models.base, num_iterations=3))
+    told = call.on_step
+
+    def cancel_after_the_first(metrics):
+        told(metrics)
+        call.cancel()
+
+    call.on_step = cancel_after_the_first
+    gate.open()
+    with pytest.raises(UpdateCanceled):
+        await collect(call)
+    assert models.job(call.job_id).status is JobStatus.CANCELED
+    await nothing_changed(models, trained)
+
+
+async def test_a_canceled_call_never_begins_while_it_waits(models, trained):
+    """It ends at once, before the model thread is free."""
+    gate = Gate(models)
+    call = models.train(A, art_batch(models.base))
+    call.cancel()
+    with pytest.raises(UpdateCanceled):
+        await collect(call)
+    gate.open()
+    await nothing_changed(models, trained)
+
+
+async def test_one_call_for_a_model_at_a_time(models):
+    """A second one is refused, one for another model waits for its turn."""
+    for model in (A, B):
+        await models.prepare(model)
+    gate = Gate(models)
+    calls = [models.train(A, silent_batch()), models.train(B, silent_batch())]
+    with pytest.raises(ModelBusy, match="p/a is being trained"):
+        models.train(A, silent_batch())
+    with pytest.raises(ModelBusy):
+        await models.remove(A)
+    gate.open()
+    for call in calls:
+        await collect(call)
+    assert (models.step(A), models.step(B)) == (1, 1)
+
+
+async def test_what_was_not_prepared_is_not_trained(models):
+    """The error says what comes first; asking for its step or its checkpoints is no error."""
+    models.register(A)
+    with pytest.raises(ModelNotPrepared, match="p/a"):
+        models.train(A, silent_batch())
+    assert (models.step(A), models.steps(A), await models.delete(A, [])) == (0, [], [])
+
+
+async def test_at_most_two_old_weights_stay_loaded(models):
+    """The least recently used go, and come back from their checkpoints when someone asks for them."""
+    await models.prepare(A)
+    answers = []
+    for seed in range(4):
+        answers.append(await answer(ask(models.worker, "a")))
+        await collect(models.train(A, art_batch(models.base, seed=seed)))
+    for step in (0, 1, 2, 0, 3, 2, 0):
+        again = await answer(ask(models.worker, f"a@{step}"))
+        assert again.version == f"a@{step}"
+        assert alike(again, answers[step])
+        layers = [name for name, _ in models.base.model.named_parameters() if "layers.0" in name]
+        assert len([name for name in layers if "q_proj.lora_A" in name]) <= 3
+    assert [key[1] for key in models._pool._old] == [2, 0]
+
+
+async def test_more_old_weights_stay_while_someone_waits_for_them(models):
+    """Nothing that a request needs is taken away from it."""
+    await models.prepare(A)
+    for _ in range(4):
+        await collect(models.train(A, silent_batch()))
+    gate = Gate(models)
+    requests = [ask(models.worker, f"a@{step}") for step in range(4)]
+    gate.open()
+    assert [(await answer(request)).version for request in requests] == ["a@0", "a@1", "a@2", "a@3"]
+
+
+async def test_deleting_keeps_the_newest_and_what_was_asked_for(models):
+    """The names of the others are unknown from then on, and are not told any more."""
+    await models.prepare(A)
+    for _ in range(4):
+        await collect(models.train(A, silent_batch()))
+    assert await models.delete(A, [1, 7]) == [0, 2, 3]
+    assert models.steps(A) == [1, 4]
+    pool = models.worker.pool
+    assert pool.names() == ["base", "a", "a@1", "a@4"]
+    assert [pool.knows(f"a@{step}") for step in range(6)] == [False, True, False, False, True, False]
+    with pytest.raises(ModelNotServed, match="step 2"):
+        await answer(ask(models.worker, "a@2"))
+    assert await models.delete(A, []) == [1]
+    assert (models.step(A), models.steps(A)) == (4, [4])
+
+
+async def test_a_removed_model_is_gone_with_its_files(models):
+    """Its names are unknown, who waited is told so, other models go on, and it may begin anew."""
+    for model in (A, B):
+        await models.prepare(model)
+        await collect(models.train(model, art_batch(models.base)))
+    await answer(ask(models.worker, "a@0"))
+    await models.remove(A)
+    assert models.worker.pool.names() == ["base", "b", "b@0", "b@1"]
+    assert not models.folder(A).exists()
+    with pytest.raises(ModelNotServed):
+        await answer(ask(models.worker, "a"))
+    assert (await answer(ask(models.worker, "b"))).version == "b@1"
+    await models.prepare(A)
+    assert (await answer(ask(models.worker, "a"))).version == "a@0"
+    await models.remove(ArtModel(project="p", name="never-prepared"))
+
+
+async def test_names_are_told_and_understood(models):
+    """Base, its ids that clients registered, models, versions, and references for who has an entity."""
+    entity = ArtModel(project="q", name="c", entity="e", base_model="Qwen/Qwen2.5-0.5B")
+    for model in (A, entity):
+        models.register(model)
+        await models.prepare(model)
+    pool = models.worker.pool
+    reference = "wandb-artifact:///e/q/c"
+    assert pool.names() == ["base", "Qwen/Qwen2.5-0.5B", "a", "a@0", "c", "c@0", reference, f"{reference}:step0"]
+    assert all(pool.knows(name) for name in [*pool.names(), "a@latest", f"{reference}:latest"])
+    assert not any(pool.knows(name) for name in ("", "d", "a@1", "base@0", "a@x", "wandb-artifact:///e/p/c"))
+    assert (await answer(ask(models.worker, "Qwen/Qwen2.5-0.5B"))).version == "base"
+
+
+async def test_the_plain_name_means_the_model_that_was_prepared_last(models, caplog):
+    """Two projects may use one name; the log says when it changes hands, and references keep them apart."""
+    mine, theirs = (ArtModel(project=project, name="m", entity="e") for project in ("p", "q"))
+    await models.prepare(mine)
+    await collect(models.train(mine, silent_batch()))
+    await models.prepare(theirs)
+    assert "m is now the model of q/m, no longer of p/m" in caplog.text
+    assert (await answer(ask(models.worker, "m"))).version == "m@0"
+    assert (await answer(ask(models.worker, "wandb-artifact:///e/p/m"))).version == "m@1"
+    await models.prepare(mine)
+    assert (await answer(ask(models.worker, "m"))).version == "m@1"
+
+
+async def test_preparing_again_is_free(models):
+    """The model thread may be busy for minutes; a second preparation does not wait for it."""
+    await models.prepare(A)
+    gate = Gate(models)
+    await models.prepare(A)
+    assert models.step(A) == 0
+    gate.open()
+
+
+async def test_models_that_are_not_trained_have_no_weights(models, tmp_path):
+    """They are registered for their trajectories only."""
+    judge = ArtModel(project="p", name="judge", base_model="gpt-4", trainable=False)
+    models.register(judge)
+    await models.prepare(judge)
+    assert models.worker.pool.names() == ["base"]
+    assert not (tmp_path / "out").exists()
+    assert models.step(judge) == 0
+
+
+@pytest.mark.parametrize("name", ["base", "../a", "a@1"])
+async def test_bad_names_are_refused_before_anything_happens(models, tmp_path, name):
+    """What cannot be a folder, or would hide the base model."""
+    bad = ArtModel(project="p", name=name)
+    for method in (models.register, models.step, models.steps, models.folder):
+        with pytest.raises(ValueError, match=r"name '.*'"):
+            method(bad)
+    for asking in (models.prepare(bad), models.delete(bad, []), models.remove(bad)):
+        with pytest.raises(ValueError, match=r"name '.*'"):
+            await asking
+    assert not (tmp_path / "out").exists()
+
+
+async def test_wishes_that_cannot_be_fulfilled_are_told(models, caplog):
+    """One warning for what has no effect, one for a length that the model does not have, one for another base."""
+    requested = {"init_args": {"max_seq_length": 10**6}, "engine_args": {"gpu_memory_utilization": 0.5}}
+    model = ArtModel(project="p", name="a", base_model="Qwen/Qwen2.5-0.5B", internal_config=requested)
+    for _ in range(2):
+        await models.prepare(model)
+    assert caplog.text.count("engine_args.gpu_memory_utilization") == 1
+    assert caplog.text.count("max_seq_length 1000000; this model has 512 tokens") == 1
+    assert caplog.text.count("wants the base model Qwen/Qwen2.5-0.5B; here it is base") == 1
+
+
+async def test_a_checkpoint_keeps_its_rank(start, caplog):
+    """Who prepares with another rank goes on with the one that was trained, and the log says so."""
+    models = start()
+    await models.prepare(A)
+    models.close()
+    models = start(lora=LoraSettings(16, 16))
+    await models.prepare(A)
+    assert prepared(models, A).adapter.settings == LoraSettings(4, 16)
+    assert "p/a keeps the adapter of its checkpoint" in caplog.text
+
+
+async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
+    """The caller learns which folder it is, nothing is written over it or served, and others are."""
+    models = start()
+    await models.prepare(A)
+    models.close()
+    weights_file = models.folder(A) / "checkpoints" / "0000" / "adapter_model.safetensors"
+    weights_file.write_bytes(b"torn")
+    models = start()
+    (weights_file.parent / "optimizer.safetensors").unlink()
+    with pytest.raises(BackendError, match=r"0000: adapter_model.safetensors has 4 of .*; optimizer.safetensors is m"):
+        await models.prepare(A)
+    assert models.worker.pool.names() == ["base"]
+    assert weights_file.read_bytes() == b"torn"
+    await models.prepare(B)
+    assert (await answer(ask(models.worker, "b"))).version == "b@0"
+
+
+async def test_a_damaged_checkpoint_gives_way_to_the_one_before(start, caplog):
+    """A flipped bit is found: training goes on from the older one, and no old weights come from a damaged folder."""
+    models = start()
+    await models.prepare(A)
+    for _ in range(2):
+        await collect(models.train(A, art_batch(models.base)))
+    models.close()
+    flip_a_bit(models.folder(A) / "checkpoints" / "0002" / "adapter_model.safetensors")
+    flip_a_bit(models.folder(A) / "checkpoints" / "0000" / "adapter_model.safetensors")
+    models = start()
+    await models.prepare(A)
+    assert (models.step(A), models.steps(A)) == (1, [0, 1])
+    assert "0002 is damaged: adapter_model.safetensors has another checksum" in caplog.text
+    assert (await answer(ask(models.worker, "a"))).version == "a@1"
+    with pytest.raises(CheckpointDamaged, match="0000"):
+        await answer(ask(models.worker, "a@0"))
+
+
+async def test_an_adapter_is_no_larger_than_what_it_adapts(models, tmp_path):
+    """A rank of two million took 12.9 GB; the model's width is the bound, and nothing is left of the attempt."""
+    huge = B.model_copy(update={"internal_config": InternalModelConfig.model_validate({"peft_args": {"r": 2_000_000}})})
+    with pytest.raises(ModelNotSupported, match="rank of 2000000 is more than this model's hidden size of 32"):
+        await models.prepare(huge)
+    assert prepared(models, huge) is None
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+    await models.prepare(B)
+
+
+async def test_as_many_models_are_prepared_as_the_owner_allows(start):
+    """Whoever has one goes on; there is room again when one is removed."""
+    models = start(max_models=1)
+    await models.prepare(A)
+    with pytest.raises(TooManyModels, match="holds 1 models"):
+        await models.prepare(B)
+    await models.prepare(A)
+    await models.remove(A)
+    await models.prepare(B)
+
+
+async def test_the_base_has_a_bounded_number_of_names(models):
+    """Each client may bring one; the server's own stays."""
+    for n in range(2 * MAX_BASE_NAMES):
+        models.register(ArtModel(project="p", name="a", base_model=f"base-{n}"))
+    names = models.worker.pool.names()
+    assert len(names) == MAX_BASE_NAMES
+    assert {"base", f"base-{2 * MAX_BASE_NAMES - 1}"} <= set(names)

@@ -1,0 +1,64 @@
+"""What may be a folder's name, and what a request's name asks for."""
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.art.server.names import ModelKey, Wanted, artifact, key_of, parse, version
+from nat.art.server.store import Store
+from nat.art.wire import ArtModel
+
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
+
+
+@given(project=st.text(max_size=140), name=st.text(max_size=140))
+def test_what_is_accepted_stays_below_the_root(project, name):
+    """Whatever a client calls its model, it is refused or gets a folder of its own inside the output folder."""
+    try:
+        key = key_of(ArtModel(project=project, name=name))
+    except ValueError as error:
+        assert "wanted are" in str(error)  # noqa: PT017 - either way is right
+    else:
+        folder = Store(Path("/root")).folder(key)
+        assert folder.resolve() == folder
+        assert folder.parts == ("/", "root", project, "models", name)
+
+
+@pytest.mark.parametrize("bad", ["", "..", ".hidden", "a/b", "a@1", "a b", "-a", "ä", "a\n", "a" * 129])
+def test_names_that_are_no_folders_are_refused(bad):
+    """The message says which of the two it is, and what is wanted."""
+    with pytest.raises(ValueError, match=r"name .* wanted are letters"):
+        key_of(ArtModel(project="p", name=bad))
+    with pytest.raises(ValueError, match=r"project .* wanted are letters"):
+        key_of(ArtModel(project=bad, name="n"))
+
+
+@given(project=NAMES, name=NAMES, step=st.integers(0, 10**6), entity=st.text(string.ascii_letters, min_size=1))
+def test_names_that_are_told_are_understood(project, name, step, entity):
+    """Every name that the server lists asks for exactly what it stands for."""
+    key = ModelKey(project, name)
+    assert parse(version(name, step)) == Wanted(name, step=step)
+    assert parse(artifact(entity, key, step)) == Wanted(name, project, step)
+    assert parse(artifact(entity, key, None)) == Wanted(name, project)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("m", Wanted("m")),
+        ("m@latest", Wanted("m")),
+        ("m@x", Wanted("m@x")),
+        ("m@", Wanted("m@")),
+        ("m@²", Wanted("m@²")),
+        ("m@" + "1" * 5000, Wanted("m@" + "1" * 5000)),
+        ("wandb-artifact:///e/p/m:latest", Wanted("m", "p")),
+        ("wandb-artifact:///e/p/m:v3", Wanted("wandb-artifact:///e/p/m:v3")),
+        ("Qwen/Qwen2.5-0.5B", Wanted("Qwen/Qwen2.5-0.5B")),
+    ],
+)
+def test_names_of_other_kinds_stand_for_themselves(text, wanted):
+    """`latest` is the newest; what is no version is part of the name."""
+    assert parse(text) == wanted

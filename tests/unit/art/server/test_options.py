@@ -1,0 +1,157 @@
+"""The options of a training call as a configuration of the learner; test_learner shows that each of those acts."""
+
+import logging
+
+import pytest
+
+from nat.art.server.options import refuse_what_has_no_effect, training_config, with_the_loss_of_its_time
+from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ServerlessExperimentalConfig, TrainerArgs
+from nat.errors import BatchRefused
+
+NAT = {"learning_rate": 5e-5, "beta": 0.0}
+
+
+def made(config=(), dev=(), trainer=None):
+    sent = TrainerArgs.model_validate(trainer) if trainer is not None else None
+    return training_config(
+        ArtTrainConfig(**dict(config)), ArtDevTrainConfig(**dict(dev)), sent, tokens_per_step=2048
+    ).model_dump()
+
+
+def test_the_defaults_are_those_of_art():
+    """CISPO with weights in [0, 5] against the sampler's log probabilities, and ART's AdamW."""
+    expected = {
+        "learning_rate": 5e-6,
+        "advantage": "given",
+        "normalize_advantages": False,
+        "importance_sampling_level": "token",
+        "old_logprobs": "sampler",
+        "policy_loss": "cispo_two_sided",
+        "aggregation": "token_mean",
+        "epsilon": 1.0,
+        "epsilon_high": 4.0,
+        "beta": 0.0,
+        "kl_penalty_coef": 0.0,
+        "importance_sampling_cap": None,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.99,
+        "weight_decay": 0.1,
+        "max_grad_norm": 0.1,
+        "tokens_per_step": 2048,
+        "num_iterations": 1,
+        "warmup_steps": 0,
+        "max_served_difference": 0.05,
+    }
+    assert made().items() >= expected.items()
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "dev", "expected"),
+    [
+        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {}, "clip"),  # 0.4.12 to 0.5.7
+        ({"base_path": ".art"}, {"learning_rate": 1e-5, "beta": 0.0}, {}, "cispo_two_sided"),  # from 0.5.9 on
+        ({}, {"learning_rate": 1e-5, "kl_penalty_coef": 0.0}, {}, "cispo_two_sided"),  # our own plug-in
+        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {"ppo": False}, "cispo_two_sided"),
+        ({"base_path": ".art"}, {"learning_rate": 1e-5}, {"ppo": True}, "clip"),
+    ],
+)
+def test_a_client_gets_the_loss_of_its_own_servers(model, config, dev, expected):
+    """Servers up to 0.5.4 clipped as PPO does, later ones weigh as CISPO does; who says which, gets that one."""
+    sent = ArtTrainConfig.model_validate(config)
+    chosen = with_the_loss_of_its_time(
+        ArtDevTrainConfig.model_validate(dev), ArtModel(name="a", project="p", **model), sent
+    )
+    assert training_config(sent, chosen, None, tokens_per_step=2048).policy_loss == expected
+
+
+def test_the_serverless_client_gets_the_newest_loss():
+    """It exists in the newest version alone, and says so itself; a null is as good as that."""
+    for said in ({}, {"ppo": None}):
+        assert ServerlessExperimentalConfig.model_validate(said).ppo is False
+
+
+@pytest.mark.parametrize(
+    ("config", "dev", "expected"),
+    [
+        ({"learning_rate": 1e-4, "beta": 0.1}, {}, {"learning_rate": 1e-4, "beta": 0.1}),
+        ({"kl_penalty_coef": 0.2}, {}, {"kl_penalty_coef": 0.2}),
+        ({}, {"kl_penalty_coef": 0.3}, {"kl_penalty_coef": 0.3}),
+        ({}, {"ppo": True}, {"policy_loss": "clip", "epsilon": 0.2, "epsilon_high": 0.2}),
+        ({}, {"ppo": True, "epsilon": 0.1}, {"epsilon": 0.1, "epsilon_high": 0.1}),
+        ({}, {"ppo": True, "epsilon_high": 0.3}, {"epsilon": 0.2, "epsilon_high": 0.3}),
+        ({}, {"ppo": False, "epsilon": 0.1}, {"policy_loss": "cispo_two_sided", "epsilon": 0.1, "epsilon_high": 4.0}),
+        ({}, {"importance_sampling_level": "geometric_average"}, {"importance_sampling_level": "geometric_average"}),
+        ({}, {"kimi_k2_tau": 0.5}, {"kimi_k2_tau": 0.5}),
+        ({}, {"mask_prob_ratio": True}, {"mask_prob_ratio": True}),
+        (
+            {},
+            {"max_negative_advantage_importance_sampling_weight": 2.0},
+            {"max_negative_advantage_importance_sampling_weight": 2.0},
+        ),
+        ({}, {"precalculate_logprobs": True}, {"old_logprobs": "learner", "importance_sampling_cap": None}),
+        (
+            {},
+            {"precalculate_logprobs": True, "truncated_importance_sampling": 3.0},
+            {"old_logprobs": "learner", "importance_sampling_cap": 3.0},
+        ),
+        ({}, {"num_trajectories_learning_rate_multiplier_power": 0.5}, {"rollouts_learning_rate_power": 0.5}),
+    ],
+    ids=str,
+)
+def test_each_option_reaches_the_learner(config, dev, expected):
+    """What a client sets changes the configuration, and nothing but what it sets."""
+    plain = made()
+    assert made(config, dev).items() >= expected.items()
+    changed = {name for name, value in made(config, dev).items() if plain[name] != value}
+    assert changed <= expected.keys() | {"policy_loss", "epsilon", "epsilon_high"}
+
+
+def test_the_adamw_of_the_model_is_taken():
+    """`trainer_args` of the registered model set the optimizer; keys of other trainers are ignored."""
+    trainer = {"adam_beta1": 0.8, "adam_beta2": 0.95, "weight_decay": 0.0, "max_grad_norm": 2.0, "optim": "adamw"}
+    assert made(trainer=trainer).items() >= {k: v for k, v in trainer.items() if k != "optim"}.items()
+
+
+@pytest.mark.parametrize(
+    ("config", "trainer", "expected"),
+    [
+        (NAT, {"learning_rate": 1e-4, "beta": 0.1}, (1e-4, 0.1)),
+        (NAT, {"beta": 0.1}, (5e-5, 0.1)),
+        (NAT, {}, (5e-5, 0.0)),
+        (NAT, None, (5e-5, 0.0)),
+        ({"learning_rate": 1e-5}, {"learning_rate": 1e-4, "beta": 0.1}, (1e-5, 0.0)),
+        ({**NAT, "beta": 0.2}, {"learning_rate": 1e-4, "beta": 0.1}, (5e-5, 0.2)),
+        ({**NAT, "kl_penalty_coef": 0.2}, {"learning_rate": 1e-4}, (5e-5, 0.0)),
+    ],
+    ids=str,
+)
+def test_the_rate_in_the_yaml_of_nat_is_honoured(config, trainer, expected):
+    """NAT's plug-in always sends 5e-5 and 0, and what its user wrote in the model's trainer_args; nobody else does."""
+    found = made(config, trainer=trainer)
+    assert (found["learning_rate"], found["beta"]) == expected
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"allow_training_without_logprobs": True},
+        {"kl_ref_adapter_path": "/adapter"},
+        {"plot_tensors": True},
+        {"truncated_importance_sampling": 2.0},
+    ],
+    ids=lambda o: next(iter(o)),
+)
+def test_an_option_without_effect_is_refused(option):
+    """It is named, with what to do; its neutral value is no option at all."""
+    (name, value), *_ = option.items()
+    with pytest.raises(BatchRefused, match=rf"dev_config\.{name} is {value!r}") as error:
+        made(dev=option)
+    assert error.value.hint
+    made(dev={name: None if not isinstance(value, bool) else False})
+
+
+def test_a_memory_option_is_noted(caplog):
+    """It changes no result; the log says that it was seen."""
+    caplog.set_level(logging.INFO)
+    refuse_what_has_no_effect(ArtDevTrainConfig(logprob_calculation_chunk_size=512))
+    assert "logprob_calculation_chunk_size" in caplog.text

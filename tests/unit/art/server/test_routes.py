@@ -1,0 +1,271 @@
+import asyncio
+import json
+
+import pytest
+
+from fakes.art_clients import CHAT, FULL_NAT, MINIMAL_NAT, VERSIONS, ArtClient, choice
+from fakes.keys import KEY
+from nat.art.server.routes import inference_url
+from nat.wire.json_bounds import MOST_IN_BATCH
+
+ART = ArtClient()
+CONTROL = {
+    "/register": ART.model(),
+    "/_get_step": ART.model(),
+    "/_prepare_backend_for_training": ART.prepare(),
+    "/_train_model": ART.train(),
+    "/_log": ART.log(),
+    "/_delete_checkpoints": ART.model(),
+    "/_delete_checkpoint_files": ART.delete(0),
+}
+
+
+async def post(client, path, body=None, status=200, **params):
+    answer = await client.post(path, json=body, params=params)
+    assert answer.status_code == status, answer.text
+    return answer.json() if answer.headers.get("content-type") == "application/json" else answer.text
+
+
+@pytest.mark.parametrize("path", [path for path in CONTROL if path not in ("/_train_model", "/_log")])
+async def test_what_is_no_batch_is_small(client, path):
+    """No key is asked for here; each megabyte of keys that nobody reads would take thirty in memory."""
+    asked = CONTROL[path] | {"x": "x" * 2**20}
+    assert (await client.post(path, json=asked)).status_code == 413
+
+
+async def test_a_batch_may_not_have_too_many_values(client):
+    """Two hundred megabytes of empty ones took ten gigabytes, and held up everybody for thirteen seconds."""
+    body = json.dumps(ART.log()).encode().removesuffix(b"}") + b', "x": [' + b"1," * MOST_IN_BATCH + b"1]}"
+    answer = await client.post("/_log", content=body)
+    assert (answer.status_code, f"at most {MOST_IN_BATCH}" in answer.text) == (413, True)
+
+
+async def prepared(client, art=ART):
+    await post(client, "/register", art.model(registered=False))
+    return await post(client, "/_prepare_backend_for_training", art.prepare())
+
+
+def lines_of(text):
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.removesuffix("\n").split("\n")]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_client_of_each_version_goes_through_its_life(client, models, version):
+    """Register, prepare, sample, train, ask for the step, log, delete, close: each answer has the shape it expects."""
+    art = ArtClient(version)
+    models.go.set()
+    assert await post(client, "/register", art.model(registered=False)) is None
+    url, key = await post(client, "/_prepare_backend_for_training", art.prepare())
+    assert (url, key) == ("http://gpu-box:8000/v1", KEY)
+    answer = await client.post(
+        "/v1/chat/completions", json={**CHAT, "model": "scripted"}, headers={"authorization": f"Bearer {key}"}
+    )
+    assert answer.json()["choices"][0]["logprobs"]["content"][0]["token"].startswith("token_id:")
+    assert await post(client, "/_get_step", art.model()) == 0
+    lines = lines_of(await post(client, "/_train_model", art.train()))
+    assert [(line["num_gradient_steps"], line["data/step_num_gradient_steps"]) for line in lines] == [(2.0, 2.0)] * 2
+    assert [(line["loss"], line["loss/train"]) for line in lines] == [(0.5, 0.5), (0.25, 0.25)]
+    assert await post(client, "/_get_step", art.model()) == 1
+    assert await post(client, "/_log", art.log()) is None
+    query = {"benchmark": "val/reward", "benchmark_smoothing": 1.0}
+    assert await post(client, "/_delete_checkpoints", art.model(), **query) is None
+    assert await post(client, "/_delete_checkpoint_files", art.delete(1)) is None
+    assert await post(client, "/close") is None
+    assert models.checkpoints["agent-001"] == [1]
+
+
+@pytest.mark.parametrize("internal", [MINIMAL_NAT, FULL_NAT, None, {}])
+async def test_nulls_are_as_good_as_absent(client, models, internal):
+    """The NAT plug-in sends nulls for blocks that its YAML leaves out, and `config: null` to prepare."""
+    art = ArtClient(internal=internal)
+    models.go.set()
+    await post(client, "/register", art.model())
+    await post(client, "/_prepare_backend_for_training", art.prepare(config=None))
+    assert len(lines_of(await post(client, "/_train_model", art.train()))) == 2
+
+
+@pytest.mark.parametrize("path", ["/register", "/_get_step", "/_delete_checkpoints"])
+async def test_a_model_may_be_wrapped(client, models, path):
+    """Bare, as clients send it, or wrapped as in the other bodies; unknown fields change nothing."""
+    for body in (ART.model(), {"model": ART.model()}, {**ART.model(), "bogus": 1}):
+        await post(client, path, body)
+    assert all(model.name == "agent-001" for model in models.registered)
+
+
+@pytest.mark.parametrize("path", ["/healthcheck", "/health", "/health/"])
+async def test_health(client, path):
+    """The guide asks with the slash, ART's clients by another name."""
+    answer = await client.get(path)
+    assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+
+
+@pytest.mark.parametrize("path", CONTROL)
+async def test_no_body_that_is_incomplete_reaches_a_model(client, models, path):
+    """Not JSON, no name, no project: 422 with the place, before anything happens."""
+    body = CONTROL[path]
+    model = body.get("model", body)
+    for missing in ("name", "project"):
+        less = {key: value for key, value in model.items() if key != missing}
+        told = await post(client, path, {**body, "model": less} if "model" in body else less, status=422)
+        assert missing in told["detail"]
+    answer = await client.post(path, content=b"{")
+    assert answer.status_code == 422
+    assert (models.registered, models.calls) == ([], [])
+
+
+@pytest.mark.parametrize("field", ["config", "dev_config", "trajectory_groups"])
+async def test_a_training_call_says_all_that_it_wants(client, field):
+    """As in ART's own server, a configuration that is missing is an error and no default."""
+    await prepared(client)
+    body = ART.train()
+    del body[field]
+    assert field in (await post(client, "/_train_model", body, status=422))["detail"]
+
+
+@pytest.mark.parametrize("path", CONTROL)
+async def test_names_that_cannot_be_folders_are_refused(client, path):
+    """They become paths, so the server says what it wants instead."""
+    evil = ArtClient(name="../x")
+    body = CONTROL[path]
+    body = {**body, "model": evil.model()} if "model" in body else evil.model()
+    assert "cannot name a folder" in (await post(client, path, body, status=400))["detail"]
+
+
+async def test_unknown_routes_and_methods_have_a_detail(client):
+    """What ART's clients show of an error."""
+    for method, path, status in (("POST", "/_nowhere", 404), ("GET", "/register", 405)):
+        answer = await client.request(method, path)
+        assert (answer.status_code, "detail" in answer.json()) == (status, True)
+
+
+async def test_the_metrics_stream_has_no_content_type_and_names_its_job(client, models):
+    """The header that ART's server leaves out, and one of ours by which the reason of a failure can be asked."""
+    models.go.set()
+    await prepared(client)
+    answer = await client.post("/_train_model", json=ART.train())
+    assert "content-type" not in answer.headers
+    job = (await client.get(f"/jobs/{answer.headers['x-job-id']}")).json()
+    assert (job["id"], job["status"]) == ("job-0", "completed")
+    assert (await client.get("/jobs/job-9")).status_code == 404
+
+
+async def test_what_cannot_be_trained_is_refused_before_the_first_byte(client, models):
+    """Not prepared; no log probabilities; an option that this server cannot honour."""
+    assert "prepare" in (await post(client, "/_train_model", ART.train(), status=400))["detail"]
+    await prepared(client)
+    plain = ART.groups()
+    for trajectory in plain[0]["trajectories"]:
+        trajectory["messages_and_choices"][1]["logprobs"] = None
+    told = await post(client, "/_train_model", ART.train(trajectory_groups=plain), status=400)
+    assert "log probabilities" in told["detail"]
+    foreign = [{"trajectories": [ART.trajectory(r, choice(10**6)) for r in (0.0, 1.0)], "exceptions": []}]
+    told = await post(client, "/_train_model", ART.train(trajectory_groups=foreign), status=400)
+    assert "1000000" in told["detail"]
+    dev = {"kl_ref_adapter_path": "/some/adapter"}
+    assert (
+        "kl_ref_adapter_path" in (await post(client, "/_train_model", ART.train(dev_config=dev), status=400))["detail"]
+    )
+    assert models.calls == []
+
+
+async def test_a_second_call_for_a_model_is_refused_while_one_runs(wire, models):
+    """409; a call for another model is none of its business, and the rest of the control plane answers."""
+    await prepared(wire)
+    async with wire.stream("POST", "/_train_model", json=ART.train()) as first:
+        told = await post(wire, "/_train_model", ART.train(), status=409)
+        assert "being trained" in told["detail"]
+        assert await post(wire, "/_get_step", ART.model()) == 0
+        await prepared(wire, ArtClient(name="other"))
+        for path in ("/register", "/_log", "/_delete_checkpoints", "/_delete_checkpoint_files"):
+            await post(wire, path, CONTROL[path])
+        assert (await wire.get("/healthcheck")).status_code == 200
+        models.go.set()
+        await first.aread()
+    assert await post(wire, "/_get_step", ART.model()) == 1
+
+
+async def test_prepare_answers_with_our_port_and_key_whatever_the_client_wishes(client, caplog):
+    """Both were chosen when the server was started; the log tells the difference."""
+    config = {"server_args": {"port": 9000, "api_key": "sk-mine"}}
+    assert await post(client, "/_prepare_backend_for_training", ART.prepare(config)) == ["http://gpu-box:8000/v1", KEY]
+    assert [("port" in text, "api_key" in text) for text in caplog.messages] == [(True, False), (False, True)]
+    assert "sk-mine" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("header", "url"),
+    [
+        ("gpu-box:7623", "http://gpu-box:8000/v1"),
+        ("gpu-box", "http://gpu-box:8000/v1"),
+        ("[::1]:7623", "http://[::1]:8000/v1"),
+        ("", "http://127.0.0.1:8000/v1"),
+        ("evil/path", "http://127.0.0.1:8000/v1"),
+        ("a@b:1", "http://127.0.0.1:8000/v1"),
+    ],
+)
+def test_clients_sample_under_the_name_by_which_they_came(header, url):
+    """So that a tunnel or a name of the network works for both ports; what is no host's name is not repeated."""
+    assert inference_url(header, "127.0.0.1", 8000) == url
+    assert inference_url("", "::1", 8000) == "http://[::1]:8000/v1"
+
+
+async def test_the_best_and_the_newest_checkpoint_stay(client, models):
+    """By any benchmark of the history; without one only the newest stays."""
+    models.checkpoints["agent-001"] = [0]
+    for step, reward in enumerate((0.1, 0.9, 0.5, 0.2)):
+        models.checkpoints["agent-001"] = list(range(step + 1))
+        await post(client, "/_log", {**ART.log("train"), "trajectory_groups": ART.groups(reward, reward)})
+    bad = await post(client, "/_delete_checkpoints", ART.model(), 422, benchmark_smoothing="0")
+    assert "benchmark_smoothing" in bad["detail"]
+    await post(client, "/_delete_checkpoints", ART.model(), benchmark="train/reward")
+    assert models.checkpoints["agent-001"] == [1, 3]
+    await post(client, "/_delete_checkpoints", ART.model())
+    assert models.checkpoints["agent-001"] == [3]
+
+
+async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tmp_path, caplog):
+    """Those that are trained on by the server, the others when the client logs them; each tells a line in the log."""
+    caplog.set_level("INFO", logger="nat.art.server.submissions")
+    models.go.set()
+    await prepared(client)
+    await post(client, "/_train_model", ART.train(1.0, 0.0))
+    await post(client, "/_log", ART.log("val"))
+    folder = tmp_path / "demo/models/agent-001"
+    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    told = [(row["step"], row.get("train/reward"), row.get("val/reward")) for row in rows]
+    assert told == [(0, 0.5, None), (1, None, 0.5)]
+    assert (folder / "trajectories/train/0000.jsonl").is_file()
+    assert (folder / "trajectories/val/0001.jsonl").is_file()
+    line = "demo/agent-001, step 0, train: 2 rollouts in 1 groups, mean reward 0.5000, 0% raised"
+    assert line in caplog.messages
+    assert "cannot name a folder" in (await post(client, "/_log", ART.log("../x"), 400))["detail"]
+
+
+async def test_the_event_loop_is_free_while_a_batch_is_read(client, models):
+    """A large batch is parsed and tokenised beside the loop, so that others are answered meanwhile."""
+    models.go.set()
+    await prepared(client)
+    groups = [ART.groups(*range(40))[0] for _ in range(20)]
+    training = asyncio.create_task(client.post("/_train_model", json=ART.train(trajectory_groups=groups)))
+    answered = 0
+    while not training.done():
+        assert await post(client, "/_get_step", ART.model()) in (0, 1)
+        answered += 1
+    assert training.result().status_code == 200
+    assert answered > 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "untrainable"), [({}, 0), ({"temperature": 0.7}, 0), ({"top_p": 0.9}, 1), ({"temperature": 0}, 1)]
+)
+async def test_an_answer_is_trained_by_how_it_was_sampled(client, models, fields, untrainable):
+    """The client sends back the answer and not the request, so the server remembers all of its sampling."""
+    models.go.set()
+    await prepared(client)
+    asked = {**CHAT, "model": "scripted", **fields}
+    answer = await client.post("/v1/chat/completions", json=asked, headers={"authorization": f"Bearer {KEY}"})
+    sampled = ART.trajectory(1.0, answer.json()["choices"][0])
+    groups = [{**ART.groups()[0], "trajectories": [sampled, *ART.groups(0.0, 0.5)[0]["trajectories"]]}]
+    lines = lines_of(await post(client, "/_train_model", ART.train(trajectory_groups=groups)))
+    assert {line["data/step_num_untrainable_answers"] for line in lines} == {untrainable}

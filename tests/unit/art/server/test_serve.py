@@ -1,0 +1,53 @@
+import socket
+
+import pytest
+
+from nat.art.server.serve import greeting, serve_art
+from nat.backend.lock import claimed
+from nat.errors import BackendError
+from nat.wire.serving import ServeOptions
+
+
+@pytest.fixture
+def options(tmp_path):
+    """There is no model: what is refused is refused before it would be loaded."""
+    return {"model": tmp_path / "nowhere", "port": 0, "inference_port": 0, "output_dir": tmp_path / "art"}
+
+
+def test_a_second_server_on_the_same_folder_is_refused(options, tmp_path):
+    """Two would write the same checkpoints; the error names the folder's owner and the way out."""
+    with claimed(tmp_path / "art"), pytest.raises(BackendError, match="in use by another server") as error:
+        serve_art(ServeOptions(**options), 0)
+    assert "--output_dir" in error.value.hint
+
+
+def test_a_port_that_is_taken_is_told_with_its_option(options):
+    """Either of the two."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for name in ("port", "inference_port"):
+            asked = ServeOptions(**(options | {name: port}))
+            with pytest.raises(BackendError, match=f"port {port}") as error:
+                serve_art(asked, asked.inference_port)
+            assert f"--{name}" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("host", "key", "lines"),
+    [
+        (
+            "127.0.0.1",
+            None,
+            ["key: default", "http://127.0.0.1:7623\n", "http://127.0.0.1:8000/v1", 'base_url="http://127.0.0.1:7623"'],
+        ),
+        ("0.0.0.0", "mine", ["http://gpu-box:8000/v1", 'base_url="http://art:KEY@gpu-box:7623"']),  # noqa: S104
+    ],
+)
+def test_the_greeting_tells_what_to_do_next(options, host, key, lines):
+    """Both addresses as clients use them, the key if everybody knows it, and where the checkpoints go."""
+    asked = ServeOptions(**options, host=host, api_key=key)
+    text = greeting(asked, port=7623, inference_port=8000, hostname="gpu-box")
+    assert [line for line in [*lines, str(options["output_dir"])] if line not in text] == []
+    assert "mine" not in text
