@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from fakes.process_state import process_state_kept
-from nat.wire.known_secrets import known_secrets
+from nat.secrets import known_secrets
 
 settings.register_profile("patient", settings(), deadline=None)
 settings.load_profile("patient")

@@ -38,7 +38,7 @@ ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-z
 from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 
 if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
     from pathlib import Path

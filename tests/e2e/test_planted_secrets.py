@@ -11,7 +11,7 @@ import pytest
 from fakes.finetuning_project import Coin
 from fakes.leaky_project import IN_ENVIRONMENT, OVERRIDE, PLAIN, SECRETS
 from fakes.openai_server import OpenAIServer, Refuse, SeenRequest
-from nat.wire.known_secrets import REDACTED
+from nat.secrets import REDACTED
 
 TESTS = Path(__file__).parents[1]
 DEADLINE = 240

@@ -14,9 +14,8 @@ from typing import get_args
 from pydantic import ValidationError
 
 from nat.errors import NatError, findings_of
+from nat.secrets import keep_files_private, keep_memory_private, known_secrets, redact_output
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.known_secrets import known_secrets
-from nat.wire.private_process import keep_files_private, keep_memory_private, redact_output
 from nat.wire.serving import API_KEY_VARIABLE, FAILED, KEY_FD, LOCAL_PACKAGES, Handover, ServeOptions
 
 

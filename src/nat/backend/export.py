@@ -7,10 +7,10 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from nat.backend.atomic import whole_folder
 from nat.backend.manifest import write_manifest
 from nat.backend.model import LoadedModel
 from nat.errors import ExportRefused
+from nat.files import whole_folder
 from nat.wire.manifest import is_export
 
 ADAPTER = "adapter"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from nat.errors import describe_error
-from nat.wire.storage import storage_failure
+from nat.files import storage_failure
 
 _OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """How torch says so where it has no class for it."""

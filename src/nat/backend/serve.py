@@ -13,7 +13,6 @@ import torch
 
 from nat.art.server.serve import serve_art
 from nat.asgi.host_check import HostNames
-from nat.backend.atomic import remove_unfinished
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.listen import listen, serve_until_stopped
@@ -27,9 +26,9 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
+from nat.files import remove_unfinished
+from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
-from nat.wire.known_secrets import new_key
-from nat.wire.private_process import unredacted
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, ServeOptions
 
 logger = logging.getLogger(__name__)

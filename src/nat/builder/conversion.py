@@ -11,7 +11,7 @@ from typing import Any, get_origin, get_type_hints
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from nat.builder.chat_conversion import CHAT_CONVERTERS
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 Converter = Callable[[Any], Any]
 """A function with one annotated argument and an annotated return."""

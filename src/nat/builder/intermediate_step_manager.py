@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepPayload, IntermediateStepState
 from nat.data_models.invocation_node import InvocationNode
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 OnNext = Callable[[IntermediateStep], None]
 OnError = Callable[[Exception], None]

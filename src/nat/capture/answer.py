@@ -7,7 +7,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from nat.capture.request import CallRequest, Message
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 from nat.wire.sampling import read_sampling
 
 

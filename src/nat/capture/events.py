@@ -6,7 +6,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from nat.capture.answer import UnreadableAnswer
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 _WHOLE = frozenset({"role", "type", "id", "name", "object", "finish_reason", "stop_reason"})
 """Texts that come whole (some servers repeat them in each event); all other texts of a delta come in pieces."""

@@ -25,8 +25,8 @@ from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm_call import LLMCall
 from nat.data_models.rollout_failure import one_line
+from nat.secrets import excerpt
 from nat.wire.chat import SESSION_HEADER
-from nat.wire.known_secrets import excerpt
 from nat.wire.sampling import read_sampling, replaced
 
 logger = logging.getLogger(__name__)

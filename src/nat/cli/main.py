@@ -50,7 +50,7 @@ def cli(log_level: str) -> None:
 
 def run_cli() -> None:
     """Run the command line; a `NatError` becomes its text and exit code 1, a signal exit code 128 and its number."""
-    from nat.wire.private_process import keep_files_private, redact_output  # noqa: PLC0415 - as below
+    from nat.secrets import keep_files_private, redact_output  # noqa: PLC0415 - as below
 
     keep_files_private()
     _print_anything()
@@ -74,7 +74,6 @@ def exit_code(arguments: list[str]) -> int:
     """Run the command line on `arguments` and give the exit code."""
     from nat.errors import NatError, StorageError  # noqa: PLC0415 - keeps what `--help` imports to click alone
     from nat.registry.discovery import check_environment  # noqa: PLC0415 - likewise
-    from nat.wire.storage import storage_failure  # noqa: PLC0415 - likewise
 
     try:
         check_environment()
@@ -86,6 +85,8 @@ def exit_code(arguments: list[str]) -> int:
         _advised(error).show()
         return error.exit_code
     except OSError as error:
+        from nat.files import storage_failure  # noqa: PLC0415 - likewise
+
         failure = storage_failure(error)
         if failure is None:
             raise

@@ -19,7 +19,7 @@ from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import NullProgress
 from nat.runs.epochs import shown, when
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 
 _ROWS_SHOWN = 12
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -12,7 +12,7 @@ from nat.config.findings import shown
 from nat.config.secrets import secrets_in
 from nat.config.yaml_text import parse_yaml, problem_of
 from nat.errors import ConfigError
-from nat.wire.known_secrets import known_secrets
+from nat.secrets import known_secrets
 
 Tree = dict[str, Any]
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from nat.config.secrets import is_secret_key, redacted
 from nat.errors import ConfigError
 from nat.registry.suggest import did_you_mean
-from nat.wire.known_secrets import REDACTED, excerpt
+from nat.secrets import REDACTED, excerpt
 
 Path = tuple[str | int, ...]
 """The keys and indices that lead to a value."""

@@ -21,7 +21,7 @@ from nat.data_models.config import Config
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
 from nat.registry.suggest import did_you_mean, one_of
-from nat.wire.known_secrets import known_secrets
+from nat.secrets import known_secrets
 
 
 def load_config(

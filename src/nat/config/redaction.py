@@ -10,7 +10,7 @@ from nat.config.secrets import redacted, secrets_in
 from nat.config.yaml_text import format_yaml, parse_yaml
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
-from nat.wire.known_secrets import REDACTED, known_secrets
+from nat.secrets import REDACTED, known_secrets
 
 
 def dump_resolved(config: Config) -> str:

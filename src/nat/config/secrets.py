@@ -7,7 +7,7 @@
    (`is_plain_name`), a path, a URL without a login, a number, and what is too short to be more than a word.
 
 A secret is starred where it stands, and wherever else it turns up if it is long enough not to turn up by chance
-(`nat.wire.known_secrets.recognisable`). What only point 3 or the query of a URL makes a secret has to be longer: 16
+(`nat.secrets.recognisable`). What only point 3 or the query of a URL makes a secret has to be longer: 16
 characters, or 8 with letters and digits.
 """
 
@@ -18,7 +18,7 @@ from urllib.parse import unquote, unquote_plus
 
 from pydantic import SecretStr
 
-from nat.wire.known_secrets import REDACTED, is_mixed
+from nat.secrets import REDACTED, is_mixed
 
 _SECRET_WORDS = re.compile(
     r"(api|access|secret|private|auth|account|signing|encryption|subscription|master|shared|license|ssh|server)_?key"

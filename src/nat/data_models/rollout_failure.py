@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 
 RAISED = "the workflow raised an error"
 TIMED_OUT = "the workflow ran into its deadline"

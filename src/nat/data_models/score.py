@@ -7,7 +7,7 @@ from numbers import Real
 from statistics import fmean
 from typing import Any, TypeGuard
 
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 from nat.wire.rewards import LARGEST
 
 _SHOWN_CHARS = 60

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, model_validator
 
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 
 class EpisodeItemRole(StrEnum):

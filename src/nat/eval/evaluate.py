@@ -22,7 +22,7 @@ from nat.eval.scoring_time import canceled_from_outside, limited
 from nat.eval.usage_stats import usage_of
 from nat.rollout.record import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
 

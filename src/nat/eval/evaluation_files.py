@@ -21,7 +21,7 @@ from nat.eval.report import (
     write_bytes,
     write_json,
 )
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 
 
 def write_reports(

@@ -15,7 +15,7 @@ from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
 from nat.eval.failures import FAILURES_NAME
-from nat.wire.known_secrets import redact_json
+from nat.secrets import redact_json
 from nat.wire.text import without_surrogates
 
 WORKFLOW_OUTPUT = "workflow_output.json"

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nat.runs.atomic import write_text
+from nat.files import write_text
 from nat.runs.files import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
-from nat.wire.known_secrets import redact_json
+from nat.secrets import redact_json
 
 DEFAULT_FOLDER = Path(".tmp/nat/finetuning")
 

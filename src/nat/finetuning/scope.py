@@ -24,7 +24,7 @@ from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
 from nat.runs.plot_process import draw_run
 from nat.runs.records import Phase, RunState, ValidationRecord
-from nat.wire.redacted_logs import redacted_logs
+from nat.secrets import redacted_logs
 
 logger = logging.getLogger(__name__)
 

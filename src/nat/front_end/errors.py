@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 from nat.wire.rollout import PlayFailure
 
 

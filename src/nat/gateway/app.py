@@ -16,8 +16,8 @@ from nat.gateway.keys import Keyring
 from nat.gateway.limits import Limits
 from nat.gateway.refusal import Refusal
 from nat.gateway.retries import RETRY_HEADER, Sent, fingerprint
+from nat.secrets import excerpt
 from nat.wire.json_bounds import check_request
-from nat.wire.known_secrets import excerpt
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from hashlib import blake2b
 
 from nat.gateway.access import RolloutAccess
-from nat.wire.known_secrets import new_key
+from nat.secrets import new_key
 
 
 class Keyring:

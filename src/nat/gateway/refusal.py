@@ -1,6 +1,6 @@
 """A call that gets no answer; in which words is the dialect's affair."""
 
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 
 
 class Refusal(Exception):

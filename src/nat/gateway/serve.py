@@ -22,8 +22,8 @@ from nat.gateway.rollout_routes import RolloutRoutes
 from nat.gateway.rollouts import Rollouts
 from nat.gateway.upstream import Upstream
 from nat.registry.suggest import did_you_mean
+from nat.secrets import new_key
 from nat.wire.hosts import host_names
-from nat.wire.known_secrets import new_key
 
 OnReady = Callable[[str, str], None]
 """Is told URL and key once requests are welcome."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 DONE = b"data: [DONE]\n\n"
 _DATA = b"data:"

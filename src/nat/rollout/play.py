@@ -14,7 +14,7 @@ from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, traceback_of
 from nat.rollout.record import Rollout
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 
 logger = logging.getLogger(__name__)
 

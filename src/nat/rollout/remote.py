@@ -19,7 +19,7 @@ from nat.capture.redirect import current_redirects
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
 from nat.rollout.remote_answer import RemoteAnswer, RemoteFailure, check_redirected
 from nat.rollout.step_lines import StepDecoder
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 from nat.wire.rollout import (
     KEY_VARIABLE,
     PROTOCOL_VERSION,

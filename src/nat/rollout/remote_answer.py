@@ -12,7 +12,7 @@ from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.errors import describe_error
 from nat.rollout.step_lines import StepDecoder
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 from nat.wire.rollout import DATA, ROLLOUT_HEADER, STEP, PlayFailure, SentRedirect
 
 _SHOWN_CHARS = 300

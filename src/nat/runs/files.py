@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from nat.eval.failures import FAILURES_NAME, failures_text
-from nat.runs.atomic import replacing, write_text
+from nat.files import replacing, write_text
 from nat.runs.folder import link_guide_names
 from nat.runs.journal import Journal
 from nat.runs.records import EpochRecord, Phase, ValidationRecord
-from nat.wire.known_secrets import redact_json
+from nat.secrets import redact_json
 
 CONFIG_NAME = "config.resolved.yaml"
 METRICS_NAME = "training_metrics.jsonl"

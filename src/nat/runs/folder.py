@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from nat.errors import JournalError
-from nat.runs.atomic import replace_link
+from nat.files import replace_link
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError
+from nat.files import storage_failure
 from nat.runs.failures import first_failure
 from nat.runs.records import (
     BestEpoch,
@@ -32,8 +33,7 @@ from nat.runs.records import (
     RunSummary,
     ValidationRecord,
 )
-from nat.wire.known_secrets import redact_json
-from nat.wire.storage import storage_failure
+from nat.secrets import redact_json
 from nat.wire.text import json_text, without_surrogates
 
 JOURNAL_NAME = "journal.sqlite"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nat.data_models.rollout_failure import FailureCount
 from nat.eval.failures import FAILURES_NAME
-from nat.runs.atomic import replacing
+from nat.files import replacing
 from nat.runs.curves import mean_interval, moving_average, smoothing_reach
 from nat.runs.epochs import shown
 from nat.runs.failures import num_rollouts, total_of

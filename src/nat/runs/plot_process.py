@@ -10,7 +10,7 @@ from nat.builder.children import run_module
 from nat.errors import NatError, describe_error
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw
-from nat.wire.private_process import keep_files_private
+from nat.secrets import keep_files_private
 
 
 async def draw_run(run_dir: Path) -> str | None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from nat.config.files import deep_merge, read_tree
 from nat.config.yaml_text import format_yaml, parse_yaml
 from nat.errors import ConfigError
-from nat.wire.known_secrets import REDACTED, redact
+from nat.secrets import REDACTED, redact
 
 TREES = st.recursive(
     st.integers() | st.none(), lambda s: st.dictionaries(st.sampled_from("abc"), s, max_size=3), max_leaves=8

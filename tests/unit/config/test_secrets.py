@@ -2,7 +2,7 @@ import pytest
 
 from nat.config.load import parse_config
 from nat.config.secrets import environment_secrets, filled_secrets, is_plain_name, is_secret_key, redacted, secrets_in
-from nat.wire.known_secrets import REDACTED, redact
+from nat.secrets import REDACTED, redact
 
 SECRET_KEYS = (
     "api_key apiKey x-api-key X-Api-Key access_key aws_secret_access_key hf_token OPENAI_API_KEY client_secret "

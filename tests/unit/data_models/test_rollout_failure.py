@@ -2,7 +2,7 @@ import pytest
 
 from nat.data_models.rollout_failure import FirstFailure, counted, one_line, total
 from nat.errors import traceback_of
-from nat.wire.known_secrets import known_secrets
+from nat.secrets import known_secrets
 
 WORDS = "the workflow raised an error"
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from nat.errors import BackendError, TrainingFailed
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 _ERROR_CHARS = 2000
 

@@ -19,12 +19,12 @@ from nat.art.server.prepared import PreparedModel
 from nat.art.server.store import Store
 from nat.art.wire import ArtModel
 from nat.backend.adapters import Adapters
-from nat.backend.atomic import remove_folder
 from nat.backend.inference.engine import Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel, LoraSettings
 from nat.backend.training.job import JobTable
 from nat.errors import ModelBusy, ModelNotPrepared
+from nat.files import remove_folder
 from nat.wire.serving import MAX_MODELS
 from nat.wire.training import JobState
 

@@ -16,8 +16,8 @@ from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoraSettings, load_model
 from nat.backend.server.app import create_app
+from nat.secrets import unredacted
 from nat.wire.hosts import host_names, is_everywhere
-from nat.wire.private_process import unredacted
 from nat.wire.serving import ART_API_KEY, ServeOptions
 
 

@@ -20,8 +20,8 @@ from nat.errors import (
     TooManyModels,
     findings_of,
 )
+from nat.secrets import excerpt
 from nat.wire.answers import ErrorAnswer, ErrorDetail
-from nat.wire.known_secrets import excerpt
 
 CLIENT_CLOSED_REQUEST = 499
 """What proxies log for a client that went away."""

@@ -12,13 +12,13 @@ from pathlib import Path
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
-from nat.backend.atomic import point, remove_folder, remove_unfinished, whole_folder
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, CheckpointState, read_state, verify
 from nat.backend.export import write_adapter, write_model
 from nat.backend.manifest import write_manifest
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
+from nat.files import remove_folder, remove_unfinished, replace_link, whole_folder
 from nat.wire.manifest import STATE
 from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT
 from nat.wire.training import JobState
@@ -126,7 +126,7 @@ class Checkpoints:
             path.replace(aside)
             logger.warning("%s; it is now %s, and %s takes its place", error.message, aside.name, instead.path.name)
         if damaged:
-            point(self.folder / NEWEST_CHECKPOINT, instead.path.name)
+            replace_link(self.folder / NEWEST_CHECKPOINT, instead.path.name)
         best = self.folder / BEST_CHECKPOINT
         if best.is_symlink() and not best.exists():
             logger.warning("the best checkpoint, %s, is damaged or gone, too", best.readlink())
@@ -147,14 +147,14 @@ class Checkpoints:
             state = CheckpointState(step=learner.step, lora=loaded.peft is not None, jobs=jobs)
             (folder / STATE).write_text(state.model_dump_json(indent=1))
             write_manifest(folder, "checkpoint")
-        point(self.folder / NEWEST_CHECKPOINT, target.name)
+        replace_link(self.folder / NEWEST_CHECKPOINT, target.name)
         self._prune()
         return target
 
     def keep_best(self, number: int) -> Path:
         """Keep this checkpoint, however old it gets, in place of the one that was kept before."""
         target = self.folder / self._layout.name(number)
-        point(self.folder / BEST_CHECKPOINT, target.name)
+        replace_link(self.folder / BEST_CHECKPOINT, target.name)
         self._prune()
         return target
 

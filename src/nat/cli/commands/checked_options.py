@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from nat.config.secrets import secrets_in
 from nat.errors import ConfigError, findings_of
-from nat.wire.known_secrets import known_secrets
+from nat.secrets import known_secrets
 
 Options = TypeVar("Options", bound=BaseModel)
 

@@ -10,7 +10,7 @@ from nat.cli.commands.checked_options import checked_options
 from nat.cli.commands.config_options import config_file_option, override_option
 from nat.cli.commands.serve import check_installed
 from nat.gateway.options import KEY_VARIABLE, GatewayOptions
-from nat.wire.private_process import unredacted
+from nat.secrets import unredacted
 
 
 @click.group("gateway")

@@ -7,7 +7,7 @@ from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, Eval
 from nat.errors import ANY_FAILURE
 from nat.eval.scoring import average, unscored
 from nat.eval.scoring_time import SCORING_TIMEOUT, canceled_from_outside, current_scoring_time, timed_out
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 
 class BaseEvaluator(ABC):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nat.gateway.dialects import Body, Untranslatable
-from nat.wire.known_secrets import redact
+from nat.secrets import redact
 from nat.wire.sampling import read_count
 
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from nat.plugins.command.removal import remove_tree
-from nat.wire.known_secrets import excerpt, redact
+from nat.secrets import excerpt, redact
 
 MAX_READ_BYTES = 32 * 2**20
 """Of one file that a program leaves; more is no answer."""

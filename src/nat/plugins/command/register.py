@@ -10,8 +10,8 @@ from nat.errors import ConfigError
 from nat.gateway import WRAPPER_TYPE
 from nat.plugins.command.config import CommandConfig
 from nat.registry.decorators import register_function
+from nat.secrets import keep_memory_private
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.private_process import keep_memory_private
 
 KEPT_FOLDERS = "folders"
 

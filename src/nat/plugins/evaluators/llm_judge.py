@@ -14,7 +14,7 @@ from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBa
 from nat.errors import EvaluationError
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.registry.decorators import register_evaluator
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 DEFAULT_PROMPT = """\
 Judge how good the answer to the question is.

@@ -7,7 +7,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, findings_of
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 from nat.wire.text import json_text
 from nat.wire.training import ExportedModel, ExportRequest, JobState, SavedCheckpoint, TrainingJob
 

@@ -13,7 +13,7 @@ from typing import IO
 from nat.builder.children import known_child, python_module
 from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
-from nat.wire.known_secrets import known_secrets, new_key
+from nat.secrets import known_secrets, new_key
 from nat.wire.serving import FAILED, KEY_FD, READY, Handover
 
 logger = logging.getLogger(__name__)

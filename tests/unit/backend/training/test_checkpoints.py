@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from fakes.damage import cut_short, flip_a_bit
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
-from nat.backend.atomic import REMOVED, REPLACED, remove_unfinished, whole_folder
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import export_model
 from nat.backend.export_checkpoint import main
@@ -22,6 +21,7 @@ from nat.backend.training.checkpoints import Checkpoints, Layout, restore
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError, CheckpointDamaged, ExportRefused, ModelNotSupported
+from nat.files import REMOVED, REPLACED, remove_unfinished, whole_folder
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])

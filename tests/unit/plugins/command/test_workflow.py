@@ -28,7 +28,7 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.discovery import discover_components
 from nat.rollout.play import play
 from nat.rollout.record import Rollout
-from nat.wire.known_secrets import REDACTED, known_secrets
+from nat.secrets import REDACTED, known_secrets
 
 ASK = """
 import json, os, sys, urllib.request

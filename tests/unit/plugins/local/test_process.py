@@ -11,7 +11,7 @@ import pytest
 
 from nat.errors import BackendError, BackendUnreachable
 from nat.plugins.local.process import running_backend, tail
-from nat.wire.known_secrets import known_secrets
+from nat.secrets import known_secrets
 
 READY = 'import sys; print(\'{"event": "ready", "port": 4711}\', flush=True); sys.stdin.read()'
 NOISY = "print('a library says hello')\n" + READY

@@ -7,7 +7,7 @@ from nat.gateway.dialects.content import chosen, count_at, object_at, schema_for
 from nat.gateway.dialects.responses.stored import earlier_turns, input_items
 from nat.gateway.dialects.responses.tools import tool_fields, tools_of
 from nat.gateway.dialects.responses.transcript import Transcript
-from nat.wire.known_secrets import excerpt
+from nat.secrets import excerpt
 
 _SAME = ("temperature", "top_p", "stream", "seed", "top_k", "min_p", "stop", "chat_template_kwargs")
 """The last five are no fields of this API: they are for servers that know more of sampling."""

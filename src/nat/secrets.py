@@ -1,0 +1,230 @@
+"""The secrets that this process knows, and what keeps them out of its files, output, logs and memory.
+
+The harness and the backend each have one registry. The configuration fills the harness's (`nat.config.secrets` says
+what counts as a secret); the backend gets a copy when it is started. Everything that is written or printed passes
+`redact`; values in memory stay as they are. Functions that change the whole process are for entry points only.
+"""
+
+import base64
+import json
+import logging
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, TextIO, cast
+from urllib.parse import quote, quote_plus
+
+logger = logging.getLogger(__name__)
+
+REDACTED = "**********"
+
+_OWN_KEY = re.compile(r"sk-nat-[\w-]{43}")
+_URL_LOGIN = re.compile(r"(?<=://)[^/@:\s\"']{1,256}:[^/@\s\"']{1,256}(?=@)")
+_LINE_LENGTH = 16
+"""A line of a key file is recognised on its own from this length on."""
+_PLACEHOLDERS = {
+    "",
+    "not-needed",
+    "not_needed",
+    "not-used",
+    "anything",
+    "password",
+    "changeme",
+    "undefined",
+}
+"""Values that people set where a key is required but not checked."""
+_GROUP_AND_OTHERS = 0o077
+_PR_SET_DUMPABLE = 4
+
+
+class KnownSecrets:
+    """Values that are replaced by stars wherever they occur, also as JSON, Python or URLs write them."""
+
+    def __init__(self) -> None:
+        self._values: frozenset[str] = frozenset()
+        self._forms: tuple[str, ...] = ()
+
+    def remember(self, values: Iterable[str]) -> None:
+        """Add secrets; values that are not recognisable are left out."""
+        self._values |= {value for value in values if recognisable(value)}
+        forms = {form for value in self._values for form in _forms(value)}
+        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+
+    def forget(self) -> None:
+        """Remove all secrets."""
+        self._values, self._forms = frozenset(), ()
+
+    def values(self) -> list[str]:
+        """All secrets, sorted."""
+        return sorted(self._values)
+
+    def redact(self, text: str) -> str:
+        """The text with stars in place of known secrets, of keys that we made up, and of logins in URLs.
+
+        A text without secrets costs one search for each of them, at the speed of memory.
+        """
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, REDACTED)
+        if "sk-nat-" in text:
+            text = _OWN_KEY.sub(REDACTED, text)
+        return _URL_LOGIN.sub(REDACTED, text) if "://" in text and "@" in text else text
+
+    def redact_json(self, text: str, *, indent: int | None = None) -> str:
+        """One JSON value without secrets in its strings; numbers and structure stay as they are."""
+        if self.redact(text) == text:
+            return text
+        return json.dumps(self.redact_tree(json.loads(text)), ensure_ascii=False, indent=indent)
+
+    def redact_tree(self, value: Any) -> Any:
+        """Plain data with each string redacted."""
+        if isinstance(value, dict):
+            return {self.redact_tree(key): self.redact_tree(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.redact_tree(item) for item in value]
+        return self.redact(value) if isinstance(value, str) else value
+
+
+known_secrets = KnownSecrets()
+"""The registry of this process."""
+
+
+def recognisable(value: str) -> bool:
+    """True if the value cannot occur by chance: 8 characters, or 6 with letters and digits, and no placeholder."""
+    long_enough = len(value) >= 8 or (len(value) >= 6 and is_mixed(value))  # noqa: PLR2004 - the docstring says what for
+    return long_enough and value.strip("*").lower() not in _PLACEHOLDERS
+
+
+def is_mixed(value: str) -> bool:
+    """True if the value has letters and digits."""
+    return any(map(str.isalpha, value)) and any(map(str.isdigit, value))
+
+
+def redact(text: str) -> str:
+    """Replace the secrets that this process knows."""
+    return known_secrets.redact(text)
+
+
+def redact_json(text: str, *, indent: int | None = None) -> str:
+    """Replace the secrets in one JSON value."""
+    return known_secrets.redact_json(text, indent=indent)
+
+
+def excerpt(text: str, length: int) -> str:
+    """The beginning of a text, for a message; redacted before it is cut, since half a secret is not recognised."""
+    return redact(text)[:length]
+
+
+def new_key() -> str:
+    """Make a key; `redact` recognises its form, so it need not be remembered."""
+    return f"sk-nat-{secrets.token_urlsafe(32)}"
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A secret as it may be written: plain, in JSON, in Python, in a URL, in base64, and line by line."""
+    yield from (value, value.strip(), json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    yield from (repr(value)[1:-1], quote(value), quote(value, safe=""), quote_plus(value))
+    if ":" in value:  # a login, which clients send so
+        yield base64.b64encode(value.encode(errors="replace")).decode()
+    lines = value.splitlines()
+    if len(lines) > 1:
+        yield from (line for line in map(str.strip, lines) if len(line) >= _LINE_LENGTH and "-----" not in line)
+
+
+class SecretsFilter(logging.Filter):
+    """Redacts the message and the traceback of each record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if (redacted := redact(text)) != text:
+            record.msg, record.args = redacted, None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = redact(record.exc_text)
+        return True
+
+
+@contextmanager
+def redacted_logs() -> Iterator[None]:
+    """Redact what the handlers of the root logger write, also those of other programs, until the block ends."""
+    added, handlers = SecretsFilter(), list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(added)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(added)
+
+
+def keep_files_private() -> None:
+    """Let only the user read what this process and its children write: folders 0700, files 0600."""
+    os.umask(os.umask(_GROUP_AND_OTHERS) | _GROUP_AND_OTHERS)
+
+
+def redact_output() -> None:
+    """Redact stdout and stderr: logs, tracebacks and prints of libraries included."""
+    sys.stdout = cast("TextIO", RedactedText(sys.stdout))
+    sys.stderr = cast("TextIO", RedactedText(sys.stderr))
+
+
+def keep_memory_private() -> bool:
+    """Keep other processes of the same user from reading this one's environment and memory; True if that worked.
+
+    On Linux `/proc/<pid>/environ` and `mem` then belong to root, and the user cannot attach a debugger; child
+    processes are not affected. Other systems have nothing similar.
+    """
+    if sys.platform != "linux":
+        return False
+    import ctypes  # noqa: PLC0415 - takes longer than all else here, and most commands do without
+
+    failed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if failed:
+        logger.warning("prctl(PR_SET_DUMPABLE) failed: %s", os.strerror(ctypes.get_errno()))
+    return not failed
+
+
+def unredacted(stream: "TextIO | RedactedText") -> TextIO:
+    """The stream itself, for the one line that shows a new key to the user."""
+    return stream.plain if isinstance(stream, RedactedText) else stream
+
+
+class RedactedText:
+    """A text stream that redacts what is written to it."""
+
+    def __init__(self, plain: TextIO) -> None:
+        self.plain = plain
+
+    @property
+    def buffer(self) -> "RedactedBytes":
+        return RedactedBytes(self.plain.buffer)
+
+    def write(self, text: str) -> int:
+        self.plain.write(redact(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)
+
+
+class RedactedBytes:
+    """A binary stream that redacts what is written to it, read as UTF-8."""
+
+    def __init__(self, plain: IO[bytes]) -> None:
+        self._plain = plain
+
+    def write(self, data: bytes) -> int:
+        text = bytes(data).decode(errors="surrogateescape")
+        self._plain.write(redact(text).encode(errors="surrogateescape"))
+        return len(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
