@@ -11,7 +11,7 @@ from releases import CLAUDE, CODEX, QWEN, Release
 
 from e2e.doc_pages import ROOT, Page
 from nat.config.load import parse_config
-from nat.config.yaml_text import parse_yaml
+from nat.config.sources import parse_yaml
 from nat.plugins.command.config import CommandConfig
 
 PAGE = Page(ROOT / "docs" / "guides" / "coding_agents.md")

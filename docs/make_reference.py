@@ -22,8 +22,7 @@ from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.finetuning import FinetuneConfig
 from nat.finetuning.metrics import EPOCH
-from nat.registry.catalog import current_catalog
-from nat.registry.component import BASE_CONFIGS, NOUNS
+from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
 from nat.registry.discovery import discover_components
 from nat.wire.metrics import UPDATE

@@ -35,6 +35,8 @@ What is *not* here: one failed rollout or one item that could not be scored. Tho
 ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-zero exit code.
 """
 
+import difflib
+from collections.abc import Iterable
 from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -221,3 +223,15 @@ def traceback_of(error: BaseException) -> str:
 def describe_error(error: BaseException) -> str:
     """An exception in one line: its class, and its text without secrets if it has one."""
     return f"{type(error).__name__}: {redact(str(error))}" if str(error) else type(error).__name__
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?`, with a leading blank; empty if no known word is close."""
+    folded = {k.casefold(): k for k in sorted(known, reverse=True)}
+    close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    return f" Did you mean '{folded[close[0]]}'?" if close else ""
+
+
+def one_of(known: Iterable[str]) -> str:
+    """The known words in order, for the end of a sentence."""
+    return ", ".join(sorted(known)) or "none"

@@ -6,13 +6,10 @@ from pathlib import Path
 
 from e2e.doc_pages import Block
 from nat.config.components import ComponentParser
-from nat.config.environment import fill_in
-from nat.config.files import deep_merge, read_tree
 from nat.config.findings import Findings
 from nat.config.load import parse_config
-from nat.config.unsupported import drop_unsupported
-from nat.config.validation import validated
-from nat.config.yaml_text import parse_yaml
+from nat.config.sources import deep_merge, expand_variables, parse_yaml, read_tree
+from nat.config.validation import drop_unsupported, validated
 from nat.data_models.config import Config
 from nat.registry.catalog import current_catalog
 
@@ -38,7 +35,7 @@ def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
     unknown = set(tree) - set(Config.model_fields)
     assert not unknown, f"no sections: {sorted(unknown)}"
     findings = Findings()
-    filled = fill_in(tree, environ, findings)
+    filled = expand_variables(tree, environ, findings)
     raw = drop_unsupported(filled.tree, findings)
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     for name in ("general", "eval", "finetuning"):

@@ -6,9 +6,8 @@ from nat.builder.opening import Opener
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
-from nat.errors import WorkflowError
+from nat.errors import WorkflowError, did_you_mean, one_of
 from nat.registry.catalog import Catalog
-from nat.registry.suggest import did_you_mean, one_of
 
 C = TypeVar("C", bound=TypedBaseModel)
 

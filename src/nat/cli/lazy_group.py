@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from nat.registry.suggest import did_you_mean  # noqa: PLC0415 - keeps what `--help` imports to click alone
+            from nat.errors import did_you_mean  # noqa: PLC0415 - keeps what `--help` imports to click alone
 
             raise click.UsageError(f"{error.message}{did_you_mean(args[0], self.list_commands(ctx))}", ctx) from error
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nat.registry.catalog import Catalog, current_catalog, pushed_catalog
-from nat.registry.component import RegisteredComponent as RegisteredInfo
+from nat.registry.catalog import RegisteredComponent as RegisteredInfo
 
 __all__ = ["GlobalTypeRegistry", "RegisteredInfo", "TypeRegistry"]
 

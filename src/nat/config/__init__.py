@@ -1,6 +1,5 @@
-"""From a YAML file, overrides and the environment to a `Config`, with every error at once."""
+"""Load a YAML file, overrides and the environment into a `Config`; all errors are raised at once."""
 
-from nat.config.load import load_config, parse_config
-from nat.config.redaction import dump_resolved
+from nat.config.load import dump_resolved, load_config, parse_config
 
 __all__ = ["dump_resolved", "load_config", "parse_config"]

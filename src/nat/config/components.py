@@ -1,19 +1,22 @@
-"""Choose each component's class by its `_type`, and validate it."""
+"""Choose the class of each component by its `_type`, and check that every reference names an existing component."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nat.config.files import Tree
-from nat.config.findings import Findings, Path, shown
+from pydantic import BaseModel
+
+from nat.config.findings import Findings, KeyPath, preview
+from nat.config.sources import Tree
 from nat.config.validation import validated
 from nat.data_models.common import TypedBaseModel
-from nat.data_models.component_ref import ComponentGroup
-from nat.errors import RegistryError
+from nat.data_models.component_ref import ComponentGroup, ComponentRef
+from nat.data_models.config import Config
+from nat.data_models.function import EmptyFunctionConfig
+from nat.errors import RegistryError, did_you_mean, one_of
 from nat.registry.catalog import Catalog
-from nat.registry.suggest import one_of
 
-NAMED_SECTIONS: dict[Path, ComponentGroup] = {
+NAMED_SECTIONS: dict[KeyPath, ComponentGroup] = {
     ("llms",): ComponentGroup.LLMS,
     ("functions",): ComponentGroup.FUNCTIONS,
     ("ttc_strategies",): ComponentGroup.TTC_STRATEGIES,
@@ -24,23 +27,23 @@ NAMED_SECTIONS: dict[Path, ComponentGroup] = {
 }
 """Mappings from a name to a component."""
 
-SINGLE_SECTIONS: dict[Path, ComponentGroup] = {
+SINGLE_SECTIONS: dict[KeyPath, ComponentGroup] = {
     ("workflow",): ComponentGroup.FUNCTIONS,
     ("eval", "general", "dataset"): ComponentGroup.DATASETS,
 }
-"""Places of exactly one component."""
+"""Keys with exactly one component."""
 
 
 @dataclass(frozen=True)
 class ComponentParser:
-    """Knows the registered classes, the texts of variables, and where to report what is wrong."""
+    """Turns raw components into configs of registered classes, and reports what is wrong."""
 
     catalog: Catalog
-    texts: Mapping[Path, str]
+    texts: Mapping[KeyPath, str]
     findings: Findings
 
     def parse_all(self, tree: Tree) -> Tree:
-        """The tree with each component replaced by its config; one that is wrong is a finding and left out."""
+        """Replace each component by its config; a wrong one is reported and left out."""
         for path, group in NAMED_SECTIONS.items():
             tree = _put(tree, path, self._section(value_at(tree, path), path, group))
         for path, group in SINGLE_SECTIONS.items():
@@ -48,20 +51,22 @@ class ComponentParser:
             tree = _put(tree, path, None if raw is None else self._component(raw, path, group))
         return tree
 
-    def _section(self, raw: Any, path: Path, group: ComponentGroup) -> dict[str, TypedBaseModel] | None:
+    def _section(self, raw: Any, path: KeyPath, group: ComponentGroup) -> dict[str, TypedBaseModel] | None:
         if raw is None:
             return None
         if not isinstance(raw, dict):
-            self.findings.add(path, f"a mapping from names to components is wanted, but it is {shown(raw, path=path)}")
+            self.findings.add(
+                path, f"a mapping from names to components is wanted, but it is {preview(raw, path=path)}"
+            )
             return None
         parsed = {str(name): self._component(component, (*path, name), group) for name, component in raw.items()}
         return {name: config for name, config in parsed.items() if config is not None}
 
-    def _component(self, raw: Any, path: Path, group: ComponentGroup) -> TypedBaseModel | None:
+    def _component(self, raw: Any, path: KeyPath, group: ComponentGroup) -> TypedBaseModel | None:
         if isinstance(raw, TypedBaseModel):
             return raw
         if not isinstance(raw, dict):
-            self.findings.add(path, f"a mapping with the key _type is wanted, but it is {shown(raw, path=path)}")
+            self.findings.add(path, f"a mapping with the key _type is wanted, but it is {preview(raw, path=path)}")
             return None
         type_name = TypedBaseModel.discriminator(raw)
         if type_name is None:
@@ -77,8 +82,8 @@ class ComponentParser:
         return validated(config_type, raw, path, self.texts, self.findings)
 
 
-def value_at(tree: Any, path: Path) -> Any:
-    """What stands at a path, None if nothing does."""
+def value_at(tree: Any, path: KeyPath) -> Any:
+    """The value at a path, None if there is none."""
     for key in path:
         if not isinstance(tree, dict):
             return None
@@ -86,10 +91,94 @@ def value_at(tree: Any, path: Path) -> Any:
     return tree
 
 
-def _put(tree: Tree, path: Path, value: Any) -> Tree:
-    """The tree with another value at a path; None removes the key."""
+def _put(tree: Tree, path: KeyPath, value: Any) -> Tree:
+    """A copy of the tree with `value` at a path; None removes the key."""
     key, rest = str(path[0]), path[1:]
     if rest:
         child = tree.get(key)
         return {**tree, key: _put(child, rest, value)} if isinstance(child, dict) else tree
     return {k: v for k, v in tree.items() if k != key} if value is None else {**tree, key: value}
+
+
+def check_references(raw: Tree, parsed: Tree, findings: Findings) -> None:
+    """Report references to names that no section has; `raw` includes components that failed to parse."""
+    names = {group: _names(value_at(raw, path)) for path, group in NAMED_SECTIONS.items()}
+    for path, ref in _references(parsed, ()):
+        known = names.get(ref.component_group)
+        if known is None:
+            findings.add(path, f"'{ref}' names one of {ref.component_group}, which are not part of this project")
+        elif ref not in known:
+            findings.add(
+                path,
+                f"'{ref}' is not under {ref.component_group}.{did_you_mean(ref, known)} There: {one_of(known)}.",
+            )
+    _check_cycles(parsed, findings)
+
+
+def _names(section: Any) -> set[str]:
+    return {str(name) for name in section} if isinstance(section, dict) else set()
+
+
+def references_of(config: BaseModel) -> list[ComponentRef]:
+    """Every reference inside one component's config."""
+    return [ref for _, ref in _references(config, ())]
+
+
+def _references(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, ComponentRef]]:
+    if isinstance(value, ComponentRef):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _references(getattr(value, name), (*path, name))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _references(item, (*path, key))
+    elif isinstance(value, (list, tuple, set)):
+        for index, item in enumerate(value):
+            yield from _references(item, (*path, index))
+
+
+def _check_cycles(parsed: Tree, findings: Findings) -> None:
+    """Report functions that refer to each other in a circle."""
+    functions = {n: f for n, f in (parsed.get("functions") or {}).items() if isinstance(f, BaseModel)}
+    edges = {
+        n: [str(r) for r in references_of(f) if r.component_group is ComponentGroup.FUNCTIONS]
+        for n, f in functions.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, chain: tuple[str, ...]) -> None:
+        if name in chain:
+            circle = " → ".join((*chain[chain.index(name) :], name))
+            findings.add(("functions", name), f"functions refer to each other in a circle: {circle}")
+        elif name not in done:
+            for target in edges.get(name, []):
+                visit(target, (*chain, name))
+            done.add(name)
+
+    for name in edges:
+        visit(name, ())
+
+
+Row = tuple[str, str, str]
+"""Section, name and type of one component."""
+
+
+def summary_rows(config: Config) -> list[Row]:
+    """List every component of the configuration, in the order of the sections."""
+    rows: list[Row] = []
+    for path, group in NAMED_SECTIONS.items():
+        section: object = config
+        for key in path:
+            section = getattr(section, str(key))
+        assert isinstance(section, dict), "named sections are mappings"
+        rows += [_row(str(group), name, component) for name, component in section.items()]
+    if not isinstance(config.workflow, EmptyFunctionConfig):
+        rows.append(_row("workflow", "", config.workflow))
+    if config.eval.general.dataset is not None:
+        rows.append(_row("eval.general.dataset", "", config.eval.general.dataset))
+    return rows
+
+
+def _row(section: str, name: str, component: TypedBaseModel) -> Row:
+    return section, name, component.static_type() or ""

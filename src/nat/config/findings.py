@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, collected until it is raised once."""
+"""Collect everything that is wrong with a configuration, and raise it once."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -6,34 +6,33 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from nat.config.secrets import is_secret_key, redacted
-from nat.errors import ConfigError
-from nat.registry.suggest import did_you_mean
+from nat.errors import ConfigError, did_you_mean
 from nat.secrets import REDACTED, excerpt
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The keys and indices that lead to a value."""
 
 
 class Findings:
-    """Errors by YAML path; loading goes on after each, so that the user sees all of them."""
+    """Errors by YAML path; loading continues after each, so that the user sees all of them."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
 
-    def add(self, path: Path, message: str) -> None:
+    def add(self, path: KeyPath, message: str) -> None:
         found = f"{dotted(path)}: {message}"
         if found not in self._found:
             self._found.append(found)
 
-    def add_unknown_key(self, path: Path, known: set[str]) -> None:
-        """`known` are the keys that would be right there."""
+    def add_unknown_key(self, path: KeyPath, known: set[str]) -> None:
+        """Report a key; `known` are the keys that are allowed there."""
         keys = known - {"type", "reward"}
         suggestion = did_you_mean(str(path[-1]), keys) or (f" Known keys: {', '.join(sorted(keys))}." if keys else "")
         server = " What only this server knows goes under extra_body." if "extra_body" in keys else ""
         self.add(path, f"unknown key.{suggestion}{server}")
 
-    def add_validation(self, path: Path, error: ValidationError, model: type[BaseModel]) -> None:
-        """Add each of pydantic's errors under the path of its key; `model` knows the keys that would be right."""
+    def add_validation(self, path: KeyPath, error: ValidationError, model: type[BaseModel]) -> None:
+        """Report each of pydantic's errors under the path of its key; `model` has the keys that are allowed."""
         for detail in error.errors(include_url=False):
             location = tuple(detail["loc"])
             if detail["type"] == "extra_forbidden":
@@ -42,7 +41,7 @@ class Findings:
                 self.add((*path, *location), "this key is required")
             else:
                 message = detail["msg"].removeprefix("Value error, ")
-                seen = "" if any(map(is_secret_key, location)) else _seen(detail["input"])
+                seen = "" if any(map(is_secret_key, location)) else _but_it_is(detail["input"])
                 self.add((*path, *location), f"{message}{seen}")
 
     def raise_if_any(self, source: str) -> None:
@@ -53,7 +52,7 @@ class Findings:
         return bool(self._found)
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """`a.b.0` for the keys a, b and the index 0; `(root)` for the whole file."""
     return ".".join(str(part) for part in path) or "(root)"
 
@@ -63,8 +62,8 @@ def known_keys(model: type[BaseModel]) -> set[str]:
     return {key for name, field in model.model_fields.items() for key in (field.serialization_alias or name, name)}
 
 
-def _known_keys_at(model: type[BaseModel], location: Path) -> set[str]:
-    """Those of the model that holds the key at `location`; none if that is not a model's."""
+def _known_keys_at(model: type[BaseModel], location: KeyPath) -> set[str]:
+    """The keys of the model that contains `location`; empty if it is not inside a model."""
     parent: type[BaseModel] | None = model
     for part in location[:-1]:
         parent = _child_model(parent, part) if parent is not None else None
@@ -83,11 +82,11 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(argument)
 
 
-def shown(value: Any, *, path: Path = (), length: int = 60) -> str:
-    """The beginning of a value for a message; stars where it stands under a secret's name or holds a secret."""
+def preview(value: Any, *, path: KeyPath = (), length: int = 60) -> str:
+    """The beginning of a value for a message; stars if its key names a secret or the value holds one."""
     return REDACTED if any(map(is_secret_key, path)) else excerpt(repr(redacted(value)), length)
 
 
-def _seen(value: Any) -> str:
-    """The offending value where it is short enough to help."""
-    return f", but it is {shown(value, length=80)}" if isinstance(value, (str, int, float, bool, type(None))) else ""
+def _but_it_is(value: Any) -> str:
+    """The wrong value, if it is a scalar."""
+    return f", but it is {preview(value, length=80)}" if isinstance(value, (str, int, float, bool, type(None))) else ""

@@ -1,35 +1,33 @@
-"""Load a configuration: file, overrides, environment, components, references, in this order."""
+"""Load a configuration: file, overrides, environment, components, references, in this order; and dump it as YAML."""
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
+import yaml
 from pydantic import BaseModel
 
-from nat.config.components import ComponentParser
-from nat.config.environment import fill_in
-from nat.config.files import Tree, read_tree
-from nat.config.findings import Findings, shown
-from nat.config.findings import Path as Pointer
-from nat.config.overrides import Override, apply_overrides
-from nat.config.references import check_references
-from nat.config.secrets import environment_secrets, secrets_in
-from nat.config.unsupported import drop_unsupported
-from nat.config.validation import validated
+from nat.config.components import ComponentParser, check_references
+from nat.config.findings import Findings, KeyPath, preview
+from nat.config.secrets import environment_secrets, redacted, secrets_in
+from nat.config.sources import Override, Tree, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
+from nat.config.validation import drop_unsupported, validated
 from nat.data_models.config import Config
+from nat.data_models.function import EmptyFunctionConfig
+from nat.errors import did_you_mean, one_of
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
-from nat.registry.suggest import did_you_mean, one_of
-from nat.secrets import known_secrets
+from nat.secrets import REDACTED, known_secrets
 
 
 def load_config(
     path: Path | str, overrides: Sequence[Override] = (), *, environ: Mapping[str, str] | None = None
 ) -> Config:
-    """Read a YAML file; everything that is wrong with it is raised at once as a ConfigError.
+    """Read a YAML file; a ConfigError lists everything that is wrong with it.
 
-    Plug-ins are discovered first. Overrides may use variables of the environment too.
+    Plug-ins are discovered first. Overrides may contain environment variables too.
     """
     return parse_config(read_tree(Path(path)), overrides, source=str(path), environ=environ)
 
@@ -41,11 +39,11 @@ def parse_config(
     source: str = "configuration",
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """The Config that a tree of plain values stands for; `source` names it in the error."""
+    """Turn a tree of plain values into a Config; `source` names the tree in errors."""
     discover_components()
     findings = Findings()
     environ = os.environ if environ is None else environ
-    filled = fill_in(apply_overrides(tree, overrides, findings), environ, findings)
+    filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
     known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
     raw = drop_unsupported(filled.tree, findings)
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
@@ -55,7 +53,7 @@ def parse_config(
     return Config(**sections)
 
 
-def _sections(tree: Tree, texts: Mapping[Pointer, str], findings: Findings) -> dict[str, Any]:
+def _sections(tree: Tree, texts: Mapping[KeyPath, str], findings: Findings) -> dict[str, Any]:
     """Validate each top-level section on its own, so that one wrong section does not hide the others."""
     known = Config.model_fields
     sections: dict[str, Any] = {}
@@ -67,15 +65,40 @@ def _sections(tree: Tree, texts: Mapping[Pointer, str], findings: Findings) -> d
             if section is not None:
                 sections[key] = section
         elif value is not None and _model_of(key) is not None and not isinstance(value, BaseModel):
-            findings.add((key,), f"a mapping is wanted, but it is {shown(value, path=(key,))}")
+            findings.add((key,), f"a mapping is wanted, but it is {preview(value, path=(key,))}")
         elif value is not None:
             sections[key] = value
     return sections
 
 
 def _model_of(section: str) -> type[BaseModel] | None:
-    """The class of a section that is no mapping of components."""
+    """The model of a section; None for a mapping of components."""
     annotation: Any = Config.model_fields[section].annotation
     if isinstance(annotation, type) and not get_args(annotation) and issubclass(annotation, BaseModel):
         return annotation
     return None
+
+
+def dump_resolved(config: Config) -> str:
+    """The whole configuration with its defaults as YAML; secrets become stars here, and in everything written later."""
+    known_secrets.remember(secrets_in(config.model_dump(by_alias=True)))
+    visible = config
+    given = config.finetuning.run_configuration
+    if given is not None:
+        given = given.model_copy(update={"override": tuple(map(_redacted_override, given.override))})
+        finetuning = config.finetuning.model_copy(update={"run_configuration": given})
+        visible = config.model_copy(update={"finetuning": finetuning})
+    without = {"workflow"} if isinstance(config.workflow, EmptyFunctionConfig) else None
+    tree = redacted(visible.model_dump(mode="json", by_alias=True, exclude=without, fallback=str))
+    return format_yaml(known_secrets.redact_tree(tree))
+
+
+def _redacted_override(override: Override) -> Override:
+    """The override, with stars for a value that is or contains a secret."""
+    key, text = override
+    value: Any = text
+    with suppress(yaml.YAMLError):
+        value = parse_yaml(text)
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return (key, text if redacted(value) == value else REDACTED)

@@ -1,14 +1,14 @@
-"""What counts as a secret in a configuration and in the environment. Pure; this is the only place that says so.
+"""Decide what is a secret in a configuration and in the environment. Pure; no other module decides this.
 
-1. Whatever stands under a secret's name (`is_secret_key`): in the YAML, in an override, in the environment, below
+1. Any value whose key is a secret's name (`is_secret_key`): in the YAML, in an override, in the environment, below
    `default_headers`, in the query of a URL, as `--api-key VALUE` or `API_KEY=VALUE` in a command.
-2. User and password in a URL, and what follows `Bearer` or `Basic`.
-3. Whatever a variable of the environment fills in, except a variable or key that names a model, a file or a place
-   (`is_plain_name`), a path, a URL without a login, a number, and what is too short to be more than a word.
+2. User and password in a URL, and the text after `Bearer` or `Basic`.
+3. Any value from an environment variable, except: its variable or key names a model, a file or a place
+   (`is_plain_name`); it is a path, a URL without a login, or a number; it is as short as a word.
 
-A secret is starred where it stands, and wherever else it turns up if it is long enough not to turn up by chance
-(`nat.secrets.recognisable`). What only point 3 or the query of a URL makes a secret has to be longer: 16
-characters, or 8 with letters and digits.
+A secret is replaced by stars in its place, and everywhere else if it is too long to occur by chance
+(`nat.secrets.recognisable`). A value that is secret only by point 3, or only as part of a URL's query, must
+have 16 characters, or 8 with letters and digits.
 """
 
 import re
@@ -28,7 +28,7 @@ _SECRET_WORDS = re.compile(
 )
 _ENVIRONMENT_KEY = re.compile(r"([A-Z0-9]+_)*KEY")
 _WORKING_FOLDERS = ("PWD", "OLDPWD")
-"""Set by every shell: the working folder and the one before, no passwords."""
+"""Set by every shell: the current and the previous working folder; PWD is no password here."""
 _PLAIN_WORDS = re.compile(
     r"(^|_)(_type|models?|name|names|id|path|file|folder|dir|directory|home|root|pwd|cwd|host|hostname|port|address"
     r"|region|version|level|lang|user|device|dtype|dataset|run|experiment)$"
@@ -46,7 +46,7 @@ _OPTION_NAME = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)")
 
 
 def is_secret_key(key: object) -> bool:
-    """True for api_key, x-api-key, hf_token, clientSecret, OPENWEATHER_KEY, default_headers and their like."""
+    """True for api_key, x-api-key, hf_token, clientSecret, OPENWEATHER_KEY, default_headers and similar names."""
     text = str(key)
     return _SECRET_WORDS.search(_snake(text)) is not None or _ENVIRONMENT_KEY.fullmatch(text) is not None
 
@@ -75,7 +75,7 @@ def secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
 
 
 def redacted(value: Any, *, secret: bool = False) -> Any:
-    """The tree with stars in the place of each secret."""
+    """A copy of the tree with stars instead of each secret."""
     if isinstance(value, Mapping):
         return {key: redacted(item, secret=secret or is_secret_key(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -93,12 +93,12 @@ def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for processes of ours that have no use for the user's secrets."""
+    """The environment for our own processes that do not need the user's secrets."""
     return {name: value for name, value in environ.items() if not is_secret_key(name)}
 
 
 def filled_secrets(name: str, value: str, path: Sequence[object]) -> Iterator[str]:
-    """The value of the variable `name` that was filled in at `path`, if it counts as a secret."""
+    """The value of the variable `name`, used at `path`, if it is a secret."""
     plain = is_plain_name(name) or (path and is_plain_name(path[-1])) or _plain(value)
     if is_secret_key(name) or any(map(is_secret_key, path)) or (not plain and _stands_out(value)):
         yield value
@@ -110,7 +110,7 @@ def _snake(name: str) -> str:
 
 
 def _with_option(items: Any) -> Iterator[tuple[Any, bool]]:
-    """Each item of a list, and whether it follows `--api-key` or its like."""
+    """Each item of a list, and whether it follows an option such as `--api-key`."""
     before: Any = None
     for item in items:
         option = _OPTION_NAME.fullmatch(before) if isinstance(before, str) else None
@@ -119,7 +119,7 @@ def _with_option(items: Any) -> Iterator[tuple[Any, bool]]:
 
 
 def _named(text: str) -> Iterator[str]:
-    """Secrets that a text itself declares: logins in URLs, Bearer, `api_key=…`, `--api-key …`."""
+    """Secrets that the text itself marks: logins in URLs, Bearer, `api_key=…`, `--api-key …`."""
     for match in _URL_USER.finditer(text):
         login = match["secret"]
         user, _, password = login.partition(":")
@@ -136,7 +136,7 @@ def _queried(text: str) -> Iterator[str]:
 
 
 def _starred(text: str) -> str:
-    """The text with stars in place of what it declares to be secret."""
+    """The text with stars instead of the secrets that it marks."""
 
     def star(match: re.Match[str]) -> str:
         named = match.groupdict().get("name")
@@ -153,12 +153,12 @@ def _starred(text: str) -> str:
 
 
 def _stands_out(value: str) -> bool:
-    """True for what is no word, though it has no secret's name."""
-    return len(value) >= 16 or (len(value) >= 8 and is_mixed(value))  # noqa: PLR2004 - the module's docstring says why
+    """True if the value is too long or too mixed to be a word."""
+    return len(value) >= 16 or (len(value) >= 8 and is_mixed(value))  # noqa: PLR2004 - see the module's docstring
 
 
 def _plain(value: str) -> bool:
-    """Numbers, paths and URLs that hold no login; a URL's query is judged on its own."""
+    """True for numbers, paths, and URLs without a login; a URL's query is checked separately."""
     text = value.strip()
     return (
         re.fullmatch(r"[-+.\d_]+([eE][-+]?\d+)?", text) is not None

@@ -1,23 +1,32 @@
-"""Validate one part of the tree, and forgive what the environment made ambiguous."""
+"""Validate one part of the tree, and report every key that would be dropped silently.
 
-from collections.abc import Mapping
+Most of our models refuse unknown keys themselves. Models of plug-ins may not: plain pydantic models, dataclasses, and
+models that accept extra keys from code. In a YAML, none of them may drop a key silently.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
-from nat.config.findings import Findings, Path
-from nat.config.ignored import ignored_keys
+from nat.config.findings import Findings, KeyPath
+from nat.config.sources import Tree
+
+logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def validated(model: type[M], raw: Any, path: Path, texts: Mapping[Path, str], findings: Findings) -> M | None:
-    """The model that `raw` stands for; if there are findings, what is left without the wrong keys, or None.
+def validated(model: type[M], raw: Any, path: KeyPath, texts: Mapping[KeyPath, str], findings: Findings) -> M | None:
+    """Validate `raw`; with wrong keys, report them and validate the rest, so that later checks still find their errors.
 
-    The remainder serves the checks that follow, so that they find what they would have found anyway.
+    Returns None if the rest is invalid too.
 
-    `texts` holds the values of variables as text: `${KEY}` with the value 12345 is a number to YAML, but a field
-    that wants text gets the text.
+    `texts` holds the values of environment variables as text: `${KEY}` with the value 12345 is a number in YAML, but a
+    field of type text gets the text.
     """
     try:
         return _whole(model, raw, path, findings)
@@ -34,29 +43,31 @@ def validated(model: type[M], raw: Any, path: Path, texts: Mapping[Path, str], f
         return _remainder(model, _without(raw, wrong), path, findings) if () not in wrong else None
 
 
-def _whole(model: type[M], raw: Any, path: Path, findings: Findings) -> M:
+def _whole(model: type[M], raw: Any, path: KeyPath, findings: Findings) -> M:
     value = model.model_validate(raw)
     for location, known in ignored_keys(value, raw):
         findings.add_unknown_key((*path, *location), known)
     return value
 
 
-def _remainder(model: type[M], raw: Any, path: Path, findings: Findings) -> M | None:
+def _remainder(model: type[M], raw: Any, path: KeyPath, findings: Findings) -> M | None:
     try:
         return _whole(model, raw, path, findings)
     except ValidationError as error:
         if all(e["loc"] == () for e in error.errors(include_url=False)):
-            findings.add_validation(path, error, model)  # what concerns the whole had not been looked at before
+            findings.add_validation(
+                path, error, model
+            )  # validators of the whole model run only once its fields are valid
         return None
 
 
-def _without(node: Any, wrong: set[Path], here: Path = ()) -> Any:
+def _without(node: Any, wrong: set[KeyPath], here: KeyPath = ()) -> Any:
     if not isinstance(node, dict):
         return node
     return {key: _without(item, wrong, (*here, key)) for key, item in node.items() if (*here, key) not in wrong}
 
 
-def _replaced(node: Any, texts: Mapping[Path, str], here: Path = ()) -> Any:
+def _replaced(node: Any, texts: Mapping[KeyPath, str], here: KeyPath = ()) -> Any:
     if here in texts:
         return texts[here]
     if isinstance(node, dict):
@@ -64,3 +75,91 @@ def _replaced(node: Any, texts: Mapping[Path, str], here: Path = ()) -> Any:
     if isinstance(node, list):
         return [_replaced(item, texts, (*here, index)) for index, item in enumerate(node)]
     return node
+
+
+def ignored_keys(value: Any, raw: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, set[str]]]:
+    """Each key of `raw`, at any depth, that validation into `value` dropped, with the keys that are known there."""
+    if isinstance(raw, list) and isinstance(value, list | tuple) and len(raw) == len(value):
+        for index, (item, raw_item) in enumerate(zip(value, raw, strict=True)):
+            yield from ignored_keys(item, raw_item, (*path, index))
+    children = _children(value)
+    if not isinstance(raw, dict) or children is None:
+        return
+    refused = _refused(type(value), raw) if isinstance(value, BaseModel) else raw.keys() - children.keys()
+    for key, item in raw.items():
+        if key in refused:
+            yield (*path, key), set(children)
+        elif key in children:
+            yield from ignored_keys(children[key], item, (*path, key))
+
+
+def _children(value: Any) -> dict[str, Any] | None:
+    """The value of each key that a YAML may use; None for a value without keys."""
+    if isinstance(value, BaseModel):
+        known = type(value).model_fields.items()
+        return {key: getattr(value, name) for name, field in known for key in (name, *_aliases(field))}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return value if isinstance(value, dict) else None
+
+
+def _aliases(field: FieldInfo) -> list[str]:
+    alias = field.validation_alias
+    return [a for a in (alias.choices if isinstance(alias, AliasChoices) else [alias]) if isinstance(a, str)]
+
+
+def _refused(model: type[BaseModel], raw: dict[str, Any]) -> set[str]:
+    """The keys that a copy of the model with `extra="forbid"` refuses, after the model's own validators ran."""
+    if model.model_config.get("extra") in {"allow", "forbid"}:
+        return set()  # it keeps unknown keys, or has refused them already
+    twin: type[BaseModel] = type(model.__name__, (model,), {"model_config": ConfigDict(extra="forbid")})
+    try:
+        twin.model_validate(raw)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        return {str(e["loc"][0]) for e in found if e["type"] == "extra_forbidden" and len(e["loc"]) == 1}
+    return set()
+
+
+UNSUPPORTED_SECTIONS = {
+    "embedders": "embedders",
+    "memory": "memory stores",
+    "object_stores": "object stores",
+    "retrievers": "retrievers",
+    "authentication": "authentication providers",
+    "middleware": "middleware",
+    "function_groups": "function groups",
+    "optimizer": "the optimizer",
+}
+
+WITHOUT_EFFECT = (
+    ("general", "use_uvloop"),
+    ("general", "telemetry"),
+    ("general", "front_end"),
+    ("eval", "general", "workflow_alias"),
+    ("eval", "general", "profiler"),
+    ("eval", "general", "validate_llm_endpoints"),
+)
+"""Keys that are accepted with a warning: they do not concern a finetuning run."""
+
+
+def drop_unsupported(tree: Tree, findings: Findings) -> Tree:
+    """Remove keys without effect, with a warning; a section whose components cannot be built is a finding."""
+    kept = dict(tree)
+    for section, what in UNSUPPORTED_SECTIONS.items():
+        if kept.pop(section, None):
+            findings.add((section,), f"{what} are not part of this project; remove the section")
+    for path in WITHOUT_EFFECT:
+        kept = _dropped(kept, path, ".".join(path))
+    return kept
+
+
+def _dropped(node: Tree, path: tuple[str, ...], whole: str) -> Tree:
+    key, rest = path[0], path[1:]
+    if key not in node:
+        return node
+    if not rest:
+        logger.warning("%s has no effect here", whole)
+        return {k: v for k, v in node.items() if k != key}
+    child = node[key]
+    return {**node, key: _dropped(child, rest, whole)} if isinstance(child, dict) else node

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nat.config.redaction import dump_resolved
+from nat.config.load import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
-from nat.errors import DatasetError
-from nat.registry.suggest import did_you_mean, one_of
+from nat.errors import DatasetError, did_you_mean, one_of
 
 
 def check_expected_answers(

@@ -5,11 +5,10 @@ from collections.abc import Collection
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, Trajectory, TrajectoryCollection
 from nat.data_models.score import problem_of
-from nat.errors import ConfigError, InvalidTrajectories
+from nat.errors import ConfigError, InvalidTrajectories, did_you_mean, one_of
 from nat.finetuning.sampling import block_finding, block_sampling
 from nat.finetuning.trajectories.select import WHOLE_WORKFLOW
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
-from nat.registry.suggest import did_you_mean, one_of
 
 
 def check(config: Config, given: FinetuneRunConfig) -> None:

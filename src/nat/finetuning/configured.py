@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from nat.config.components import references_of
 from nat.config.load import load_config
-from nat.config.references import references_of
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig

@@ -6,8 +6,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.load import dump_resolved
 from nat.config.output_folders import check_writable
-from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.finetuning.checks import num_generations, warnings

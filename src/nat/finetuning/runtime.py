@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.load import dump_resolved
 from nat.config.output_folders import check_writable
-from nat.config.redaction import dump_resolved
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.served_model import ServedModel

@@ -12,7 +12,7 @@ from nat.asgi.listen import take_port
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import load_config
 from nat.data_models.config import Config
-from nat.errors import ConfigError
+from nat.errors import ConfigError, did_you_mean
 from nat.gateway import WRAPPER_TYPE
 from nat.gateway.app import GatewayApp
 from nat.gateway.keys import Keyring
@@ -21,7 +21,6 @@ from nat.gateway.options import GatewayOptions
 from nat.gateway.rollout_routes import RolloutRoutes
 from nat.gateway.rollouts import Rollouts
 from nat.gateway.upstream import Upstream
-from nat.registry.suggest import did_you_mean
 from nat.secrets import new_key
 from nat.wire.hosts import host_names
 

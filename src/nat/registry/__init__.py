@@ -1,1 +1,1 @@
-"""Which components exist: one generic registry, the `register_*` decorators, entry-point discovery."""
+"""The registered components: a generic registry, the `register_*` decorators, entry-point discovery."""

@@ -1,22 +1,138 @@
-"""All registries of a process, and how a test gets its own."""
+"""All registered components: a generic registry, one per component group, and the catalog of a process."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
-from nat.errors import RegistryError
-from nat.registry.component import NOUNS, BuildFn, RegisteredComponent
-from nat.registry.discovery import discover_components
-from nat.registry.plugin_failures import explain_failures
-from nat.registry.registry import Registry
-from nat.registry.suggest import one_of
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
+from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
+from nat.errors import RegistryError, did_you_mean, one_of
+from nat.registry.discovery import discover_components, explain_failures
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Entries by full name, `package/name`; a short name works while only one package uses it."""
+
+    def __init__(self, noun: str, *, explain: Callable[[], str] = str) -> None:
+        """`noun` names an entry in messages; `explain` adds to the message for an unknown name."""
+        self.noun = noun
+        self._explain = explain
+        self._entries: dict[str, T] = {}
+
+    def add(self, name: str, entry: T) -> None:
+        """Register `entry`; a name that is taken raises RegistryError."""
+        if name in self._entries:
+            raise RegistryError(
+                f"the {self.noun} '{name}' is already registered",
+                hint="give one of the two another name=, or uninstall one of the two packages",
+            )
+        self._entries[name] = entry
+
+    def get(self, name: str) -> T:
+        """The entry of a full or short name; unknown or ambiguous raises RegistryError."""
+        if name in self._entries:
+            return self._entries[name]
+        candidates = [full for full in self._entries if short_name(full) == name]
+        if len(candidates) == 1:
+            return self._entries[candidates[0]]
+        if candidates:
+            raise RegistryError(
+                f"'{name}' is the {self.noun} of several packages", hint=f"write one of: {one_of(candidates)}"
+            )
+        raise RegistryError(
+            f"'{name}' is not registered as {self.noun}.{did_you_mean(name, self.names())}"
+            f" Registered: {one_of(self.names())}.{self._explain()}"
+        )
+
+    def names(self) -> list[str]:
+        """The names for a YAML: short where unique, else full."""
+        shorts = [short_name(full) for full in self._entries]
+        return sorted(s if shorts.count(s) == 1 else full for s, full in zip(shorts, self._entries, strict=True))
+
+    def copy(self) -> "Registry[T]":
+        """An independent registry with the same entries."""
+        twin = Registry[T](self.noun, explain=self._explain)
+        twin._entries = dict(self._entries)
+        return twin
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def short_name(full: str) -> str:
+    """`package/name` without its package."""
+    return full.rpartition("/")[2]
+
+
+BuildFn = Callable[[Any, Any], AbstractAsyncContextManager[Any]]
+"""`(config, builder)` → an async context manager that yields the component."""
+
+BASE_CONFIGS: dict[ComponentGroup, type[TypedBaseModel]] = {
+    ComponentGroup.LLMS: LLMBaseConfig,
+    ComponentGroup.FUNCTIONS: FunctionBaseConfig,
+    ComponentGroup.EVALUATORS: EvaluatorBaseConfig,
+    ComponentGroup.DATASETS: DatasetBaseConfig,
+    ComponentGroup.TTC_STRATEGIES: TTCStrategyBaseConfig,
+    ComponentGroup.TRAJECTORY_BUILDERS: TrajectoryBuilderConfig,
+    ComponentGroup.TRAINER_ADAPTERS: TrainerAdapterConfig,
+    ComponentGroup.TRAINERS: TrainerConfig,
+}
+"""The base class of each group's configs."""
+
+NOUNS: dict[ComponentGroup, str] = {
+    ComponentGroup.LLMS: "LLM provider",
+    ComponentGroup.FUNCTIONS: "function",
+    ComponentGroup.EVALUATORS: "evaluator",
+    ComponentGroup.DATASETS: "dataset loader",
+    ComponentGroup.TTC_STRATEGIES: "TTC strategy",
+    ComponentGroup.TRAJECTORY_BUILDERS: "trajectory builder",
+    ComponentGroup.TRAINER_ADAPTERS: "trainer adapter",
+    ComponentGroup.TRAINERS: "trainer",
+}
+"""The name of one group member in messages."""
+
+
+@dataclass(frozen=True)
+class RegisteredComponent:
+    """A config class and its build function."""
+
+    group: ComponentGroup
+    config_type: type[TypedBaseModel]
+    build_fn: BuildFn
+    framework_wrappers: tuple[str, ...] = ()
+    """Frameworks that a function declares; informative only, since capture works below all of them."""
+
+    @property
+    def full_type(self) -> str:
+        return self.config_type.static_full_type() or ""
+
+    @property
+    def local_name(self) -> str:
+        return self.config_type.static_type() or ""
+
+    @property
+    def module_name(self) -> str:
+        return self.config_type.__module__
 
 
 class Catalog:
-    """The components of every group, and the LLM clients and tool wrappers of every framework."""
+    """Components of every group, and LLM clients and tool wrappers of every framework."""
 
     def __init__(self) -> None:
         self.components = {
@@ -54,7 +170,7 @@ class Catalog:
         )
 
     def copy(self) -> "Catalog":
-        """A catalog with the same entries, which can grow on its own."""
+        """An independent catalog with the same entries."""
         twin = Catalog()
         twin.components = {group: registry.copy() for group, registry in self.components.items()}
         twin.llm_clients = {wrapper: registry.copy() for wrapper, registry in self.llm_clients.items()}
@@ -67,14 +183,14 @@ _pushed: ContextVar[Catalog | None] = ContextVar("nat_catalog", default=None)
 
 
 def current_catalog() -> Catalog:
-    """The catalog that the decorators write to and that loading and building read."""
+    """The catalog that decorators write, and that loading and building read."""
     return _pushed.get() or _process_catalog
 
 
 @contextmanager
 def pushed_catalog() -> Iterator[Catalog]:
-    """A copy of the current catalog, until the block ends; what is registered meanwhile is forgotten."""
-    discover_components()  # now, so that the built-in components are registered for the process and not for the block
+    """Use a copy of the current catalog in the block; what the block registers is discarded."""
+    discover_components()  # before the copy: built-in components belong to the process, not to the block
     token = _pushed.set(current_catalog().copy())
     try:
         yield current_catalog()

@@ -1,7 +1,7 @@
-"""The `register_*` decorators: each ties a config class to the function that builds what it describes.
+"""The `register_*` decorators: each registers a build function for a config class.
 
-A build function is an async generator `(config, builder)` that yields exactly one object; what stands after
-the `yield` is its teardown. The decorators return it as an async context manager.
+A build function is an async generator `(config, builder)` that yields exactly one object; the code after the `yield`
+is its teardown. The decorators return it as an async context manager.
 """
 
 import inspect
@@ -18,8 +18,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError
-from nat.registry.catalog import current_catalog
-from nat.registry.component import BASE_CONFIGS, RegisteredComponent
+from nat.registry.catalog import BASE_CONFIGS, RegisteredComponent, current_catalog
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,7 +35,7 @@ def register_function(
 
 
 def register_llm_provider(config_type: type[LLMBaseConfig]) -> Decorator[..., Any]:
-    """Open what serves a model: yield an LLMProviderInfo."""
+    """Build an LLM provider: yield an LLMProviderInfo."""
     return _component(ComponentGroup.LLMS, config_type)
 
 
@@ -46,7 +45,7 @@ def register_evaluator(config_type: type[EvaluatorBaseConfig]) -> Decorator[...,
 
 
 def register_dataset_loader(config_type: type[DatasetBaseConfig]) -> Decorator[..., Any]:
-    """Build what reads a dataset file: yield the loader."""
+    """Build a dataset loader: yield a DatasetLoaderInfo."""
     return _component(ComponentGroup.DATASETS, config_type)
 
 
@@ -83,7 +82,7 @@ def register_llm_client(config_type: type[LLMBaseConfig], wrapper_type: str) -> 
 
 
 def register_tool_wrapper(wrapper_type: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A plain function `(name, fn, builder)` that gives a framework's tool object for a Function."""
+    """Decorate a plain function `(name, fn, builder)` that returns a framework's tool object for a Function."""
 
     def decorate(fn: Callable[P, T]) -> Callable[P, T]:
         current_catalog().tool_wrappers.add(str(wrapper_type), fn)

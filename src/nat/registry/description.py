@@ -1,4 +1,4 @@
-"""What a component looks like in a YAML: its fields with types, defaults and descriptions; pure."""
+"""Describe the YAML keys of every component, with types, defaults and descriptions. Pure."""
 
 import inspect
 import types
@@ -10,11 +10,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from nat.registry.catalog import Catalog
-from nat.registry.component import RegisteredComponent
+from nat.registry.catalog import Catalog, RegisteredComponent
 
 INTERNAL = {"type", "reward"}
-"""Fields that no YAML sets."""
+"""Fields that are not set in a YAML."""
 
 
 class FieldDescription(BaseModel):
@@ -48,7 +47,7 @@ def describe(catalog: Catalog) -> list[ComponentDescription]:
 
 
 def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[FieldDescription]:
-    """The keys of a model; those of a model inside it follow with dotted names."""
+    """The keys of a model; keys of nested models follow with dotted names."""
     for name, field in model.model_fields.items():
         if name in INTERNAL and not prefix:
             continue
@@ -58,7 +57,7 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[FieldDescrip
 
 
 def type_text(annotation: Any) -> str:
-    """An annotation as a person writes it: `int | null`, `list[str]`, `'a' | 'b'`."""
+    """An annotation as text: `int | null`, `list[str]`, `'a' | 'b'`."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is type(None):
         return "null"

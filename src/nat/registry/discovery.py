@@ -1,48 +1,74 @@
-"""Find plug-ins through their entry points, and refuse an environment in which `nat` would be two things."""
+"""Import plug-ins through their entry points, and record which of them failed to import and why.
 
+The module of an entry point is usually a list of imports, each of which registers a component. If one of these imports
+fails, the others are still imported one by one.
+"""
+
+import ast
+import importlib
 import importlib.metadata
+import importlib.util
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, PackageNotFoundError
+from pathlib import Path
 
 from nat.errors import NatError, describe_error
-from nat.registry.elsewhere import instead_of
-from nat.registry.plugin_failures import PluginFailure, failures
-from nat.registry.salvage import import_one_by_one
 
 logger = logging.getLogger(__name__)
 
 GROUPS = ("nat.components", "nat.plugins")
-"""Entry-point groups; the value is a module whose import runs the decorators. Ours comes by the same way."""
+"""Entry-point groups; importing the module runs its decorators. Our own components use the first group too."""
 
 CONFLICTING = ("nvidia-nat", "nvidia-nat-core")
-"""Distributions that install files into the same `nat` package; their plug-in distributions do not."""
+"""Distributions that install files into the same `nat` package, unlike plug-ins for them."""
 
-_seen: set[tuple[str, str]] = set()
+
+@dataclass(frozen=True)
+class PluginFailure:
+    """One module of a plug-in that could not be imported."""
+
+    name: str
+    module: str
+    error: str
+
+
+failures: list[PluginFailure] = []
+"""Of this process; the error for a missing `_type` lists them."""
+
+
+def explain_failures() -> str:
+    """One sentence per failed plug-in, with a leading blank; empty if none failed."""
+    return "".join(f" The plug-in '{f.name}' failed to import ({f.module}): {f.error}." for f in failures)
+
+
+_imported: set[tuple[str, str]] = set()
+"""Entry points of this process that were imported or failed to."""
 
 
 def discover_components(entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
-    """Import each component module once per process; what fails is remembered for the message of a missing type."""
+    """Import each plug-in once per process; failures are recorded."""
     for point in (entry_points or installed_entry_points)():
-        if (point.name, point.value) in _seen:
+        if (point.name, point.value) in _imported:
             continue
-        _seen.add((point.name, point.value))
+        _imported.add((point.name, point.value))
         try:
             point.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - other people's code; its failure is recorded
-            # A plug-in is other people's code: one that cannot be imported must not take the others down.
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in that fails must not stop the others
             _record(point.name, point.value, error)
             import_one_by_one(point.value.partition(":")[0], partial(_record, point.name))
 
 
 def _record(plugin: str, module: str, error: BaseException) -> None:
-    """Remember the failure once: what a module misses, the module that imports it misses too."""
-    told = describe_error(error) + instead_of(error)
-    if any(known.name == plugin and known.error == told for known in failures):
+    """Record a failure once: a module and the module that imports it fail with the same error."""
+    message = describe_error(error) + replacement_for(error)
+    if any(known.name == plugin and known.error == message for known in failures):
         return
-    failures.append(PluginFailure(plugin, module, told))
-    logger.warning("the plug-in '%s' (%s) failed to import: %s", plugin, module, told)
+    failures.append(PluginFailure(plugin, module, message))
+    logger.warning("the plug-in '%s' (%s) failed to import: %s", plugin, module, message)
     logger.debug("its traceback", exc_info=error)
 
 
@@ -63,3 +89,91 @@ def check_environment(version: Callable[[str], str] = importlib.metadata.version
             f"{name} {found} is installed in the same environment; both bring the package `nat`, and their files mix",
             hint=f"pip uninstall {name}, then reinstall nat-finetuning-harness; or use a fresh virtual environment",
         )
+
+
+def import_one_by_one(module: str, failed: Callable[[str, BaseException], None]) -> None:
+    """Import each module that `module` imports at its top level; call `failed` for those that raise."""
+    for name in _imports(module):
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in that fails must not stop the others
+            failed(name, error)
+
+
+def _imports(module: str) -> Iterator[str]:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (Exception, SystemExit):  # noqa: BLE001 - the package around it cannot be imported either
+        return
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return
+    package = module if spec.submodule_search_locations is not None else module.rpartition(".")[0]
+    for statement in ast.parse(Path(spec.origin).read_text("utf-8")).body:
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            yield from _imported_from(statement, package)
+
+
+def _imported_from(statement: ast.ImportFrom, package: str) -> Iterator[str]:
+    parent = "." * statement.level + (statement.module or "")
+    source = importlib.util.resolve_name(parent, package) if statement.level else parent
+    yield source
+    for alias in statement.names:
+        # `from package import name`: `name` is a submodule, or an attribute of the package, which is already imported.
+        try:
+            found = importlib.util.find_spec(f"{source}.{alias.name}")
+        except (ImportError, AttributeError):
+            continue
+        if found is not None:
+            yield found.name
+
+
+_FROM_WORKFLOW = "call it from the workflow"
+_REPLACEMENTS = {
+    "retriever": f"retrievers are not part of this project; {_FROM_WORKFLOW}",
+    "embedder": f"embedders are not part of this project; {_FROM_WORKFLOW}",
+    "memory": f"memory stores are not part of this project; {_FROM_WORKFLOW}",
+    "object_store": f"object stores are not part of this project; {_FROM_WORKFLOW}",
+    "auth": "authentication providers are not part of this project; read keys from the environment",
+    "middleware": "middleware is not part of this project; wrap the function in another one",
+    "function_group": "function groups are not part of this project; register each function",
+    "per_user": "functions per user are not part of this project; use register_function",
+    "front_end": "front ends are not part of this project; `nat serve` serves a workflow",
+    "telemetry": "exporters are not part of this project; the run's journal has every step",
+    "observability": "exporters are not part of this project; the run's journal has every step",
+    "logging_method": "logging methods are not part of this project; use Python's logging",
+    "registry_handler": "registry handlers are not part of this project; install plug-ins with pip",
+    "langchain_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
+    "llama_index_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
+    "adk_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
+    "callback_handler": "calls are captured at the HTTP client; no callback handler is needed",
+    "nim_llm": "use the `openai` LLM with base_url",
+    "azure_openai_llm": "use the `openai` LLM with base_url",
+    "litellm_llm": "use the `openai` LLM with base_url",
+    "aws_bedrock_llm": "put an OpenAI-compatible proxy before it, and use the `openai` LLM with base_url",
+    "nat.agent": "agents come from your framework; see docs/guides/frameworks",
+    "nat.tool": "tools are functions of yours, under register_function",
+    "test_time_compute": "write the search over candidates as part of the workflow",
+}
+"""Part of the missing name → what to do."""
+
+_FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+
+
+def replacement_for(error: BaseException) -> str:
+    """What to use instead of a missing name of `nat`, with a leading colon; empty for other packages."""
+    missing = _missing(error)
+    if missing is None or not missing.startswith("nat."):
+        return ""
+    known = next((text for part, text in _REPLACEMENTS.items() if part in missing), None)
+    return f": {known or 'this project has no such name; docs/guides/coming_from_nat.md lists what is here'}"
+
+
+def _missing(error: BaseException) -> str | None:
+    """The dotted name that could not be imported."""
+    if isinstance(error, ModuleNotFoundError):
+        return error.name
+    if isinstance(error, ImportError) and (found := _FROM.match(str(error))):
+        return f"{found[2]}.{found[1]}"
+    return None

@@ -10,7 +10,7 @@ from nat.builder.context import ContextState
 from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config import parse_config
-from nat.config.yaml_text import parse_yaml
+from nat.config.sources import parse_yaml
 from nat.data_models.component_ref import FunctionRef, LLMRef
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig

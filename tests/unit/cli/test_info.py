@@ -5,9 +5,9 @@ from click.testing import CliRunner
 
 from fakes.guide_components import register_guide_components
 from nat.cli.commands.info import info_command
-from nat.registry import plugin_failures
+from nat.registry import discovery
 from nat.registry.catalog import pushed_catalog
-from nat.registry.plugin_failures import PluginFailure
+from nat.registry.discovery import PluginFailure
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_json_for_machines(run):
 
 def test_plugins_that_failed_are_told(run):
     """A missing component is explained where one looks for it."""
-    plugin_failures.failures.append(PluginFailure("p", "p.register", "ImportError: no q"))
+    discovery.failures.append(PluginFailure("p", "p.register", "ImportError: no q"))
     try:
         assert "The plug-in 'p' failed to import (p.register): ImportError: no q" in run().stderr
     finally:
-        plugin_failures.failures.pop()
+        discovery.failures.pop()

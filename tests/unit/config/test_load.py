@@ -5,7 +5,7 @@ import pytest
 
 from fakes.guide_components import GUIDE_YAML, MyTrainerAdapterConfig, register_guide_components
 from nat.config import dump_resolved, load_config, parse_config
-from nat.config.yaml_text import parse_yaml
+from nat.config.sources import parse_yaml
 from nat.data_models.component_ref import EvaluatorRef, TrainerRef
 from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError

@@ -7,10 +7,9 @@ import pytest
 from nat.config import parse_config
 from nat.data_models.component_ref import ComponentGroup
 from nat.errors import ConfigError, NatError
-from nat.registry import plugin_failures
+from nat.registry import discovery
 from nat.registry.catalog import pushed_catalog
-from nat.registry.discovery import check_environment, discover_components, installed_entry_points
-from nat.registry.elsewhere import instead_of
+from nat.registry.discovery import check_environment, discover_components, installed_entry_points, replacement_for
 
 PLUGIN = """
 from nat.builder.builder import Builder
@@ -32,10 +31,10 @@ async def plugin(config: PluginConfig, builder: Builder):
 def site(tmp_path, monkeypatch):
     """A folder on sys.path, with a catalog and a list of failures that are forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    before = list(plugin_failures.failures)
+    before = list(discovery.failures)
     with pushed_catalog() as catalog:
         yield tmp_path, catalog
-    plugin_failures.failures[:] = before
+    discovery.failures[:] = before
 
 
 def install(site, source: str, *, group: str = "nat.components") -> str:
@@ -111,7 +110,7 @@ def test_what_misses_is_named_once_with_what_to_use_instead(site):
     folder, _ = site
     name = package(folder, {"register.py": "from . import broken", "broken.py": BROKEN_HALF})
     discover_components()
-    told = [failure.error for failure in plugin_failures.failures if failure.name == name]
+    told = [failure.error for failure in discovery.failures if failure.name == name]
     assert len(told) == 1
     assert "register_retriever_provider" in told[0]
     assert "retrievers are not part of this project; call it from the workflow" in told[0]
@@ -130,7 +129,7 @@ def test_advice_for_a_missing_name(statement, instead):
     """Names of `nat` get an advice of their own or the page that lists what is here; names of others get none."""
     with pytest.raises(ImportError) as caught:
         exec(statement, {})  # noqa: S102 - a statement from the table above
-    advice = instead_of(caught.value)
+    advice = replacement_for(caught.value)
     assert instead in advice
     assert bool(advice) == bool(instead)
 

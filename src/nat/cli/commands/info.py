@@ -9,8 +9,7 @@ from nat.cli.commands.config_options import json_option
 from nat.data_models.component_ref import ComponentGroup
 from nat.registry.catalog import current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe
-from nat.registry.discovery import discover_components
-from nat.registry.plugin_failures import failures
+from nat.registry.discovery import discover_components, failures
 
 
 @click.group("info")

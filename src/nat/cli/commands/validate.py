@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from nat.cli.commands.config_options import config_file_option, json_option, override_option
+from nat.config.components import summary_rows
 from nat.config.load import load_config
-from nat.config.summary import summary_rows
 from nat.errors import ConfigError
 
 

@@ -7,10 +7,8 @@ from typing import Any, TextIO
 import yaml
 from pydantic import BaseModel
 
-from nat.config.environment import fill_in
-from nat.config.files import Tree, deep_merge, read_tree
 from nat.config.findings import Findings
-from nat.config.yaml_text import format_yaml, parse_yaml
+from nat.config.sources import Tree, deep_merge, expand_variables, format_yaml, parse_yaml, read_tree
 from nat.errors import ConfigError
 
 __all__ = ["deep_merge", "yaml_dump", "yaml_dumps", "yaml_load", "yaml_loads"]
@@ -45,6 +43,6 @@ def yaml_dumps(config: BaseModel | Tree) -> str:
 
 def _filled(tree: Tree, source: str) -> Tree:
     findings = Findings()
-    filled = fill_in(tree, os.environ, findings)
+    filled = expand_variables(tree, os.environ, findings)
     findings.raise_if_any(source)
     return dict(filled.tree)

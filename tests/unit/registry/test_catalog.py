@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.errors import RegistryError
-from nat.registry.registry import Registry
-from nat.registry.suggest import did_you_mean
+from nat.errors import RegistryError, did_you_mean
+from nat.registry.catalog import Registry
 
 
 def filled(*names: str) -> Registry[str]:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from nat.config import parse_config
 from nat.config.components import NAMED_SECTIONS, SINGLE_SECTIONS
-from nat.config.ignored import ignored_keys
+from nat.config.validation import ignored_keys
 from nat.data_models.component_ref import ComponentRef
 from nat.data_models.config import Config
 from nat.data_models.function import FunctionBaseConfig

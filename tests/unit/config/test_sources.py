@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.config.files import deep_merge, read_tree
-from nat.config.yaml_text import format_yaml, parse_yaml
+from nat.config.findings import Findings
+from nat.config.sources import apply_overrides, deep_merge, expand_variables, format_yaml, parse_yaml, read_tree
 from nat.errors import ConfigError
 from nat.secrets import REDACTED, redact
 
@@ -113,3 +113,118 @@ def test_merge_keeps_every_key(base, override):
 def test_merge_with_nothing_changes_nothing(tree):
     """The empty mapping is neutral on both sides."""
     assert deep_merge(tree, {}) == deep_merge({}, tree) == tree
+
+
+def override(tree, *overrides):
+    findings = Findings()
+    result = apply_overrides(tree, overrides, findings)
+    findings.raise_if_any("test")
+    return result
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.5", 0.5), ("1e-6", 1e-6), ("true", True), ("null", None), ("[1, 2]", [1, 2]), ("a b", "a b"), ("'7'", "7")],
+)
+def test_the_value_is_yaml(text, value):
+    """Any value can be written: numbers, null, lists; the type of the old value does not matter."""
+    assert override({"a": {"b": 0}}, ("a.b", text)) == {"a": {"b": value}}
+
+
+def test_lists_are_indexed():
+    """A number in the path is the index of a list."""
+    assert override({"a": [{"b": 1}, {"b": 2}]}, ("a.1.b", "3")) == {"a": [{"b": 1}, {"b": 3}]}
+
+
+def test_missing_mappings_are_made():
+    """A section that the file left out can be set from outside."""
+    assert override({}, ("a.b.c", "1")) == {"a": {"b": {"c": 1}}}
+
+
+def test_the_original_is_untouched():
+    """Overriding gives a new tree."""
+    tree = {"a": {"b": [1]}}
+    override(tree, ("a.b.0", "2"))
+    assert tree == {"a": {"b": [1]}}
+
+
+def test_later_overrides_win():
+    """Overrides are applied in their order."""
+    assert override({}, ("a", "1"), ("a", "2")) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("a.b.c", "1", "goes into 0"),
+        ("l.5", "1", "item 5 of a list of 1"),
+        ("l.x", "1", "item x of a list of 1"),
+        ("a.b", "[", "no YAML"),
+        ("a..b", "1", "no dotted path"),
+    ],
+)
+def test_what_cannot_be_applied_is_a_finding(path, text, message):
+    """A path that leads nowhere is told and not silently dropped."""
+    with pytest.raises(ConfigError, match=message):
+        override({"a": {"b": 0}, "l": [1]}, (path, text))
+
+
+ENVIRON = {"HOST": "http://h:1", "N": "5", "EMPTY": "", "ZEROS": "0042", "YES": "true", "STRUCTURE": "a: {b: 1}"}
+
+
+def fill(value, environ=ENVIRON):
+    findings = Findings()
+    filled = expand_variables(value, environ, findings)
+    findings.raise_if_any("test")
+    return filled.tree
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${HOST}/v1", "http://h:1/v1"),
+        ("$HOST", "http://h:1"),
+        ("${N}", 5),
+        ("n=${N}", "n=5"),
+        ("${MISSING:-7}", 7),
+        ("${MISSING:-}", None),
+        ("${MISSING-x}", "x"),
+        ("${EMPTY:-x}", "x"),
+        ("${EMPTY-x}", None),
+        ("${YES}", True),
+        ("${MISSING:-1e-6}", 1e-6),
+        ("\\$HOST", "$HOST"),
+        ("costs $5", "costs $5"),
+        ("$.path[0]", "$.path[0]"),
+    ],
+)
+def test_variables(text, expected):
+    """A scalar that is nothing but a variable is parsed as YAML; a variable inside a text stays text."""
+    assert fill(text) == expected
+
+
+def test_a_value_never_changes_the_structure():
+    """What looks like YAML structure inside a variable is text, so that a password with a colon is harmless."""
+    assert fill({"a": "${STRUCTURE}"}) == {"a": "a: {b: 1}"}
+
+
+def test_leading_zeros_are_text():
+    """An id such as "0042" is not the octal number 34."""
+    assert fill("${ZEROS}") == "0042"
+
+
+def test_unset_variables_are_findings_with_path():
+    """All unset variables are told at once, each with the place that wants it and a similar name that is set."""
+    with pytest.raises(ConfigError) as caught:
+        fill({"a": {"b": ["${HOSTT}"]}, "c": "${OTHER}"})
+    assert len(caught.value.findings) == 2
+    assert caught.value.findings[0].startswith("a.b.0: the environment variable HOSTT is not set")
+    assert "Did you mean 'HOST'?" in caught.value.findings[0]
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text("abc: {}[]"), lambda s: st.lists(s, max_size=3))
+)
+def test_a_tree_without_variables_stays_as_it_is(tree):
+    """Filling in touches nothing but variables."""
+    assert fill({"k": tree}, {}) == {"k": tree}

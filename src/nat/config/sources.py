@@ -1,0 +1,219 @@
+"""Where configuration values come from: a YAML file with its `base:` files, overrides, and environment variables.
+
+Environment variables are filled in after the YAML was parsed, one scalar at a time, so that a variable can change a
+value but never the structure. A scalar that consists of one variable is parsed as YAML: `${N:-5}` is the number 5.
+"""
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nat.config.findings import Findings, KeyPath, preview
+from nat.config.secrets import filled_secrets, secrets_in
+from nat.errors import ConfigError, did_you_mean
+from nat.secrets import known_secrets
+
+Tree = dict[str, Any]
+
+
+_FLOAT = re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
+"""Floats of YAML 1.2 that YAML 1.1 reads as text."""
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key_node.value}' stands twice", key_node.start_mark
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML (or JSON) text; `1e-6` is a number, and a repeated key raises `yaml.YAMLError`."""
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+
+
+def problem_of(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the surrounding text, which may contain a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return type(error).__name__
+    mark = error.problem_mark
+    about = ", ".join(filter(None, (error.context, error.problem)))
+    return f"{about}, in line {mark.line + 1}, column {mark.column + 1}"
+
+
+def format_yaml(value: Any) -> str:
+    """A value as YAML, keys in insertion order."""
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
+    return text
+
+
+def read_tree(path: Path) -> Tree:
+    """Read a file's mapping, merged over that of its `base:`; a file that cannot be read raises ConfigError."""
+    return _read(path, ())
+
+
+def deep_merge(base: Tree, override: Tree) -> Tree:
+    """Merge mappings key by key and replace everything else; neither argument is changed."""
+    merged = dict(base)
+    for key, value in override.items():
+        old = merged.get(key)
+        merged[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
+    resolved = path.resolve()
+    if resolved in inherited_by:
+        chain = " → ".join(str(p) for p in (*inherited_by, resolved))
+        raise ConfigError([f"base: the files inherit from each other: {chain}"], source=str(path))
+    tree = _parse(path, inherited_by)
+    base = tree.pop("base", None)
+    if base is None:
+        return tree
+    if not isinstance(base, str):
+        raise ConfigError([f"base: a path is wanted, but it is {preview(base)}"], source=str(path))
+    return deep_merge(_read(path.parent / base, (*inherited_by, resolved)), tree)
+
+
+def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
+    wanted_by = f" (the `base:` of {inherited_by[-1]})" if inherited_by else ""
+    try:
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError([f"{path}{wanted_by} does not exist"], hint=f"paths start at {Path.cwd()}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}{wanted_by} cannot be read: {error}"]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError([f"(root): this is no YAML: {problem_of(error)}"], source=str(path)) from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError([f"(root): a mapping is wanted, but it is {type(tree).__name__}"], source=str(path))
+    filled = (secret for secret in secrets_in(tree) if "$" not in secret)  # variables are filled in later
+    known_secrets.remember(filled)
+    return tree
+
+
+Override = tuple[str, str]
+"""A dotted path, in which a number is a list index, and a YAML text."""
+
+
+def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Findings) -> Tree:
+    """A new tree with every override applied, in order; missing parent mappings are created."""
+    result: Any = tree
+    for dotted_path, text in overrides:
+        path = tuple(dotted_path.split("."))
+        try:
+            value = parse_yaml(text)
+        except yaml.YAMLError as error:
+            findings.add(path, f"the value of the override is no YAML: {problem_of(error)}")
+            continue
+        if not all(path):
+            findings.add(("override",), f"{dotted_path!r} is no dotted path like finetuning.num_epochs")
+            continue
+        result = _replaced(result, path, value, findings, ())
+    return dict(result)
+
+
+def _replaced(node: Any, path: KeyPath, value: Any, findings: Findings, done: KeyPath) -> Any:
+    if not path:
+        return value
+    key, rest = str(path[0]), path[1:]
+    here = (*done, key)
+    if node is None or isinstance(node, dict):
+        mapping = node or {}
+        return {**mapping, key: _replaced(mapping.get(key), rest, value, findings, here)}
+    if isinstance(node, list):
+        if key.isdecimal() and int(key) < len(node):
+            index = int(key)
+            return [*node[:index], _replaced(node[index], rest, value, findings, here), *node[index + 1 :]]
+        findings.add(here, f"the override wants item {key} of a list of {len(node)}")
+        return node
+    findings.add(here, f"the override goes into {preview(node, path=here)}, which has no keys")
+    return node
+
+
+_VARIABLE = re.compile(
+    r"\\\$|\$\{(?P<braced>[A-Za-z_]\w*)(?P<operator>:?-)?(?P<default>(?(operator)[^}]*))\}|\$(?P<plain>[A-Za-z_]\w*)"
+)
+_WHOLE = re.compile(r"\$\{[^}]*\}|\$\w+")
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A tree without variables; `texts` has, by path, the text of each scalar that was only a variable."""
+
+    tree: Any
+    texts: Mapping[KeyPath, str]
+    secrets: frozenset[str] = frozenset()
+    """Values from the environment that `nat.config.secrets` classifies as secret."""
+
+
+def expand_variables(tree: Any, environ: Mapping[str, str], findings: Findings) -> Expanded:
+    r"""Replace each variable by its value; one that is unset and has no default is reported.
+
+    `${X}` and `$X`; `${X:-d}` gives d if X is unset or empty, `${X-d}` if it is unset; `\$` is a dollar sign.
+    """
+    texts: dict[KeyPath, str] = {}
+    secrets: set[str] = set()
+
+    def fill(value: Any, path: KeyPath) -> Any:
+        if isinstance(value, dict):
+            return {key: fill(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [fill(item, (*path, index)) for index, item in enumerate(value)]
+        if not isinstance(value, str) or "$" not in value:
+            return value
+        text = _fill_text(value, environ, findings, path, secrets)
+        if _WHOLE.fullmatch(value) is None:
+            return text
+        texts[path] = text
+        return _scalar(text)
+
+    return Expanded(fill(tree, ()), texts, frozenset(secrets))
+
+
+def _fill_text(text: str, environ: Mapping[str, str], findings: Findings, path: KeyPath, secrets: set[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        name = match["braced"] or match["plain"]
+        if name is None:
+            return "$"
+        found = environ.get(name)
+        if found is None or (found == "" and match["operator"] == ":-"):
+            found = match["default"] if match["operator"] else found
+        if found is None:
+            hint = did_you_mean(name, environ)
+            findings.add(
+                path, f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}.{hint}"
+            )
+            return ""
+        if found == environ.get(name):
+            secrets.update(filled_secrets(name, found, path))
+        return found
+
+    return _VARIABLE.sub(replacement, text)
+
+
+def _scalar(text: str) -> Any:
+    """A variable's value as YAML reads it; collections and numbers with leading zeros stay text."""
+    try:
+        value = parse_yaml(text)
+    except yaml.YAMLError:
+        return text
+    if isinstance(value, int) and not isinstance(value, bool) and str(value) != text:
+        return text
+    return value if isinstance(value, (bool, int, float, type(None))) else text
