@@ -12,9 +12,9 @@ import environments
 from server import Served, serving
 
 from nat.data_models.llm_call import LLMCall
-from nat.finetuning.trajectories import rows
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import conversations
+from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.rows import broken_by
 
 PLAY = Path(__file__).parent / "play.py"
 DEADLINE_S = 900
@@ -55,11 +55,11 @@ class Played:
 
     def rows(self, name: str) -> int:
         """How many training rows a rollout's captured calls become."""
-        return len(rows.rows_of(self._calls(name)))
+        return len(ConversationGraph(self._calls(name)).rows)
 
     def broken_prefixes(self, name: str) -> int:
         """Captured calls of a rollout that go on with a history, but not with its tokens."""
-        return sum(rows.broken_by(conversations(self._calls(name))).values())
+        return sum(broken_by(ConversationGraph(self._calls(name)).conversations).values())
 
     def _calls(self, name: str) -> list[SeenCall]:
         calls = (LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"])

@@ -23,10 +23,9 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall
-from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import conversations
-from nat.finetuning.trajectories.rows import broken_by, rows_of
-from nat.finetuning.trajectories.tokens import tokens_of_call
+from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
+from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.rows import broken_by
 
 pytestmark = pytest.mark.vllm
 
@@ -107,7 +106,8 @@ async def test_rows_are_exact_with_vllm(url: str, model: Path, stream: bool) -> 
         assert calls[0].prompt_token_ids == tokenizer.render_chat(calls[0].messages)
         assert all(call.broken_prefix is None for call in calls)
         seen = [SeenCall(call=call, function="") for call in calls]
-        rows, broken_here = rows_of(seen), broken_by(conversations(seen))
+        graph = ConversationGraph(seen)
+        rows, broken_here = [merged.row for merged in graph.rows], broken_by(graph.conversations)
         goes_on = [
             later.prompt_token_ids[: len(held)] == held
             for earlier, later in itertools.pairwise(calls)

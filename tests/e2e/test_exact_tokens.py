@@ -29,8 +29,8 @@ from nat.capture.policy import capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import conversations
-from nat.finetuning.trajectories.rows import broken_by, rows_of
+from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.rows import broken_by
 from nat.gateway.app import GatewayApp
 from nat.gateway.keys import Keyring
 from nat.gateway.listen import listening
@@ -85,9 +85,10 @@ async def chat(client: AsyncOpenAI, *, stream: bool, length: int) -> None:
 def check(calls) -> None:
     """All turns of a rollout are one row, and nothing is broken."""
     seen = [SeenCall(call=call, function="") for call in calls]
-    assert broken_by(conversations(seen)) == {}
-    [row] = rows_of(seen)
-    assert row.num_sampled == sum(len(call.token_ids) for call in calls)
+    graph = ConversationGraph(seen)
+    assert broken_by(graph.conversations) == {}
+    [merged] = graph.rows
+    assert merged.row.num_sampled == sum(len(call.token_ids) for call in calls)
 
 
 @pytest.mark.parametrize("length", [1, 12])

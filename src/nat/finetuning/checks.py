@@ -7,7 +7,7 @@ from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, 
 from nat.data_models.score import problem_of
 from nat.errors import ConfigError, InvalidTrajectories, did_you_mean, one_of
 from nat.finetuning.sampling import block_finding, block_sampling
-from nat.finetuning.trajectories.select import WHOLE_WORKFLOW
+from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
 
 

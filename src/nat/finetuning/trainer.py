@@ -36,7 +36,7 @@ from nat.finetuning.jobs import reported_metrics
 from nat.finetuning.recorder import Recorder
 from nat.finetuning.scope import RunScope, current_scope, opened_scope
 from nat.finetuning.stopwatch import Stopwatch
-from nat.finetuning.trajectories.left_out import records_of
+from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.validation import validate
 from nat.runs.epochs import shown
 from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState

@@ -15,9 +15,10 @@ from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, Traj
 from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
 from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
+from nat.finetuning.trajectories.calls import Target
+from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import group_by_example
-from nat.finetuning.trajectories.outcome import Outcome, Target, failed, scored, unscored, unscored_by, with_facts
-from nat.finetuning.trajectories.returns import credit_warnings
+from nat.finetuning.trajectories.outcome import Outcome, failed, scored, unscored, unscored_by, with_facts
 from nat.runs.records import RolloutRecord
 
 logger = logging.getLogger(__name__)

@@ -25,6 +25,14 @@ class CallTokens:
     """Of the distribution that the logprobs are of."""
 
 
+@dataclass(frozen=True)
+class MergedRow:
+    """A finished row, and the model that sampled in it."""
+
+    model: str
+    row: TrainingRow
+
+
 @dataclass
 class _OpenRow:
     model: str
@@ -36,7 +44,7 @@ class _OpenRow:
     def continued_by(self, call: CallTokens) -> bool:
         size = len(self.token_ids)
         if call.model != self.model or list(call.prompt[size - 1 : size]) != self.token_ids[-1:]:
-            return False  # most rows that are not continued are told apart without reading them
+            return False  # the last token rules out most rows without comparing all of them
         head = call.prompt[:size]
         return (head if isinstance(head, list) else list(head)) == self.token_ids
 
@@ -88,9 +96,10 @@ class OpenRows:
         self._rows[number].add(call)
         return number
 
-    def finished(self) -> list[TrainingRow]:
+    def finished(self) -> list[MergedRow]:
         """The rows in which something was sampled, in the order in which they began."""
-        return [row.finished() for row in self._rows if any(logprob is not None for logprob in row.logprobs)]
+        sampled = (row for row in self._rows if any(logprob is not None for logprob in row.logprobs))
+        return [MergedRow(row.model, row.finished()) for row in sampled]
 
 
 def merge(calls: Iterable[CallTokens]) -> list[TrainingRow]:
@@ -98,4 +107,4 @@ def merge(calls: Iterable[CallTokens]) -> list[TrainingRow]:
     rows = OpenRows()
     for call in calls:
         rows.add(call)
-    return rows.finished()
+    return [merged.row for merged in rows.finished()]

@@ -12,7 +12,7 @@ from nat.capture.http import CapturingAsyncClient
 from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
-from nat.finetuning.trajectories.tokens import tokens_of_call
+from nat.finetuning.trajectories.calls import tokens_of_call
 
 EXACT = CapturePolicy(logprobs=True, token_ids=True)
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

@@ -13,7 +13,7 @@ from nat.capture.policy import CapturePolicy, ReplacedSampling, capturing
 from nat.capture.tap import Tap
 from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
-from nat.finetuning.trajectories.tokens import tokens_of_call
+from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.wire.sampling import Sampling, read_sampling
 
 CHAT = "/v1/chat/completions"

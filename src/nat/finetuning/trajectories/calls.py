@@ -1,11 +1,20 @@
-"""Read the LLM calls of a rollout out of its intermediate steps."""
+"""The LLM calls of a rollout, read from its intermediate steps, and those of them that can be trained on. Pure.
 
-from collections.abc import Iterable
+Trained are the calls of the target functions, to the target model, that have logprobs and were drawn from
+softmax(logits / temperature): `nat.wire.sampling` has the rule.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
 from nat.data_models.llm_call import LLMCall
+from nat.runs.left_out import LeftOutCause
+from nat.wire.rows import CallTokens
+
+WHOLE_WORKFLOW = "<workflow>"
+"""As a target function: every call of the rollout, whichever function made it."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,33 @@ def calls_of(steps: Iterable[IntermediateStep]) -> list[SeenCall]:
     return seen
 
 
+def tokens_of_call(call: LLMCall, value: float | None = None) -> CallTokens | None:
+    """The call's exact tokens, None if the server did not tell them; `value` is what the answer is compared by."""
+    return exact_tokens(
+        call.llm_name or call.model,
+        call.prompt_token_ids,
+        call.token_ids,
+        call.logprobs,
+        value=value,
+        temperature=call.logprobs_temperature,
+    )
+
+
+def exact_tokens(
+    model: str,
+    prompt: Sequence[int] | None,
+    sampled: Sequence[int] | None,
+    logprobs: Sequence[float] | None,
+    *,
+    value: float | None,
+    temperature: float,
+) -> CallTokens | None:
+    """None unless prompt and answer are known id by id, with one logprob for each sampled token."""
+    if not prompt or sampled is None or logprobs is None or len(sampled) != len(logprobs):
+        return None
+    return CallTokens(model, prompt, sampled, logprobs, value=value, temperature=temperature)
+
+
 def token_logprobs(logprobs: Any) -> list[float] | None:
     """The numbers alone, from OpenAI's `{"content": [{"logprob": …}]}` or from a list of them."""
     if isinstance(logprobs, dict):
@@ -51,6 +87,48 @@ def token_logprobs(logprobs: Any) -> list[float] | None:
     if not isinstance(logprobs, list) or not all(isinstance(value, int | float) for value in logprobs):
         return None
     return [float(value) for value in logprobs]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The calls that can be trained on, or why there is none."""
+
+    calls: tuple[SeenCall, ...] = ()
+    without_logprobs: int = 0
+    """Calls to the target that were left out because the server sent no logprobs."""
+    untrainable: tuple[SeenCall, ...] = ()
+    """Calls to the target that were left out because of how they were sampled."""
+    cause: LeftOutCause | None = None
+
+    @property
+    def of_target(self) -> tuple[SeenCall, ...]:
+        """Calls to the target whose answers are known token by token, trained on or not."""
+        return (*self.calls, *self.untrainable)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whose LLM calls are trained on."""
+
+    functions: Sequence[str]
+    model: str | None = None
+    """An LLM's key in the YAML, or a name of the model, as the agent or the request gave it; None for any."""
+
+    def select(self, seen: Sequence[SeenCall]) -> Selection:
+        """Those of the calls that can be trained on, or why there is none."""
+        of_function = [s for s in seen if WHOLE_WORKFLOW in self.functions or s.function in self.functions]
+        if not of_function:
+            return Selection(cause=LeftOutCause.NO_TARGET_FUNCTION)
+        of_model = [s for s in of_function if self.model in (None, s.call.llm_name, s.call.model, s.call.asked_model)]
+        if not of_model:
+            return Selection(cause=LeftOutCause.NO_TARGET_MODEL)
+        untrainable = tuple(s for s in of_model if s.call.untrainable_by)
+        drawn = [s for s in of_model if not s.call.untrainable_by]
+        usable = tuple(s for s in drawn if s.call.logprobs is not None)
+        if not usable:
+            cause = LeftOutCause.NO_LOGPROBS if drawn else LeftOutCause.UNTRAINABLE_SAMPLING
+            return Selection(without_logprobs=len(drawn), untrainable=untrainable, cause=cause)
+        return Selection(calls=usable, without_logprobs=len(drawn) - len(usable), untrainable=untrainable)
 
 
 def _captured(step: IntermediateStep) -> LLMCall | None:

@@ -1,4 +1,4 @@
-"""Conversations as the episode of a trajectory: one item per message.
+"""Conversations as the guide's episode, one item per message; and the rows of episodes that plug-ins made.
 
 A sampled answer carries its logprobs and, in its metadata, the exact tokens. An assistant message that the
 policy did not sample (a few-shot example, a history rewritten by the agent) stays as context with empty
@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole
-from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.messages import Conversation
-from nat.finetuning.trajectories.wording import Message, text_of
+from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
+from nat.errors import InvalidTrajectories
+from nat.finetuning.trajectories.calls import SeenCall, exact_tokens, token_logprobs
+from nat.finetuning.trajectories.messages import Conversation, Message, text_of
+from nat.wire.rows import CallTokens, merge
+from nat.wire.training import TrainingRow
 
 _ROLES = {role.value: role for role in EpisodeItemRole} | {
     "developer": EpisodeItemRole.SYSTEM,
@@ -20,7 +22,6 @@ _ROLES = {role.value: role for role in EpisodeItemRole} | {
     "ai": EpisodeItemRole.ASSISTANT,
 }
 _KEPT = ("tool_calls", "tool_call_id", "function_call", "name")
-
 
 _NOTHING: Mapping[int, float] = MappingProxyType({})
 
@@ -36,6 +37,18 @@ def episode(threads: Sequence[Conversation], rewards: Mapping[int, float] = _NOT
         for position, message in enumerate(thread.messages):
             items.append(_item(message, thread.sampled.get(position), shared, rewards))
     return items
+
+
+def rows_of_episode(trajectory: Trajectory, *, model: str | None) -> list[TrainingRow]:
+    """The rows of a trajectory that a plug-in made, read from its items; only what `model` sampled, if it is given.
+
+    Raises:
+        InvalidTrajectories: it has shaped rewards, but not one for each answer.
+
+    """
+    answers = trajectory.answers
+    found = [_tokens(item, value) for item, value in zip(answers, _values(trajectory, answers), strict=True)]
+    return merge(call for call in found if call is not None and model in {None, call.model})
 
 
 def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewards: Mapping[int, float]) -> EpisodeItem:
@@ -55,13 +68,37 @@ def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewar
 
 def _sampling(seen: SeenCall) -> dict[str, Any]:
     call = seen.call
-    told: dict[str, Any] = {"tools": call.tools} if call.tools else {}
+    options: dict[str, Any] = {"tools": call.tools} if call.tools else {}
     if call.temperature != 1:
-        told |= {"temperature": call.temperature, "logprobs_temperature": call.logprobs_temperature}
-    return told | {
+        options |= {"temperature": call.temperature, "logprobs_temperature": call.logprobs_temperature}
+    return options | {
         "model": seen.model,
         "finish_reason": call.finish_reason,
         "policy_version": call.policy_version,
         "prompt_token_ids": call.prompt_token_ids,
         "token_ids": call.token_ids,
     }
+
+
+def _tokens(item: EpisodeItem, value: float | None) -> CallTokens | None:
+    facts = item.metadata or {}
+    return exact_tokens(
+        str(facts.get("model")),
+        facts.get("prompt_token_ids"),
+        facts.get("token_ids"),
+        token_logprobs(item.logprobs),
+        value=value,
+        temperature=facts.get("logprobs_temperature", 1.0),
+    )
+
+
+def _values(trajectory: Trajectory, answers: Sequence[EpisodeItem]) -> Sequence[float | None]:
+    shaped = trajectory.shaped_rewards
+    if shaped is None:
+        return [None] * len(answers)
+    if len(shaped) != len(answers):
+        raise InvalidTrajectories(
+            f"a trajectory has {len(shaped)} shaped_rewards for {len(answers)} answers",
+            hint="give one number for each assistant item that is trained on, in their order, or none at all",
+        )
+    return shaped

@@ -5,7 +5,8 @@ Different examples are never put together, not even with one generation each: th
 
 from collections.abc import Iterable
 
-from nat.data_models.finetuning import Trajectory
+from nat.data_models.finetuning import Trajectory, TrajectoryCollection
+from nat.runs.records import RolloutRecord
 
 
 def group_by_example(trajectories: Iterable[Trajectory]) -> list[list[Trajectory]]:
@@ -20,3 +21,12 @@ def example_id(trajectory: Trajectory) -> str:
     """The id of the trajectory's example; without one it is an example of its own."""
     named = (trajectory.metadata or {}).get("id")
     return f"trajectory at {id(trajectory)}" if named is None else str(named)
+
+
+def records_of(collection: TrajectoryCollection) -> list[RolloutRecord]:
+    """What can be told from the trajectories alone, for builders that keep no records of their rollouts."""
+    return [
+        RolloutRecord(example_id=example_id(trajectory), generation=generation, reward=trajectory.reward)
+        for group in collection.trajectories
+        for generation, trajectory in enumerate(group)
+    ]

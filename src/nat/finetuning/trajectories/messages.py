@@ -6,17 +6,21 @@ fork, a rewritten history) begins its own, so nothing is merged that was not one
 away. Where a call could continue several, it continues the longest, and of equal ones the earliest.
 
 Messages are looked up in a tree of all that was said, so that a call costs what its own messages cost, however many
-conversations there are.
+conversations there are. Training rows are merged on the way, since a row shows which conversation a call continues.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from nat.data_models.conversation import Beginning, ConversationRecord
-from nat.finetuning.trajectories.calls import SeenCall
-from nat.finetuning.trajectories.tokens import tokens_of_call
-from nat.finetuning.trajectories.wording import Essence, Message, essence
-from nat.wire.rows import CallTokens, OpenRows
+from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
+from nat.wire.rows import CallTokens, MergedRow, OpenRows
+from nat.wire.text import parsed
+
+Message = dict[str, Any]
+Essence = tuple[Any, ...]
 
 _SYSTEM = frozenset({"system", "developer"})
 
@@ -56,10 +60,7 @@ class Conversation:
 
 def conversations(calls: Sequence[SeenCall]) -> list[Conversation]:
     """The conversations of a rollout, in the order in which they began."""
-    threads = _Threads()
-    for seen in calls:
-        threads.add(seen)
-    return threads.found
+    return ConversationGraph(calls).conversations
 
 
 @dataclass(eq=False, slots=True)
@@ -76,11 +77,13 @@ class _Place:
     next: "dict[int, _Place]" = field(default_factory=dict)
 
 
-class _Threads:
-    """Grows with each call."""
+class ConversationGraph:
+    """The conversations of some calls, and the training rows that their exact tokens make."""
 
-    def __init__(self) -> None:
-        self.found: list[Conversation] = []
+    def __init__(self, calls: Sequence[SeenCall], returns: Sequence[float] | None = None) -> None:
+        """`returns` are what the answers are compared by, one for each call; None for the reward of the rollout."""
+        self.conversations: list[Conversation] = []
+        """In the order in which they began."""
         self._trees: dict[str, _Place] = {}
         self._end_of: list[_Place] = []
         self._rows = OpenRows()
@@ -89,28 +92,35 @@ class _Threads:
         self._numbers: dict[Essence, int] = {}
         self._known: dict[int, int] = {}
         self._answers: set[int] = set()
+        values = [None] * len(calls) if returns is None else returns
+        for seen, value in zip(calls, values, strict=True):
+            self._add(seen, tokens_of_call(seen.call, value))
 
-    def add(self, seen: SeenCall) -> None:
+    @property
+    def rows(self) -> list[MergedRow]:
+        """In the order in which they began; as a rule one for each conversation with exact tokens."""
+        return self._rows.finished()
+
+    def _add(self, seen: SeenCall, tokens: CallTokens | None) -> None:
         call = seen.call
-        tokens = tokens_of_call(call)
         row = None if tokens is None else self._rows.continued_by(tokens)
         by_tokens = None if row is None else self._whole(row)
         number = None if by_tokens is None else self._repeated(by_tokens, call.messages)
         if number is not None:
             path = [self._end_of[number]]
-            keys = [self._key(message) for message in call.messages[len(self.found[number].messages) :]]
+            keys = [self._key(message) for message in call.messages[len(self.conversations[number].messages) :]]
         else:
-            tree = self._trees.setdefault(seen.model, _Place(first=len(self.found)))
+            tree = self._trees.setdefault(seen.model, _Place(first=len(self.conversations)))
             keys = [self._key(message) for message in call.messages]
             path = _walk(tree, keys)
             number = self._continued(by_tokens, path, call.messages, tokens)
         if number is None:
-            number = len(self.found)
-            self.found.append(self._begun(path, keys, call.messages, tokens))
+            number = len(self.conversations)
+            self.conversations.append(self._begun(path, keys, call.messages, tokens))
             self._end_of.append(path[0])
         else:
             self._end_of[number].ends.remove(number)
-        self.found[number].add(seen)
+        self.conversations[number].add(seen)
         self._remember(number, path, keys, self._key(call.message))
         if tokens is not None:
             row = self._row_of[number] = self._rows.put(tokens, row)
@@ -125,13 +135,13 @@ class _Threads:
 
     def _repeated(self, number: int, messages: list[Message]) -> int | None:
         """The conversation, if the messages repeat it word by word; as a rule they do, and need not be looked up."""
-        known = self.found[number].messages
+        known = self.conversations[number].messages
         return number if messages[: len(known)] == known else None
 
     def _continued(
         self, by_tokens: int | None, path: list[_Place], messages: list[Message], tokens: CallTokens | None
     ) -> int | None:
-        if by_tokens is not None and self.found[by_tokens].goes_on_in(messages):
+        if by_tokens is not None and self.conversations[by_tokens].goes_on_in(messages):
             return by_tokens
         ends = self._ends(path)
         if tokens is not None:  # a conversation whose tokens are known would have been found by them
@@ -144,9 +154,11 @@ class _Threads:
         here, shared = path[-1], len(path) - 1
         parent = here.first if shared else None
         if tokens is not None and (ends := self._ends(path)):
-            return Conversation(began=Beginning.RETOKENIZED, parent=ends[0], shared=len(self.found[ends[0]].messages))
+            return Conversation(
+                began=Beginning.RETOKENIZED, parent=ends[0], shared=len(self.conversations[ends[0]].messages)
+            )
         if not path[0].next:
-            why = Beginning.OTHER_MODEL if self.found else Beginning.FIRST
+            why = Beginning.OTHER_MODEL if self.conversations else Beginning.FIRST
         elif shared == len(keys) and here.asked is not None:
             why, parent = Beginning.RETRY, here.asked
         elif self._is_rewritten(here, keys[shared:], messages[shared:]):
@@ -165,7 +177,7 @@ class _Threads:
         return replaced or not self._answers.isdisjoint(keys)
 
     def _speaks_as_system(self, messages: list[Message]) -> bool:
-        firsts = [*messages[:1], *(thread.messages[0] for thread in self.found)]
+        firsts = [*messages[:1], *(thread.messages[0] for thread in self.conversations)]
         return any(message.get("role") in _SYSTEM for message in firsts)
 
     def _ends(self, path: list[_Place]) -> list[int]:
@@ -201,3 +213,49 @@ def _walk(tree: _Place, keys: list[int]) -> list[_Place]:
             break
         path.append(place)
     return path
+
+
+def text_of(message: Message) -> str:
+    """The message's text; parts that are not text (an image) are left out."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)
+
+
+def essence(message: Message) -> Essence:
+    """Equal for messages that say the same in all that a chat template may show; hashable.
+
+    Clients add and drop empty fields when they send an answer back; frameworks write the arguments of a tool call, and
+    a text that came as one string, down again in their own way.
+    """
+    calls = tuple(
+        (call.get("id"), function.get("name"), _arguments(function.get("arguments")))
+        for call in message.get("tool_calls") or ()
+        for function in [call.get("function") or {}]
+    )
+    return message.get("role"), _content(message), calls, message.get("tool_call_id"), message.get("name")
+
+
+def _content(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not content:
+        return ""
+    if isinstance(content, list) and all(isinstance(p, dict) and p.get("type") == "text" for p in content):
+        return text_of(message)
+    return _canonical(content)
+
+
+def _arguments(given: Any) -> str:
+    if not isinstance(given, str):
+        return _canonical(given)
+    try:
+        return _canonical(parsed(given))
+    except ValueError:  # what a model says need not be JSON
+        return given
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

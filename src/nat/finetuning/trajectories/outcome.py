@@ -12,30 +12,17 @@ from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
-from nat.finetuning.trajectories.calls import SeenCall, calls_of
+from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
+from nat.finetuning.trajectories.credit import judge
 from nat.finetuning.trajectories.episodes import episode
-from nat.finetuning.trajectories.messages import Conversation, conversations
-from nat.finetuning.trajectories.returns import judge
-from nat.finetuning.trajectories.rows import broken_by, rows_of
-from nat.finetuning.trajectories.select import Selection, select
+from nat.finetuning.trajectories.messages import Conversation, ConversationGraph, conversations
+from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
 from nat.runs.left_out import LeftOutCause
 from nat.runs.records import RolloutRecord
 from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
 NOT_SCORED = "the evaluator gave no score"
-
-
-@dataclass(frozen=True)
-class Target:
-    """Whose LLM calls are trained on."""
-
-    functions: Sequence[str]
-    model: str | None = None
-
-    def choose(self, seen: Sequence[SeenCall]) -> Selection:
-        """Those of the calls that can be trained on."""
-        return select(seen, target_functions=self.functions, target_model=self.model)
 
 
 @dataclass(frozen=True)
@@ -96,7 +83,7 @@ def scored(
     seen = calls_of(item.trajectory)
     if problem := problem_of(reward, "the reward"):
         return Outcome(unscored(item, generation, problem, target))
-    chosen = target.choose(seen)
+    chosen = target.select(seen)
     scores = {"reward": reward, "reasoning": score.reasoning}
     if chosen.cause is not None:
         record = _record(item, generation, seen, conversations(seen), chosen.of_target)
@@ -105,17 +92,20 @@ def scored(
         judged = judge(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
         return Outcome(unscored(item, generation, str(error), target))
-    threads = conversations(chosen.calls)
+    graph = ConversationGraph(chosen.calls, None if judged is None else judged.returns)
+    threads, merged = graph.conversations, graph.rows
+    rows = [each.row for each in merged]
     record = _record(item, generation, seen, threads, chosen.of_target)
-    rows = rows_of(chosen.calls, None if judged is None else judged.returns)
     details = _details(record, chosen, rows, threads) | ({} if judged is None else judged.details)
-    trajectory = Trajectory(
+    trajectory = RecordedTrajectory(
         episode=episode(threads, {} if judged is None else judged.rewards_by_call(chosen.calls)),
         reward=reward,
         shaped_rewards=None if judged is None else _in_order_of(threads, judged.returns_by_call(chosen.calls)),
         metadata=metadata
         | details
         | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
+        rows=merged,
+        truncated=any(seen.call.finish_reason == "length" for seen in chosen.calls),
     )
     copied = {name: details[name] for name in ("broken_prefixes", "broken_by")}
     return Outcome(record.model_copy(update=scores | copied | _sampled(chosen) | {"rows": rows}), trajectory)
@@ -131,7 +121,7 @@ def _recorded(item: EvalInputItem, generation: int, target: Target | None = None
     """What was done, in all of its conversations."""
     seen = calls_of(item.trajectory)
     return _record(
-        item, generation, seen, conversations(seen), seen if target is None else target.choose(seen).of_target
+        item, generation, seen, conversations(seen), seen if target is None else target.select(seen).of_target
     )
 
 

@@ -1,25 +1,47 @@
-"""The calls of a rollout, or the trajectories made of them, as the training rows of an exact backend.
+"""Trajectories as the training rows of an exact backend.
 
-How calls become rows stands in wire/rows.py; here is what is counted and what a backend is given.
+The built-in builders hand their rows over as they were merged from the calls; of other builders' trajectories the rows
+are read from the items of the episode.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import Field, PrivateAttr
 
 from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
-from nat.errors import InvalidTrajectories, NoTrajectories
-from nat.finetuning.trajectories.calls import SeenCall
+from nat.errors import NoTrajectories
+from nat.finetuning.trajectories.calls import tokens_of_call
+from nat.finetuning.trajectories.episodes import rows_of_episode
 from nat.finetuning.trajectories.messages import Conversation
-from nat.finetuning.trajectories.tokens import tokens_of_call, tokens_of_item
-from nat.wire.rows import merge
+from nat.wire.rows import MergedRow
 from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
 
 
-def rows_of(calls: Sequence[SeenCall], values: Sequence[float] | None = None) -> list[TrainingRow]:
-    """Rows of those calls that have exact tokens; `values`, one for each call, are what answers are compared by."""
-    told = [None] * len(calls) if values is None else values
-    tokens = (tokens_of_call(seen.call, value) for seen, value in zip(calls, told, strict=True))
-    return merge(found for found in tokens if found is not None)
+class RecordedTrajectory(Trajectory):
+    """A trajectory with the rows that were merged from its calls.
+
+    To other code it is a `Trajectory`, which may be changed: the rows count as long as the answers and the shaped
+    rewards are those that they were made with.
+    """
+
+    rows: list[MergedRow] = Field(exclude=True, repr=False)
+    truncated: bool = Field(default=False, exclude=True, repr=False)
+    """True if an answer stopped at its token limit."""
+    _made_with: tuple[list[EpisodeItem], list[float] | None] = PrivateAttr()
+
+    def model_post_init(self, _context: Any, /) -> None:
+        shaped = self.shaped_rewards
+        self._made_with = (self.answers, None if shaped is None else list(shaped))
+
+    @property
+    def rows_are_current(self) -> bool:
+        """False if a plug-in has changed what the rows were made with."""
+        answers, shaped = self._made_with
+        current = self.answers
+        same_items = len(current) == len(answers) and all(map(lambda a, b: a is b, current, answers))
+        return same_items and self.shaped_rewards == shaped
 
 
 def broken_by(threads: Iterable[Conversation]) -> dict[str, int]:
@@ -59,25 +81,16 @@ def training_groups(collection: TrajectoryCollection, *, model: str | None = Non
 
 
 def _rollout(trajectory: Trajectory, model: str | None) -> TrainingRollout | None:
-    answers = trajectory.answers
-    found = [tokens_of_item(item, value) for item, value in zip(answers, _values(trajectory, answers), strict=True)]
-    rows = merge(call for call in found if call is not None and model in {None, call.model})
-    if not rows:
-        return None
-    truncated = any((item.metadata or {}).get("finish_reason") == "length" for item in answers)
-    return TrainingRollout(reward=trajectory.reward, rows=rows, truncated=truncated)
+    rows, truncated = _rows(trajectory, model)
+    return TrainingRollout(reward=trajectory.reward, rows=rows, truncated=truncated) if rows else None
 
 
-def _values(trajectory: Trajectory, answers: Sequence[EpisodeItem]) -> Sequence[float | None]:
-    shaped = trajectory.shaped_rewards
-    if shaped is None:
-        return [None] * len(answers)
-    if len(shaped) != len(answers):
-        raise InvalidTrajectories(
-            f"a trajectory has {len(shaped)} shaped_rewards for {len(answers)} answers",
-            hint="give one number for each assistant item that is trained on, in their order, or none at all",
-        )
-    return shaped
+def _rows(trajectory: Trajectory, model: str | None) -> tuple[list[TrainingRow], bool]:
+    """Its rows, and whether an answer stopped at its token limit."""
+    if isinstance(trajectory, RecordedTrajectory) and trajectory.rows_are_current:
+        return [merged.row for merged in trajectory.rows if model in {None, merged.model}], trajectory.truncated
+    truncated = any((item.metadata or {}).get("finish_reason") == "length" for item in trajectory.answers)
+    return rows_of_episode(trajectory, model=model), truncated
 
 
 def _group_id(trajectories: Iterable[Trajectory], number: int) -> str:

@@ -1,10 +1,14 @@
-"""Which answer earns the reward of a step."""
+"""Which answer earns the reward of a step, and what answers are compared by, up to the rows that a backend gets."""
 
 from uuid import uuid4
 
 import pytest
+from pydantic import ValidationError
 
-from fakes.llm_steps import call, steps, user
+from fakes.llm_steps import assistant, call, steps, user
+from nat.builder.context import ContextState
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
+from nat.data_models.finetuning import RewardFunctionConfig, Trajectory, TrajectoryCollection
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
@@ -12,9 +16,12 @@ from nat.data_models.intermediate_step import (
     InvocationNode,
     TraceMetadata,
 )
-from nat.errors import EvaluationError
-from nat.finetuning.trajectories.calls import calls_of
-from nat.finetuning.trajectories.credit import Steps
+from nat.errors import EvaluationError, InvalidTrajectories
+from nat.finetuning.trajectories.calls import Target, calls_of
+from nat.finetuning.trajectories.credit import Steps, credit_warnings, returns
+from nat.finetuning.trajectories.outcome import scored
+from nat.finetuning.trajectories.rows import training_groups
+from nat.runs.left_out import LeftOutCause
 
 
 def node(name, caller=None):
@@ -115,3 +122,113 @@ def test_a_reward_that_cannot_be_credited_is_an_error(metadata, named, words):
     """A wrong name or a number that is none would silently train on something else."""
     with pytest.raises(EvaluationError, match=words):
         earned([*said("1"), ended(metadata)], named=named)
+
+
+FIRST = call([user("1")], "a", ids=([1], [2]))
+AGENT = call([user("other")], "x", ids=([8], [9]))
+SECOND = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4, 5]))
+"""A conversation of two answers, and another one between them."""
+
+
+def config(credit, **fields):
+    return RewardFunctionConfig(name="match", credit=credit, **fields)
+
+
+@pytest.mark.parametrize(
+    ("credit", "gamma", "expected"),
+    [("per_step", 1.0, [1, 0, 2]), ("return_to_go", 1.0, [3, 2, 2]), ("return_to_go", 0.5, [1.5, 1, 2])],
+)
+def test_returns_by_hand(credit, gamma, expected):
+    """Rewards 1, 0, 2: alone, summed from each step on, and with each step on the way counting half."""
+    assert returns([1.0, 0.0, 2.0], config(credit, gamma=gamma)) == expected
+
+
+def outcome(credit, *, reward=10.0, step_rewards=None, gamma=1.0):
+    """The rollout of three calls; the workflow gave the first answer 1 and the one of the other agent 2."""
+    stream, state = [], ContextState()
+    state.intermediate_step_manager.subscribe(stream.append)
+    with state.active() as context:
+        for made, value in ((FIRST, 1.0), (AGENT, 2.0), (SECOND, None)):
+            for step in steps(made):
+                context.intermediate_step_manager.push_intermediate_step(step.payload)
+            if value is not None:
+                context.reward(value)
+    item = EvalInputItem(id="e", input_obj="", expected_output_obj="", output_obj="o", trajectory=stream)
+    score = EvalOutputItem(id="e", score=reward, reasoning="", step_rewards=step_rewards)
+    given = config(credit, gamma=gamma)
+    return scored(item, score, reward, generation=0, target=Target(["<workflow>", "root"]), credit=given, metadata={})
+
+
+def test_without_credit_nothing_changes():
+    """The default compares rollouts by their score, whatever the workflow said of its steps."""
+    trajectory = outcome("outcome").trajectory
+    assert (trajectory.reward, trajectory.shaped_rewards) == (10.0, None)
+    assert all(row.returns is None for row in outcome("outcome").record.rows)
+    assert not any("reward" in item.metadata for item in trajectory.answers)
+
+
+@pytest.mark.parametrize(
+    ("credit", "fields", "shaped"),
+    [
+        ("per_step", {}, [1, 10, 2]),
+        ("return_to_go", {}, [13, 10, 12]),
+        ("return_to_go", {"gamma": 0.5}, [4.5, 10, 7]),
+        ("per_step", {"step_rewards": {0: 5.0}}, [6, 0, 2]),
+        ("return_to_go", {"step_rewards": {-1: 5.0}}, [8, 5, 7]),
+    ],
+)
+def test_shaped_rewards_are_one_number_for_each_answer_in_the_order_of_the_episode(credit, fields, shaped):
+    """In time the other agent came second; the score is the last answer's, unless the evaluator gives step rewards."""
+    trajectory = outcome(credit, **fields).trajectory
+    assert [item.content for item in trajectory.answers] == ["a", "b", "x"]
+    assert trajectory.shaped_rewards == shaped
+    assert trajectory.reward == 10.0
+
+
+def test_rows_carry_a_return_for_each_answer():
+    """The journal and the backend get the same rows: by answer, with its number of tokens."""
+    found = outcome("per_step")
+    told = [[(answer.num_tokens, answer.value) for answer in row.returns] for row in found.record.rows]
+    assert told == [[(1, 1.0), (2, 10.0)], [(1, 2.0)]]
+    collection = TrajectoryCollection(trajectories=[[found.trajectory]], run_id="r")
+    assert training_groups(collection)[0].rollouts[0].rows == found.record.rows
+
+
+def test_the_trajectory_says_what_each_answer_earned():
+    """Before it was summed up and discounted; and how many rewards there were."""
+    trajectory = outcome("return_to_go").trajectory
+    assert [item.metadata["reward"] for item in trajectory.answers] == [1.0, 10.0, 2.0]
+    assert (trajectory.metadata["step_rewards"], trajectory.metadata["uncredited_rewards"]) == (2, 0)
+
+
+def test_a_reward_tied_to_nothing_is_no_score():
+    """The rollout is left out with the reason, as if the evaluator had raised."""
+    record = outcome("per_step", step_rewards={7: 1.0}).record
+    assert record.left_out is LeftOutCause.NO_SCORE
+    assert "tied to call 7, but the rollout made 3 calls" in record.error
+
+
+def test_shaped_rewards_of_others_must_fit():
+    """A builder that gives another number of them means something else by them."""
+    trajectory = outcome("per_step").trajectory.model_copy(update={"shaped_rewards": [1.0]})
+    with pytest.raises(InvalidTrajectories, match="1 shaped_rewards for 3 answers"):
+        training_groups(TrajectoryCollection(trajectories=[[trajectory]], run_id="r"))
+
+
+def test_gamma_needs_a_return():
+    """A discount of something that is not summed up would have no effect."""
+    with pytest.raises(ValidationError, match=r"gamma 0.9 has no effect with credit 'per_step'"):
+        config("per_step", gamma=0.9)
+
+
+def facts(**metadata):
+    return Trajectory(episode=[], reward=0.0, metadata=metadata)
+
+
+def test_rewards_that_do_not_count_are_told():
+    """None at all, so that the option has no effect; or some that nobody earned."""
+    assert "no step of 1 rollouts has a reward" in credit_warnings(config("per_step"), [facts(step_rewards=0)])[0]
+    found = credit_warnings(config("per_step"), [facts(step_rewards=3, uncredited_rewards=2)])
+    assert [text.split(" in ")[0] for text in found] == ["2 rewards of steps"]
+    assert credit_warnings(config("return_to_go", gamma=0.9), [facts(step_rewards=0)]) == []
+    assert credit_warnings(config("outcome"), [facts()]) == []

@@ -5,8 +5,8 @@ from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory,
 from nat.errors import NoTrajectories
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
-from nat.finetuning.trajectories.messages import conversations
-from nat.finetuning.trajectories.rows import broken_by, rows_of, training_groups
+from nat.finetuning.trajectories.messages import ConversationGraph, conversations
+from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by, training_groups
 
 
 def causes(*calls):
@@ -22,7 +22,7 @@ def test_broken_prefixes_are_counted():
     other = call([user("other")], "x", ids=([7], [8]))
     assert causes(first, broken) == {"retokenized": 1}
     assert causes(first, intact, fork, other) == {}
-    assert len(rows_of(calls_of(steps(first, intact, fork, other)))) == 3
+    assert len(ConversationGraph(calls_of(steps(first, intact, fork, other))).rows) == 3
 
 
 def test_broken_prefixes_have_the_cause_that_the_server_told():
@@ -58,7 +58,7 @@ def test_each_answer_goes_to_the_backend_with_its_temperature():
     second = call([user("1"), assistant("x"), user("2")], "y", ids=([1, 2, 3], [4, 5]))
     raw = call([user("3")], "z", ids=([6], [7]), temperature=0.5)
     for rows in (
-        rows_of(calls_of(steps(first, second, raw))),
+        [merged.row for merged in ConversationGraph(calls_of(steps(first, second, raw))).rows],
         training_groups(TrajectoryCollection(trajectories=[[trajectory("a", 1.0, first, second, raw)]], run_id="r"))[0]
         .rollouts[0]
         .rows,
@@ -88,3 +88,51 @@ def test_the_builders_of_others_need_only_fill_the_items():
     collection = TrajectoryCollection(trajectories=[[Trajectory(episode=[said], reward=1.0)]], run_id="r")
     (group,) = training_groups(collection)
     assert (group.id, group.rollouts[0].rows[0].logprobs) == ("0", [None, None, -0.1])
+
+
+def recorded(*calls, shaped=None):
+    rows = ConversationGraph(calls_of(steps(*calls)), shaped).rows
+    plain = trajectory("a", 1.0, *calls)
+    return RecordedTrajectory(**dict(plain) | {"shaped_rewards": shaped, "rows": rows})
+
+
+def sent(*trajectories, model=None):
+    """The rows of each rollout, as the backend gets them."""
+    (group,) = training_groups(TrajectoryCollection(trajectories=[list(trajectories)], run_id="r"), model=model)
+    return [rollout.rows for rollout in group.rollouts]
+
+
+FIRST = call([user("1")], "a", ids=([1], [2]))
+SECOND = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
+
+
+def test_recorded_rows_go_to_the_backend_as_they_were_merged():
+    """They are not made again from the episode: the backend gets the very rows of the journal."""
+    made = recorded(FIRST, SECOND)
+    assert sent(made)[0][0] is made.rows[0].row
+
+
+def test_recorded_rows_are_chosen_by_the_model_that_sampled_them():
+    """What a judge said in the same rollout is not trained on."""
+    made = recorded(FIRST, call([user("good?")], "yes", ids=([7], [8]), llm_name="judge"))
+    assert [[row.token_ids for row in rows] for rows in sent(made, model="student")] == [[[1, 2]]]
+    assert [len(rows) for rows in sent(made)] == [2]
+
+
+def test_a_recorded_trajectory_is_dumped_as_a_trajectory():
+    """An adapter of others that serialises it gets the guide's fields, alone and in a collection."""
+    made, plain = recorded(FIRST, SECOND), trajectory("a", 1.0, FIRST, SECOND)
+    assert made.model_dump() == plain.model_dump()
+    collections = [TrajectoryCollection(trajectories=[[each]], run_id="r").model_dump_json() for each in (made, plain)]
+    assert collections[0] == collections[1]
+
+
+def test_what_a_plug_in_changes_in_a_trajectory_counts():
+    """An answer that it marks as not sampled is not trained on, and its own shaped rewards are the returns."""
+    made = recorded(FIRST, SECOND, shaped=[1.0, 2.0])
+    made.answers[0].metadata["sampled"] = False
+    made.shaped_rewards = [5.0]
+    (row,) = sent(made)[0]
+    assert (row.num_sampled, [entry.value for entry in row.returns]) == (1, [5.0])
+    copied = recorded(FIRST, SECOND, shaped=[1.0, 2.0]).model_copy(update={"shaped_rewards": [3.0, 4.0]})
+    assert [entry.value for entry in sent(copied)[0][0].returns] == [3.0, 4.0]

@@ -17,7 +17,7 @@ from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm_call import LLMCall
 from nat.errors import ConfigError
-from nat.finetuning.trajectories.tokens import tokens_of_call
+from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.plugins.llms.client import OpenAIClient, open_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 
