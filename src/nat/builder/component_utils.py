@@ -1,7 +1,5 @@
-"""Names that stand for no key of a YAML."""
+"""Alias for plug-ins: the code is in `nat.data_models.invocation_node`."""
 
-WORKFLOW_COMPONENT_NAME = "<workflow>"
-"""The workflow's name as a function."""
+from nat.data_models.invocation_node import ROOT_COMPONENT_NAME, WORKFLOW_COMPONENT_NAME
 
-ROOT_COMPONENT_NAME = "root"
-"""The ancestry of what happens outside of any function."""
+__all__ = ["ROOT_COMPONENT_NAME", "WORKFLOW_COMPONENT_NAME"]

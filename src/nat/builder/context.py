@@ -13,12 +13,16 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from nat.builder.component_utils import ROOT_COMPONENT_NAME
 from nat.builder.intermediate_step_manager import IntermediateStepManager
-from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
-from nat.data_models.invocation_node import InvocationNode
+from nat.data_models.intermediate_step import (
+    REWARD,
+    REWARDED_STEP,
+    IntermediateStepPayload,
+    IntermediateStepType,
+    StreamEventData,
+)
+from nat.data_models.invocation_node import ROOT_COMPONENT_NAME, InvocationNode
 from nat.data_models.score import problem_of
-from nat.data_models.step_rewards import REWARD, REWARDED_STEP
 
 ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
 

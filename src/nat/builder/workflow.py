@@ -4,10 +4,10 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from nat.builder.component_utils import WORKFLOW_COMPONENT_NAME
 from nat.builder.context import Context
 from nat.builder.function import Function
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
+from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 
 
 class Workflow:

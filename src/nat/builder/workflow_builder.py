@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from nat.builder.builder import Builder, current_builder
-from nat.builder.component_utils import WORKFLOW_COMPONENT_NAME
 from nat.builder.components import Components
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function import Function
@@ -22,6 +21,7 @@ from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
+from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ANY_FAILURE, WorkflowError, describe_error
 from nat.registry.catalog import Catalog, current_catalog

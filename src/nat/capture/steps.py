@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from nat.capture.answer import Choice
 from nat.capture.request import Message
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
@@ -23,6 +22,7 @@ from nat.data_models.intermediate_step import (
     TraceMetadata,
     UsageInfo,
 )
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
 
 FAILED_CALL = "llm_call_failed"

@@ -21,8 +21,8 @@ from nat.capture.request import CallRequest, read_request
 from nat.capture.request_fields import left_out, not_asked, with_fields, with_model
 from nat.capture.response_filter import HiddenFields
 from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, failure_steps
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
 from nat.data_models.rollout_failure import one_line
 from nat.secrets import excerpt

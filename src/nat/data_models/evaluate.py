@@ -1,16 +1,36 @@
-"""The `eval` section."""
+"""The `eval` section of a YAML."""
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from nat.data_models.common import TypedBaseModel
-from nat.data_models.dataset_filter import EvalFilterConfig
 from nat.data_models.evaluator import EvaluatorBaseConfig
 
 
+class EvalFilterEntryConfig(BaseModel):
+    """The accepted values of each column; a text may be a pattern with `*` and `?`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    field: dict[str, list[Any]] = {}
+    """Column name → values or patterns; a row matches if each column has one of its values."""
+
+
+class EvalFilterConfig(BaseModel):
+    """Keep the rows of the allow list, then drop those of the deny list."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    allowlist: EvalFilterEntryConfig | None = None
+    """Rows that match every column named here stay; without it all stay."""
+    denylist: EvalFilterEntryConfig | None = None
+    """Rows that match any column named here are left out."""
+
+
 class EvalModel(BaseModel):
-    """Unknown keys are errors."""
+    """Base of the section's models; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 

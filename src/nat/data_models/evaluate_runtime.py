@@ -1,4 +1,4 @@
-"""What an evaluation is asked to do, and what it gives back."""
+"""The input and the result of an evaluation run."""
 
 from pathlib import Path
 from typing import Any
@@ -7,16 +7,38 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.evaluator import EvalInput, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.data_models.usage_stats import UsageStats, UsageStatsItem, UsageStatsLLM
 
-__all__ = [
-    "EvaluationRunConfig",
-    "EvaluationRunOutput",
-    "RolloutFacts",
-    "UsageStats",
-    "UsageStatsItem",
-    "UsageStatsLLM",
-]
+
+class UsageStatsLLM(BaseModel):
+    """Tokens of one model, as its server counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+
+
+class UsageStatsItem(BaseModel):
+    """Tokens and seconds of one rollout."""
+
+    usage_stats_per_llm: dict[str, UsageStatsLLM] = {}
+    total_tokens: int = 0
+    runtime: float = 0.0
+    """Seconds from its first to its last step."""
+    min_timestamp: float = 0.0
+    max_timestamp: float = 0.0
+    llm_calls: int = 0
+
+
+class UsageStats(BaseModel):
+    """Tokens and seconds of an evaluation."""
+
+    min_timestamp: float = 0.0
+    max_timestamp: float = 0.0
+    total_runtime: float = 0.0
+    """Seconds from the first step of any rollout to the last step of any."""
+    usage_stats_items: dict[str, UsageStatsItem] = {}
 
 
 class EvaluationRunConfig(BaseModel):
@@ -43,7 +65,7 @@ class EvaluationRunConfig(BaseModel):
 
 
 class RolloutFacts(BaseModel):
-    """How one rollout was played; what it answered stands in its item."""
+    """Seed and duration of one rollout; its answer is in the item."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -51,17 +73,17 @@ class RolloutFacts(BaseModel):
     generation: int
     """Which pass over the data, from 0."""
     seed: int | None
-    """From which it, and each of its calls, can be played again."""
+    """With it the rollout, and each of its calls, can be repeated."""
     seconds: float
 
 
 class EvaluationRunOutput(BaseModel):
-    """Everything that an evaluation produced; what failed is listed apart from what was scored."""
+    """Everything that an evaluation produced; failed rollouts are listed apart from scored ones."""
 
     workflow_output_file: Path | None = None
     evaluator_output_files: list[Path] = []
     workflow_interrupted: bool = False
-    """True if at least one rollout gave no output."""
+    """True if at least one rollout has no output."""
     eval_input: EvalInput
     """All items with their outputs and steps; a failed one has no output."""
     evaluation_results: list[tuple[str, EvalOutput]] = []
@@ -72,7 +94,7 @@ class EvaluationRunOutput(BaseModel):
     """One per item, in their order, the failed ones too."""
     usage_stats: UsageStats | None = None
     profiler_results: Any | None = None
-    """Nothing is profiled here; other tools of the toolkit put their results in."""
+    """Always None here; other tools of the toolkit set it."""
     failures_file: Path | None = None
     """Tracebacks, one for each way in which rollouts or evaluators failed; None if nothing failed."""
     config_effective_file: Path | None = None

@@ -1,5 +1,6 @@
-"""The `finetuning` section, the bases of its three kinds of components, and the records that they exchange."""
+"""The `finetuning` section of a YAML, the base configs of its components, and the records that they exchange."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -7,46 +8,154 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
-from nat.data_models.guards import GuardsConfig
-from nat.data_models.training_job import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
-from nat.data_models.trajectory import (
-    DPOItem,
-    EpisodeItem,
-    EpisodeItemRole,
-    OpenAIMessage,
-    Trajectory,
-    TrajectoryCollection,
-)
+from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
-__all__ = [
-    "CurriculumLearningConfig",
-    "DPOItem",
-    "EarlyStoppingConfig",
-    "EpisodeItem",
-    "EpisodeItemRole",
-    "FinetuneConfig",
-    "FinetuneRunConfig",
-    "GuardsConfig",
-    "OpenAIMessage",
-    "RewardFunctionConfig",
-    "SamplingInTraining",
-    "TrainerAdapterConfig",
-    "TrainerAdapterConfigT",
-    "TrainerConfig",
-    "TrainerConfigT",
-    "TrainingJobRef",
-    "TrainingJobStatus",
-    "TrainingStatusEnum",
-    "Trajectory",
-    "TrajectoryBuilderConfig",
-    "TrajectoryBuilderConfigT",
-    "TrajectoryCollection",
-]
+
+class TrainingStatusEnum(StrEnum):
+    """Status of a job; the last three are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class TrainingJobRef(BaseModel):
+    """Identifies a training job."""
+
+    run_id: str
+    backend: str
+    metadata: dict[str, Any] | None = None
+
+
+class TrainingJobStatus(BaseModel):
+    """Status of a job, as the backend reported it."""
+
+    run_id: str
+    backend: str
+    status: TrainingStatusEnum
+    progress: float | None = Field(default=None, ge=0.0, le=100.0)
+    """Percent completed."""
+    message: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class EpisodeItemRole(StrEnum):
+    """Author of a message."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    FUNCTION = "function"
+    TOOL = "tool"
+    ENVIRONMENT = "environment"
+    OTHER = "other"
+
+
+class EpisodeItem(BaseModel):
+    """One message; an answer of the model has the log probabilities of its tokens."""
+
+    role: EpisodeItemRole
+    content: str
+    logprobs: Any | None = None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """False for an assistant message that the policy did not write: a few-shot example, an edited history."""
+        return (self.metadata or {}).get("sampled") is not False
+
+    @model_validator(mode="after")
+    def _an_assistant_has_logprobs(self) -> Self:
+        if self.role is EpisodeItemRole.ASSISTANT and self.logprobs is None:
+            raise ValueError(
+                f"the assistant message {excerpt(repr(self.content), 60)} has no logprobs; it cannot be trained on"
+            )
+        return self
+
+
+class OpenAIMessage(BaseModel):
+    """A chat message reduced to role and text."""
+
+    role: str
+    content: str
+
+
+class DPOItem(BaseModel):
+    """A prompt with a better and a worse answer."""
+
+    prompt: list[OpenAIMessage] | str
+    chosen_response: str
+    rejected_response: str
+
+
+class Trajectory(BaseModel):
+    """One run of the agent and its reward."""
+
+    episode: list[EpisodeItem] | list[DPOItem]
+    reward: float
+    shaped_rewards: list[float] | None = None
+    """The return of each of the `answers`, in their order; None if `reward` holds for all of them."""
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def answers(self) -> list[EpisodeItem]:
+        """The items to train on: assistant messages, except those whose metadata says `sampled: false`."""
+        items = [item for item in self.episode if isinstance(item, EpisodeItem)]
+        return [item for item in items if item.role is EpisodeItemRole.ASSISTANT and item.sampled]
+
+
+class TrajectoryCollection(BaseModel):
+    """All trajectories of an epoch; each inner list holds the generations of one example."""
+
+    trajectories: list[list[Trajectory]]
+    run_id: str
+
+
+class ServedModel(BaseModel):
+    """A trained model that exists on its server only, and how a workflow uses it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    name: str
+    """Name of exactly these weights, such as `my_run@20`."""
+    base_url: str
+    """URL of the server."""
+    overrides: tuple[tuple[str, str], ...] = ()
+    """Pairs of dotted path and value that make the run's YAML use the model."""
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.base_url}"
+
+
+class GuardsConfig(BaseModel):
+    """Thresholds under `finetuning.guards`; the first three end the run, the others are warnings in its log."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    epochs_without_signal: int = Field(default=3, ge=1)
+    """End the run after this many epochs in a row in which no group had a difference in reward."""
+    collapse_share: float = Field(default=0.5, ge=0, lt=1)
+    """End the run when the mean reward, measured from the worst reward seen, falls below this share of what it was in
+    the first epochs; 0 turns the check off."""
+    collapse_epochs: int = Field(default=3, ge=1)
+    """Epochs that are averaged at the start, and again now, to tell a collapse from chance."""
+    max_equal_groups: float = Field(default=0.8, ge=0, le=1)
+    """Warn when more than this share of the groups had no difference in reward, in each of the last five epochs."""
+    min_effective_samples: float = Field(default=0.3, ge=0, le=1)
+    """Warn when the effective sample size, (Σw)²/Σw² over the number of weights w, falls below this share."""
+    max_clip_fraction: float = Field(default=0.3, ge=0, le=1)
+    """Warn when more than this share of the trained tokens was clipped: the step went too far."""
+    max_truncated: float = Field(default=0.2, ge=0, le=1)
+    """Warn when more than this share of the rollouts hit a token limit."""
+    max_entropy_drop: float = Field(default=0.5, gt=0, le=1)
+    """Warn when the entropy per token lost more than this share within twenty epochs."""
 
 
 class FinetuneModel(BaseModel):
-    """Unknown keys are errors."""
+    """Base of the section's models; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -55,7 +164,7 @@ class RewardFunctionConfig(FinetuneModel):
     """Which evaluator's score is the reward, and which answers of a rollout count for it."""
 
     name: EvaluatorRef
-    """A key of `eval.evaluators`."""
+    """The evaluator, a key of `eval.evaluators`."""
     credit: Literal["outcome", "per_step", "return_to_go"] = "outcome"
     """What an answer is compared by: the score of its rollout; the rewards of its own step; or these and all that
     follow. For the last two the score is the reward of the last answer, unless the evaluator gives `step_rewards`."""

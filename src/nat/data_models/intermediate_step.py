@@ -1,20 +1,19 @@
-"""What a workflow did, step by step: the stream that trajectories are made from.
+"""The steps of a workflow: the stream that trajectories are made from.
 
-Steps are built thousands of times an epoch, so nothing here copies or dumps what it is given; a step shares
-its messages with its neighbours and must not be changed after it was pushed.
+Thousands of steps are created per epoch, so nothing here copies or dumps its input. A step shares its messages with
+other steps and must not be changed after it was pushed.
 """
 
 import time
 import uuid
+from enum import StrEnum
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.invocation_node import InvocationNode
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
-from nat.data_models.step_types import IntermediateStepCategory, IntermediateStepState, IntermediateStepType
-from nat.data_models.token_usage import TokenUsageBaseModel, UsageInfo
 
 __all__ = [
     "IntermediateStep",
@@ -32,8 +31,93 @@ __all__ = [
 ]
 
 
+class IntermediateStepCategory(StrEnum):
+    """The kind of operation that a step belongs to."""
+
+    LLM = "LLM"
+    TOOL = "TOOL"
+    WORKFLOW = "WORKFLOW"
+    TASK = "TASK"
+    FUNCTION = "FUNCTION"
+    CUSTOM = "CUSTOM"
+    SPAN = "SPAN"
+    TTC = "TTC"
+
+
+class IntermediateStepState(StrEnum):
+    """Whether a step begins, continues or ends its span."""
+
+    START = "START"
+    CHUNK = "CHUNK"
+    END = "END"
+
+
+class IntermediateStepType(StrEnum):
+    """Category and state of a step; the value equals the name."""
+
+    LLM_START = "LLM_START"
+    LLM_END = "LLM_END"
+    LLM_NEW_TOKEN = "LLM_NEW_TOKEN"  # noqa: S105 - a kind of step, no password
+    TOOL_START = "TOOL_START"
+    TOOL_END = "TOOL_END"
+    WORKFLOW_START = "WORKFLOW_START"
+    WORKFLOW_END = "WORKFLOW_END"
+    TASK_START = "TASK_START"
+    TASK_END = "TASK_END"
+    TTC_START = "TTC_START"
+    TTC_END = "TTC_END"
+    FUNCTION_START = "FUNCTION_START"
+    FUNCTION_END = "FUNCTION_END"
+    CUSTOM_START = "CUSTOM_START"
+    CUSTOM_END = "CUSTOM_END"
+    SPAN_START = "SPAN_START"
+    SPAN_CHUNK = "SPAN_CHUNK"
+    SPAN_END = "SPAN_END"
+
+    @property
+    def category(self) -> IntermediateStepCategory:
+        return CATEGORIES[self]
+
+    @property
+    def state(self) -> IntermediateStepState:
+        return STATES[self]
+
+
+CATEGORIES = {t: IntermediateStepCategory(t.value.partition("_")[0]) for t in IntermediateStepType}
+STATES = {
+    t: IntermediateStepState.CHUNK
+    if t is IntermediateStepType.LLM_NEW_TOKEN
+    else IntermediateStepState(t.value.rpartition("_")[2])
+    for t in IntermediateStepType
+}
+
+
+class TokenUsageBaseModel(BaseModel):
+    """Token counts as the server reported them; 0 if it reported none."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+
+
+class UsageInfo(BaseModel):
+    """Token counts of a step, and the number of LLM calls that they cover."""
+
+    token_usage: TokenUsageBaseModel = TokenUsageBaseModel()
+    num_llm_calls: int = 0
+    seconds_between_calls: int = 0
+
+
+REWARD = "reward"
+"""Metadata key of an END step: the reward, a number."""
+REWARDED_STEP = "reward_step"
+"""Metadata key beside it: the UUID of the rewarded step, if it is another one."""
+
+
 class StreamEventData(BaseModel):
-    """What went into a step and what came out of it."""
+    """Input and output of a step."""
 
     model_config = ConfigDict(extra="allow", ser_json_inf_nan="constants")
 
@@ -53,7 +137,7 @@ class TTCEventData(StreamEventData):
 
 
 class TraceMetadata(BaseModel):
-    """What else is known of a step; extra keys are allowed."""
+    """Further details of a step; extra keys are allowed."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=(), ser_json_inf_nan="constants")
 
@@ -67,11 +151,11 @@ class TraceMetadata(BaseModel):
     provided_metadata: Any | None = None
     tools_schema: list[Any] = []
     llm_call: LLMCall | None = None
-    """The exact record of the call, on LLM_END steps that were captured at the wire."""
+    """The exact record of the call, on LLM_END steps that were captured from HTTP."""
 
 
 class IntermediateStepPayload(BaseModel):
-    """One event, as whoever pushes it describes it."""
+    """One event, as its sender describes it."""
 
     model_config = ConfigDict(extra="allow", ser_json_inf_nan="constants")
 
@@ -104,7 +188,7 @@ class IntermediateStepPayload(BaseModel):
 
 
 class IntermediateStep(BaseModel):
-    """A payload with its place: the span that it belongs to and the function that it happened in."""
+    """A payload with its parent span and the function that was running."""
 
     model_config = ConfigDict(extra="forbid")
 

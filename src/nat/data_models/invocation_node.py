@@ -1,10 +1,16 @@
-"""Where in the tree of function calls a step happened."""
+"""The function call that a step belongs to."""
 
 from pydantic import BaseModel, ConfigDict
 
+WORKFLOW_COMPONENT_NAME = "<workflow>"
+"""Name of the workflow as a function."""
+
+ROOT_COMPONENT_NAME = "root"
+"""Name of the code outside of any function."""
+
 
 class InvocationNode(BaseModel):
-    """One call of one function; `parent_*` name the call that it was made from."""
+    """One call of one function; `parent_*` identify the calling function."""
 
     model_config = ConfigDict(extra="forbid")
 

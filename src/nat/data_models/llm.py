@@ -1,4 +1,4 @@
-"""The base of every LLM config."""
+"""The base class of LLM configs, and the agent frameworks that get clients for an LLM."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,29 +11,47 @@ from nat.data_models.common import TypedBaseModel
 
 
 class APITypeEnum(StrEnum):
-    """The HTTP API that a client speaks; chat completions is the one that capture reads."""
+    """The HTTP API that a client uses; capture reads chat completions."""
 
     CHAT_COMPLETION = "chat_completion"
 
 
 @dataclass(frozen=True)
 class ModelEndpoint:
-    """What the requests of an LLM ask for, on a server that speaks OpenAI's API."""
+    """Model, server and defaults of an LLM's requests, on a server with OpenAI's API."""
 
     model: str
     base_url: str | None
     """None for OpenAI itself."""
     defaults: Mapping[str, Any]
-    """Fields of requests that do not set them."""
+    """Fields for requests that do not set them."""
 
 
 class LLMBaseConfig(TypedBaseModel):
     """A model, named in the YAML under `llms`."""
 
     api_type: APITypeEnum = Field(default=APITypeEnum.CHAT_COMPLETION)
-    """The HTTP API that the client speaks."""
+    """The HTTP API that the client uses."""
 
     @property
     def openai_endpoint(self) -> ModelEndpoint | None:
-        """Where the requests go; None for an LLM that speaks another API."""
+        """Where requests are sent; None for an LLM with another API."""
         return None
+
+
+class LLMFrameworkEnum(StrEnum):
+    """Values of `wrapper_type`; plug-ins may use other strings."""
+
+    LANGCHAIN = "langchain"
+    LLAMA_INDEX = "llama_index"
+    CREWAI = "crewai"
+    SEMANTIC_KERNEL = "semantic_kernel"
+    AGNO = "agno"
+    ADK = "adk"
+    STRANDS = "strands"
+    AUTOGEN = "autogen"
+    OPENAI = "openai"
+    OPENAI_SYNC = "openai_sync"
+    OPENAI_AGENTS = "openai_agents"
+    PYDANTIC_AI = "pydantic_ai"
+    SMOLAGENTS = "smolagents"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from nat.data_models.dataset_filter import EvalFilterConfig
+from nat.data_models.evaluate import EvalFilterConfig
 
 
 def admits(config: EvalFilterConfig, row: Mapping[str, Any]) -> bool:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from nat.data_models.evaluate_runtime import UsageStats, UsageStatsItem, UsageStatsLLM
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
-from nat.data_models.usage_stats import UsageStats, UsageStatsItem, UsageStatsLLM
 
 __all__ = ["UsageStats", "UsageStatsItem", "UsageStatsLLM", "usage_of"]
 

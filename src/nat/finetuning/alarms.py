@@ -6,7 +6,7 @@ Pure. A metric that the backend does not report raises no alarm.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis import CLIPPED, ENTROPY, NOT_TRAINED, RAISE_LIMIT, TRUNCATED, diagnose_fall
 from nat.runs.records import EpochRecord
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.alarms import ENTROPY_EPOCHS
 from nat.runs.records import EpochRecord
 

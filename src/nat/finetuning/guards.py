@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from math import sqrt
 
-from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig, TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import (
     NoLearningSignal,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis import diagnose, has_fallen
 from nat.finetuning.verdict import compare
 from nat.runs.epochs import shown, when

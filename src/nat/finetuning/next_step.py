@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean, variance
 
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis import RAISE_LIMIT, RATE, TRUNCATED, diagnose_fall
 from nat.runs.records import EpochRecord, Verdict
 

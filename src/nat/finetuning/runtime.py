@@ -12,8 +12,7 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import dump_resolved
 from nat.config.output_folders import check_writable
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneRunConfig, TrainingJobStatus, TrainingStatusEnum
-from nat.data_models.served_model import ServedModel
+from nat.data_models.finetuning import FinetuneRunConfig, ServedModel, TrainingJobStatus, TrainingStatusEnum
 from nat.errors import (
     BackendUnreachable,
     JournalError,

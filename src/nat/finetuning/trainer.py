@@ -15,13 +15,13 @@ import yaml
 from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
+    GuardsConfig,
     TrainerConfig,
     TrainingJobRef,
     TrainingJobStatus,
     TrainingStatusEnum,
     TrajectoryCollection,
 )
-from nat.data_models.guards import GuardsConfig
 from nat.errors import NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards, progress_log, rewards
 from nat.finetuning.alarms import alarms

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
 from nat.finetuning.best import keep_if_best

@@ -5,7 +5,6 @@ from pydantic import Field
 
 from fakes.guide_components import GUIDE_YAML, register_guide_components
 from nat.builder.builder import Builder
-from nat.builder.component_utils import WORKFLOW_COMPONENT_NAME
 from nat.builder.context import ContextState
 from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow_builder import WorkflowBuilder
@@ -13,6 +12,7 @@ from nat.config import parse_config
 from nat.config.sources import parse_yaml
 from nat.data_models.component_ref import FunctionRef, LLMRef
 from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import RegistryError, WorkflowError
 from nat.registry.catalog import pushed_catalog

@@ -11,8 +11,8 @@ import pytest
 from fakes.openai_replies import Say, completion, events, logprob, message_ids, prompt_ids, tool_call
 from nat.capture.policy import CapturePolicy, ReplacedSampling, capturing
 from nat.capture.tap import Tap
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.wire.sampling import Sampling, read_sampling
 

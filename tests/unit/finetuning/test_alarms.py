@@ -1,7 +1,7 @@
 import pytest
 
 from fakes.run_records import epoch_record, epoch_records
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.alarms import EFFECTIVE_SAMPLES, TRUNCATED, alarms
 from nat.finetuning.diagnosis import CLIPPED, ENTROPY
 from nat.finetuning.metrics import EPOCH, prefixed

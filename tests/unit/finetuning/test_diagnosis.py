@@ -1,8 +1,7 @@
 import pytest
 
 from fakes.run_records import epoch_records, rollout_record
-from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig, TrainingJobStatus, TrainingStatusEnum
 from nat.errors import NoLearningSignal, RewardCollapse, TooManyFailures, TrainingFailed
 from nat.finetuning import guards
 from nat.finetuning.alarms import alarms

@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.run_records import epoch_record
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.errors import RewardCollapse
 from nat.finetuning.alarms import ENTROPY_EPOCHS
 from nat.finetuning.epoch_window import EpochWindow

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fakes.run_records import epoch_record, epoch_records, rollout_record
-from nat.data_models.finetuning import TrainingJobStatus, TrainingStatusEnum
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig, TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.rollout_failure import counted
 from nat.errors import (
     NoLearningSignal,

@@ -1,7 +1,7 @@
 import pytest
 
 from fakes.run_records import epoch_records, validation_record
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis import GRADIENT, KL
 from nat.finetuning.held_out_fall import held_out_warning
 

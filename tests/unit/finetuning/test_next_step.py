@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.run_records import epoch_records
-from nat.data_models.guards import GuardsConfig
+from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.next_step import next_step
 from nat.runs.records import Verdict
 

@@ -11,7 +11,7 @@ from nat.art.client.routing import ConfiguredLLM, notice, sampling_warnings, ser
 from nat.art.wire import ArtTrajectoryGroup
 from nat.capture.address import address_of
 from nat.capture.redirect import Redirects
-from nat.data_models.served_model import ServedModel
+from nat.data_models.finetuning import ServedModel
 from nat.errors import BackendError
 from nat.finetuning.scope import current_scope
 

@@ -16,11 +16,11 @@ from nat.builder.builder import Builder
 from nat.capture.redirect import Redirects, redirecting
 from nat.data_models.finetuning import (
     FinetuneConfig,
+    ServedModel,
     TrainingJobRef,
     TrainingJobStatus,
     TrajectoryCollection,
 )
-from nat.data_models.served_model import ServedModel
 from nat.errors import BackendError, ConfigError
 from nat.finetuning import progress_log
 from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint

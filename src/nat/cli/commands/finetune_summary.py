@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from nat.data_models.served_model import ServedModel
+from nat.data_models.finetuning import ServedModel
 from nat.eval.remedies import remedy_of
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.remains import best_text

@@ -6,12 +6,12 @@ from typing import Any
 
 from nat.data_models.finetuning import (
     FinetuneConfig,
+    ServedModel,
     TrainerAdapterConfig,
     TrainingJobRef,
     TrainingJobStatus,
     TrajectoryCollection,
 )
-from nat.data_models.served_model import ServedModel
 
 
 class TrainerAdapter(ABC):

@@ -14,9 +14,14 @@ from typing import Any
 
 from nat.data_models.evaluator import EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
-from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState, TraceMetadata
+from nat.data_models.intermediate_step import (
+    REWARD,
+    REWARDED_STEP,
+    IntermediateStep,
+    IntermediateStepState,
+    TraceMetadata,
+)
 from nat.data_models.score import problem_of
-from nat.data_models.step_rewards import REWARD, REWARDED_STEP
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall
 

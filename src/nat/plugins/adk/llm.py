@@ -18,7 +18,7 @@ os.environ.setdefault("LITELLM_LOG", "WARNING")
 import litellm
 from google.adk.models.lite_llm import LiteLlm, LiteLLMClient
 
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import OpenAIClient, open_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 

@@ -8,7 +8,7 @@ from autogen_core.models import ModelFamily, ModelInfo
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from nat.capture.http import CapturingAsyncClient
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.llms.tap import open_tap

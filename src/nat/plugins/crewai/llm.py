@@ -14,7 +14,7 @@ os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 from crewai.llms.providers.openai.completion import OpenAICompletion
 from pydantic import PrivateAttr
 
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import OpenAIClient
 from nat.plugins.llms.client import open_client as open_async_client
 from nat.plugins.llms.openai import OpenAIModelConfig

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from langchain_openai import ChatOpenAI
 
 from nat.capture.http import CapturingAsyncClient, CapturingClient
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.llms.tap import open_tap

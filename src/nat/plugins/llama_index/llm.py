@@ -6,7 +6,7 @@ from typing import Any
 
 from llama_index.llms.openai_like import OpenAILike
 
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import open_client as open_async_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.openai_sync.llm import open_client as open_sync_client

@@ -6,7 +6,7 @@ from typing import Any, Self
 from openai import AsyncOpenAI
 
 from nat.capture.http import CapturingAsyncClient
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.errors import ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.llms.tap import open_tap

@@ -6,7 +6,7 @@ from typing import Any
 from nat.builder.builder import Builder
 from nat.builder.function import Function
 from nat.builder.tool import ToolFunction
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.llms.tools import OpenAITool
 from nat.registry.decorators import register_llm_client, register_tool_wrapper

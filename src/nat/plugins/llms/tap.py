@@ -2,8 +2,8 @@
 
 from nat.builder.context import Context
 from nat.capture.tap import Tap
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepPayload
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 

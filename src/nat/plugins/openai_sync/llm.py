@@ -3,7 +3,7 @@
 from openai import OpenAI
 
 from nat.capture.http import CapturingClient
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import ForOneModel, connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.llms.tap import open_tap

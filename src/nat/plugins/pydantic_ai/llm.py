@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import open_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 

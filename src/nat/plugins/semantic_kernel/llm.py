@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion
 
-from nat.data_models.framework import LLMFrameworkEnum
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import open_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 

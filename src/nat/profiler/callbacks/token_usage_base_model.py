@@ -1,5 +1,5 @@
-"""The import path of plug-ins for `nat.data_models.token_usage`."""
+"""The import path of plug-ins for `nat.data_models.intermediate_step`."""
 
-from nat.data_models.token_usage import TokenUsageBaseModel
+from nat.data_models.intermediate_step import TokenUsageBaseModel
 
 __all__ = ["TokenUsageBaseModel"]

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from nat.cli.commands.finetune_summary import served_command, summary_text
+from nat.data_models.finetuning import ServedModel
 from nat.data_models.rollout_failure import FailureCount
-from nat.data_models.served_model import ServedModel
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import RunSummary

@@ -13,8 +13,8 @@ from nat.builder.context import Context, ContextState
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.steps import failed_calls
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
 from nat.errors import ConfigError
 from nat.finetuning.trajectories.calls import tokens_of_call

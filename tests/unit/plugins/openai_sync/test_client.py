@@ -4,8 +4,8 @@ from fakes.openai_server import OpenAIServer, Say
 from nat.builder.context import ContextState
 from nat.builder.threads import run_in_thread
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.data_models.framework import LLMFrameworkEnum
 from nat.data_models.intermediate_step import IntermediateStepType
+from nat.data_models.llm import LLMFrameworkEnum
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.plugins import register  # noqa: F401 - registers the client
 
