@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from nat.backend.inference.pool import SinglePool
 from nat.backend.inference.sequence import Delta, Request
+from nat.backend.inference.worker import SingleEngine
 from nat.backend.model import LoadedModel
 
 
@@ -15,7 +15,7 @@ class ScriptedWorker:
         self.loaded = loaded
         self.policy_version = "scripted@3"
         self.engine = SimpleNamespace(loaded=loaded, policy_version=self.policy_version)
-        self.pool = SinglePool(self.engine)
+        self.pool = SingleEngine(self.engine)
         self.prompts: list[str] = []
         self.cancelled: list[Request] = []
         self._texts = texts

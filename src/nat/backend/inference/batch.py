@@ -1,12 +1,10 @@
 """The tokens of one engine step: one token of each decoding sequence, then chunks of prompts.
 
-Order is everything: decoding sequences sit in slots 0 to B-1 and come first, so their attention is one call over
-a view of the cache; chunks that go on with a prompt read their slots, those of similar size together; new prompts need
-no cache at all.
+Decoding sequences sit in slots 0 to B-1 and come first, so their attention is one call over a view of the cache.
+Chunks that continue a prompt read their slots, grouped by similar size; new prompts need no cache.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,31 +12,19 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from nat.backend.attention import PackedRows
-from nat.backend.inference.cache import SlotCache
+from nat.backend.inference.kv_cache import SlotCache
+from nat.backend.inference.scheduler import Chunk
 from nat.backend.padded import PaddedQueries, similar
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive tokens of one sequence that enter the cache in this step."""
-
-    slot: int
-    start: int
-    token_ids: list[int]
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.token_ids)
-
-
 class StepBatch:
-    """A `PackedBatch` over the slot cache: `decoding`[i] is one token in slot i, `prefill` holds the rest."""
+    """A `PackedBatch` over the slot cache: `decoding`[i] is one token in slot i, `prefill` are chunks of prompts."""
 
     def __init__(self, cache: SlotCache, decoding: list[Chunk], prefill: list[Chunk], device: torch.device) -> None:
         self._cache = cache
         self._num_decoding = len(decoding)
-        going_on = [c for c in prefill if c.start > 0]
-        buckets = [[going_on[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in going_on)]
+        continuing = [c for c in prefill if c.start > 0]
+        buckets = [[continuing[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in continuing)]
         continued = [c for bucket in buckets for c in bucket]
         fresh = [c for c in prefill if c.start == 0]
         chunks = [*decoding, *continued, *fresh]
@@ -88,7 +74,7 @@ class StepBatch:
     def _decode(
         self, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
     ) -> Tensor:
-        """The query heads of one key/value head become its queries: they share a mask, and nothing is repeated."""
+        """Grouped-query attention: the query heads of a key/value head become its queries, so no key is repeated."""
         heads, batch, size = query_HBD.shape
         groups = keys.shape[1]
         out = F.scaled_dot_product_attention(
@@ -101,7 +87,7 @@ class StepBatch:
         return out.reshape(batch, heads, values.shape[-1])
 
     def _decode_mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
-        """Additive mask [B, 1, 1, L]; made once per step and kind of layer. None if each sequence sees all."""
+        """Additive mask [B, 1, 1, L], made once per step and window; None if each sequence sees all keys."""
         if window not in self._masks:
             ends_B1 = self.position_ids_T[: self._num_decoding].unsqueeze(-1)
             key_L = torch.arange(self._longest, device=ends_B1.device)
@@ -114,7 +100,7 @@ class StepBatch:
 
 
 class _Continued:
-    """Chunks of similar size that go on with what their slots hold."""
+    """Chunks of similar size whose sequences have earlier tokens in the cache."""
 
     def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device) -> None:
         """`start` is the packed index of their first token."""

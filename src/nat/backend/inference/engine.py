@@ -1,4 +1,4 @@
-"""One step of all running sequences: plan, forward, sample, note what came out. Single-threaded."""
+"""One step of all running sequences: schedule, run the model, sample, record the tokens. Single-threaded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,38 +8,38 @@ import torch
 from numpy.typing import NDArray
 
 from nat.backend.attention import packed_logits
-from nat.backend.inference.batch import Chunk, StepBatch
-from nat.backend.inference.cache import SlotCache
-from nat.backend.inference.prefixes import PrefixCache
+from nat.backend.inference.batch import StepBatch
+from nat.backend.inference.kv_cache import SlotCache
+from nat.backend.inference.prefix_cache import PrefixCache
 from nat.backend.inference.sampler import Sampled, sample
-from nat.backend.inference.scheduler import Scheduler
+from nat.backend.inference.scheduler import Chunk, Scheduler
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.model import LoadedModel
 
-_WORTH_COPYING = 16
-"""Tokens that are rather copied than computed again."""
+_MIN_REUSED_TOKENS = 16
+"""Shorter prefixes are computed again, which is faster than copying them."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an engine may take."""
+    """Bounds of an engine's batch and memory."""
 
     max_num_seqs: int = 64
     """Sequences that run at the same time."""
     max_step_tokens: int = 4096
-    """Tokens of one step, as far as prompts can be cut to fit."""
+    """Tokens of one step; long prompts are cut into chunks that fit."""
     prefix_cache_bytes: int = 256 * 2**20
-    """Memory for keys and values of what was computed before."""
+    """Memory for the keys and values of earlier prompts and answers."""
 
 
 class Engine:
-    """Samples from a model whose weights someone else may change between two steps while nothing runs.
+    """Samples from a model whose weights the learner may change between two steps while nothing runs.
 
-    What was computed is kept, within bounds, and found again by prompts that begin with it; whoever changes the weights
-    calls `forget`.
+    Keys and values are cached, within bounds, and reused by prompts with the same beginning; after a change of the
+    weights, `forget` must be called.
 
-    Several engines may share the model's layers, each with other weights in them: `activate` puts its own in place
-    before a step, and the cache holds what these weights computed.
+    Several engines may share the model's layers, each with weights of its own: `activate` puts them in place before a
+    step, and the cache belongs to these weights.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Engine:
         self.policy_version = policy_version
         """`name@step` of the weights; the learner sets it when it has changed them."""
         self.draining = False
-        """True while an update waits: requests that have begun finish, others wait for the new weights."""
+        """True while an update waits: requests that have begun finish, the others wait for the new weights."""
         self._scheduler = Scheduler(limits.max_num_seqs, limits.max_step_tokens)
         self._cache = SlotCache()
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
@@ -63,7 +63,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """True if a step would do something."""
+        """True if a step has tokens to compute."""
         scheduler = self._scheduler
         if scheduler.running or not scheduler.waiting:
             return bool(scheduler.running)
@@ -75,7 +75,7 @@ class Engine:
         return list(dict.fromkeys(self._requests.values()))
 
     def check(self, request: Request) -> None:
-        """Raise ValueError if there is no prompt, or one is empty or cannot be continued as far as asked."""
+        """Raise ValueError if there is no prompt, or one is empty or leaves no room for the requested tokens."""
         limit = self.loaded.max_seq_length
         if not request.sequences:
             raise ValueError("a request without sequences would never be finished")
@@ -94,30 +94,30 @@ class Engine:
 
     @torch.inference_mode()
     def cancel(self, request: Request) -> None:
-        """Forget a request and free its slots; nothing happens if it is finished."""
+        """Drop a request, if it is unfinished, and free its slots."""
         leaving = {id(s) for s in request.sequences}
         self._scheduler.remove_waiting(request)
         self._leave(leaving)
 
     def withdraw(self) -> list[Request]:
-        """Take out the requests that have not begun, so that they can go to other weights; oldest first."""
+        """Remove and return the requests that have not begun, oldest first, so that other weights can answer them."""
         withdrawn = [request for request in self.requests if not request.begun]
         for request in withdrawn:
             self.cancel(request)
         return withdrawn
 
     def release(self) -> None:
-        """Give the cache's memory back, while nothing runs; it grows again as needed."""
-        assert not self._scheduler.running, "the cache of what runs is needed"
+        """Free the cache's memory while nothing runs; it grows again as needed."""
+        assert not self._scheduler.running, "running sequences need the cache"
         self._cache = SlotCache()
         self.forget()
 
     def forget(self) -> None:
-        """Take nothing from what was computed until now, since the weights are others; nothing runs."""
+        """Clear the prefix cache after a change of the weights; nothing may be running."""
         self._prefixes.clear()
 
     def reset(self) -> None:
-        """Forget everything, after a step that failed half way."""
+        """Drop all requests and caches after a step that failed."""
         self._scheduler = Scheduler(self._scheduler.max_num_seqs, self._scheduler.max_step_tokens)
         self._cache = SlotCache()
         self._prefixes.clear()
@@ -125,8 +125,8 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
-        """Advance every running sequence by one token or one chunk of its prompt; gives the finished requests."""
-        for slot in self._scheduler.admit(self.policy_version, draining=self.draining, known=self._known):
+        """Advance every running sequence by one token or one chunk of its prompt; return the finished requests."""
+        for slot in self._scheduler.admit(self.policy_version, draining=self.draining, count_cached=self._count_cached):
             self._reuse(slot)
         plan = self._scheduler.plan()
         if plan is None:
@@ -143,31 +143,31 @@ class Engine:
             if _completes_prompt(running[chunk.slot], chunk):
                 self._keep(chunk.slot)
         sampling = [running[batch.order[row].slot] for row in rows]
-        return self._note(sampling, sample(logits_KV, sampling)) if rows else []
+        return self._record(sampling, sample(logits_KV, sampling)) if rows else []
 
-    def _known(self, sequence: Sequence) -> int:
+    def _count_cached(self, sequence: Sequence) -> int:
         return len(self._prefixes.find(_ids(sequence.prompt_ids[:-1])))
 
     def _reuse(self, slot: int) -> None:
-        """Begin with what is known of a prompt; its last token is computed anew, for the logits after it."""
+        """Load the cached beginning of a prompt; its last token is always computed, for the logits after it."""
         sequence = self._scheduler.running[slot]
         cells = self._prefixes.find(_ids(sequence.prompt_ids[:-1]))
-        if len(cells) < _WORTH_COPYING:
+        if len(cells) < _MIN_REUSED_TOKENS:
             return
         self._cache.reserve(slot + 1, len(sequence.prompt_ids))
         self._prefixes.load(cells, self._cache, slot)
         sequence.num_cached = sequence.num_reused = len(cells)
 
     def _keep(self, slot: int) -> None:
-        """Let others find what a slot holds."""
+        """Copy the tokens of a slot into the prefix cache."""
         sequence = self._scheduler.running[slot]
-        if sequence.num_cached >= _WORTH_COPYING:
+        if sequence.num_cached >= _MIN_REUSED_TOKENS:
             tokens = (sequence.prompt_ids + sequence.token_ids)[: sequence.num_cached]
             self._prefixes.keep(_ids(tokens), self._cache, slot)
 
-    def _note(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
+    def _record(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
         eos = self.loaded.eos_token_ids
-        touched: dict[int, tuple[Request, list[Delta]]] = {}
+        streamed: dict[int, tuple[Request, list[Delta]]] = {}
         for i, sequence in enumerate(sampling):
             token_id = sampled.token_ids[i]
             sequence.token_ids.append(token_id)
@@ -181,8 +181,8 @@ class Engine:
                 sequence.finish_reason = "length"
             request = self._requests[id(sequence)]
             if request.stream:
-                touched.setdefault(id(request), (request, []))[1].append(_delta(sequence))
-        for request, deltas in touched.values():
+                streamed.setdefault(id(request), (request, []))[1].append(_delta(sequence))
+        for request, deltas in streamed.values():
             request.listener.on_deltas(deltas)
         left = [s for s in sampling if s.finish_reason is not None]
         requests = dict.fromkeys(self._requests[id(s)] for s in left)

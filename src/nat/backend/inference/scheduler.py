@@ -8,16 +8,28 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from nat.backend.inference.batch import Chunk
 from nat.backend.inference.sequence import Request, Sequence
 
-WORTH_WAITING = 32
-"""Prompt tokens that are worth a step's delay if they need not be computed."""
+MIN_SAVED_TOKENS = 32
+"""A sequence waits a step if that saves computing more prompt tokens than these."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive tokens of one sequence that enter the cache in this step."""
+
+    slot: int
+    start: int
+    token_ids: list[int]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
 
 
 @dataclass(frozen=True)
 class Move:
-    """A sequence changes its cache slot; its first `length` positions are to be copied."""
+    """Move a sequence to another cache slot, which means copying its first `length` positions."""
 
     source: int
     target: int
@@ -26,7 +38,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Plan:
-    """Chunks of one step; `sampling` are the slots that get a new token, in the order of their chunks."""
+    """The chunks of one step."""
 
     decoding: list[Chunk]
     prefill: list[Chunk]
@@ -52,19 +64,19 @@ class Scheduler:
         self.waiting = deque(pair for pair in self.waiting if pair[0] is not request)
 
     def admit(
-        self, policy_version: str, *, draining: bool, known: Callable[[Sequence], int] = lambda _: 0
+        self, policy_version: str, *, draining: bool, count_cached: Callable[[Sequence], int] = lambda _: 0
     ) -> list[int]:
-        """Give free slots to waiting sequences, and tell which; while draining only to those whose request has begun.
+        """Give free slots to waiting sequences and return the slots; while draining, only begun requests get one.
 
-        A prompt that another one's computation in this very step would spare most of waits for that one. `known` gives
-        the number of leading tokens of a prompt that need not be computed.
+        A prompt waits if one that is computed in this step has the same beginning, which it can then reuse.
+        `count_cached` returns how many leading tokens of a prompt are cached.
         """
         computing = _Prompts(sequence for sequence in self.running if not sequence.prefilled)
         first = len(self.running)
         held: list[tuple[Request, Sequence]] = []
         while self.waiting and len(self.running) < self.max_num_seqs:
             request, sequence = self.waiting.popleft()
-            if (draining and not request.begun) or computing.spare(sequence, known):
+            if (draining and not request.begun) or computing.will_save(sequence, count_cached):
                 held.append((request, sequence))
                 continue
             request.policy_version = request.policy_version or policy_version
@@ -89,7 +101,7 @@ class Scheduler:
         return Plan(decoding, prefill) if decoding or prefill else None
 
     def remove(self, leaving: set[int]) -> list[Move]:
-        """Take sequences (by `id`) out of their slots and close the gaps, decoding ones staying in front."""
+        """Take sequences (by `id`) out of their slots and close the gaps; decoding sequences stay in front."""
         old_slot = {id(s): slot for slot, s in enumerate(self.running)}
         decoding = [s for s in self.running if s.prefilled]
         others = [s for s in self.running if not s.prefilled and id(s) not in leaving]
@@ -102,7 +114,7 @@ class Scheduler:
 
 
 class _Prompts:
-    """Prompts that are being computed, to be compared with those that could wait for them."""
+    """Prompts that are being computed, which waiting prompts are compared with."""
 
     def __init__(self, sequences: Iterable[Sequence]) -> None:
         self._whole: set[tuple[int, ...]] = set()
@@ -111,21 +123,21 @@ class _Prompts:
             self.add(sequence)
 
     def add(self, sequence: Sequence) -> None:
-        if len(sequence.prompt_ids) > WORTH_WAITING:
+        if len(sequence.prompt_ids) > MIN_SAVED_TOKENS:
             self._whole.add(tuple(sequence.prompt_ids))
-            self._beginnings.add(tuple(sequence.prompt_ids[:WORTH_WAITING]))
+            self._beginnings.add(tuple(sequence.prompt_ids[:MIN_SAVED_TOKENS]))
 
-    def spare(self, sequence: Sequence, known: Callable[[Sequence], int]) -> bool:
-        """Whether the sequence would find much more computed a step later."""
+    def will_save(self, sequence: Sequence, count_cached: Callable[[Sequence], int]) -> bool:
+        """True if the sequence could reuse many more tokens a step later."""
         prompt = sequence.prompt_ids
-        if len(prompt) <= WORTH_WAITING or tuple(prompt[:WORTH_WAITING]) not in self._beginnings:
+        if len(prompt) <= MIN_SAVED_TOKENS or tuple(prompt[:MIN_SAVED_TOKENS]) not in self._beginnings:
             return False
-        found = known(sequence)
-        return found < WORTH_WAITING or (len(prompt) - found > WORTH_WAITING and tuple(prompt) in self._whole)
+        found = count_cached(sequence)
+        return found < MIN_SAVED_TOKENS or (len(prompt) - found > MIN_SAVED_TOKENS and tuple(prompt) in self._whole)
 
 
 def _compacted(sequences: list[Sequence], leaving: set[int]) -> list[Sequence]:
-    """Fill each gap with the last one that stays, so that few caches are copied."""
+    """Fill each gap with the last remaining sequence, so that few caches are copied."""
     kept = list(sequences)
     for slot in reversed(range(len(kept))):
         if id(kept[slot]) in leaving:

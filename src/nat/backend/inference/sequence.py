@@ -1,9 +1,9 @@
-"""What is asked of the engine and what it gives back: sampling parameters, sequences, requests, deltas."""
+"""The engine's input and output: sampling parameters, sequences, requests, deltas."""
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from nat.backend.inference.text import TextStream
+from nat.backend.inference.detokenizer import Detokenizer
 
 FinishReason = Literal["stop", "length"]
 
@@ -25,23 +25,23 @@ class SamplingParams:
 
 @dataclass
 class Sequence:
-    """A prompt and what was sampled after it; changed by the engine only."""
+    """A prompt and its sampled tokens; only the engine changes it."""
 
     index: int
     """Which choice of its request this is."""
     prompt_ids: list[int]
     params: SamplingParams
-    text: TextStream | None = None
-    """Kept up to date token by token where stop strings or a stream need it."""
+    text: Detokenizer | None = None
+    """Updated token by token if stop strings or a stream need it."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Log probability of each sampled token at the temperature of its parameters; at temperature 0 that at 1."""
+    """Log probability of each sampled token at the request's temperature; at temperature 0, that at 1."""
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     num_cached: int = 0
     """Leading tokens whose keys and values are in the cache."""
     num_reused: int = 0
-    """Leading tokens of the prompt that an earlier sequence had computed."""
+    """Leading tokens of the prompt that came from the prefix cache."""
 
     @property
     def num_tokens(self) -> int:
@@ -49,13 +49,13 @@ class Sequence:
 
     @property
     def prefilled(self) -> bool:
-        """True once only the newest token is missing from the cache."""
+        """True once the whole prompt is in the cache."""
         return self.num_cached >= len(self.prompt_ids)
 
 
 @dataclass(frozen=True)
 class Delta:
-    """What one step added to a sequence of a streaming request."""
+    """The output of one step for a sequence of a streaming request."""
 
     index: int
     token_ids: list[int]
@@ -66,7 +66,7 @@ class Delta:
 
 
 class Listener(Protocol):
-    """Told about a request by the model thread; must return at once."""
+    """Receives a request's events on the model thread; must return at once."""
 
     def on_deltas(self, deltas: list[Delta]) -> None:
         """New tokens; only for streaming requests, and before `on_finished`."""
@@ -77,19 +77,19 @@ class Listener(Protocol):
         ...
 
     def on_failed(self, error: BaseException) -> None:
-        """The request was given up; nothing follows."""
+        """The request failed; no event follows."""
         ...
 
 
 @dataclass(eq=False)
 class Request:
-    """Sequences that are answered together, by one version of the weights."""
+    """Sequences that are answered together by one version of the weights."""
 
     sequences: list[Sequence]
     listener: Listener
     stream: bool = False
     model: str = ""
-    """Name of the weights that are wanted; empty for those that the backend started with."""
+    """Name of the requested weights; empty for those that the backend started with."""
     policy_version: str | None = None
     """Set when the first sequence starts: `name@step` of the weights that answer."""
 

@@ -1,40 +1,87 @@
-"""The model thread: the only one that touches the model, for sampling and for training.
+"""The model thread: the only one that uses the model, for sampling and for training.
 
-Rule for updates: `run_exclusive` lets every request that has begun finish with the weights it began with (their
-cached keys and values come from those weights), holds all others, runs the function, and goes on with the new
-weights. So an answer is never a mixture of two policies, and no request is refused. Who waited while an update ran
-begins before the next one, as far as there is room, so that updates in a row starve nobody.
+Updates: `run_exclusive` lets every request that has begun finish with the weights it began with (its cached keys and
+values come from them), holds the others back, runs the function, and continues with the new weights. So no answer
+mixes two policies, and no request is refused. Requests that waited during an update begin before the next one, as far
+as there is room, so updates in a row starve nobody.
 
-Each set of weights has an engine. A request goes to the engine of the name that it asks for; after an update those
-that have not begun are sent anew, because the name may mean other weights now.
+Each set of weights has an engine. A request goes to the engine of the model name it requests; after an update,
+requests that have not begun are looked up again, because the name may mean other weights now.
 """
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from nat.backend.inference.engine import Engine
-from nat.backend.inference.pool import Pool, SinglePool
 from nat.backend.inference.sequence import Request
 from nat.backend.model import LoadedModel
 from nat.errors import BackendError
 
 logger = logging.getLogger(__name__)
 _SMALL_MODEL = 50_000_000
-"""Parameters below which a sampling step on several CPU threads spends more on waiting than it gains."""
-_TURN = 8
-"""Steps that one of several busy engines does in a row: switching weights costs milliseconds in a deep model."""
+"""With fewer parameters, several CPU threads make a sampling step slower."""
+_STEPS_PER_TURN = 8
+"""Steps in a row of one of several busy engines, because switching weights takes milliseconds in a deep model."""
 T = TypeVar("T")
 C = TypeVar("C")
 
 
+class EnginePool(Protocol):
+    """Engines by the names that requests use; only the model thread calls `engine` and `engines`."""
+
+    def names(self) -> list[str]:
+        """All served names; the first means the weights with which the backend started."""
+        ...
+
+    def knows(self, name: str) -> bool:
+        """True if a request may use this name."""
+        ...
+
+    def engine(self, name: str) -> Engine:
+        """The engine of the weights that the name means now; may load them.
+
+        Raises:
+            ModelNotServed: no weights have this name.
+
+        """
+        ...
+
+    def engines(self) -> Sequence[Engine]:
+        """All loaded engines."""
+        ...
+
+
+class SingleEngine:
+    """An `EnginePool` of one engine, which answers every name."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engines = (engine,)
+
+    def names(self) -> list[str]:
+        """The model's plain name, which always means the newest weights, and `name@step`."""
+        version = self._engines[0].policy_version
+        return [version.rpartition("@")[0], version]
+
+    def knows(self, name: str) -> bool:
+        return name in self.names()
+
+    def engine(self, name: str) -> Engine:
+        """The only engine, even for a `name@step` that became outdated while the request waited."""
+        del name
+        return self._engines[0]
+
+    def engines(self) -> Sequence[Engine]:
+        return self._engines
+
+
 class _Task(Generic[T]):
-    """A function that waits for the model thread, and the future of its result."""
+    """A function to be run on the model thread, and the future of its result."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -45,25 +92,25 @@ class _Task(Generic[T]):
             return
         try:
             self.future.set_result(self._function())
-        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller
+        except BaseException as error:  # noqa: BLE001 - the caller handles it
             self.future.set_exception(error)
 
 
 class Worker:
     """Runs engines on a thread of its own; every method may be called from any thread."""
 
-    def __init__(self, engine: Engine, pool: Pool | None = None) -> None:
+    def __init__(self, engine: Engine, pool: EnginePool | None = None) -> None:
         self.engine = engine
-        """That of the weights with which the backend started."""
-        self.pool: Pool = SinglePool(engine) if pool is None else pool
+        """The engine of the weights with which the backend started."""
+        self.pool: EnginePool = SingleEngine(engine) if pool is None else pool
         self._all_threads = torch.get_num_threads()
         small = engine.loaded.num_parameters < _SMALL_MODEL
         self._sampling_threads = 1 if small else self._all_threads
-        self._news = threading.Condition()
+        self._wakeup = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._exclusive: deque[_Task[Any]] = deque()
-        self._let_in = False
-        """True after an update that someone waited for, until one step was made."""
+        self._admit_waiting = False
+        """True after an update that requests waited for, until one step was made."""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
@@ -75,20 +122,20 @@ class Worker:
 
     @property
     def policy_version(self) -> str:
-        """Name of the weights that a request without a name gets now."""
+        """Version of the weights that answer requests without a name."""
         return self.engine.policy_version
 
     def submit(self, request: Request) -> None:
-        """Queue a request; its listener hears the rest. ValueError if it does not fit the model."""
+        """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""
         self.engine.check(request)
         self._post(self._commands, lambda: self._send(request))
 
     def cancel(self, request: Request) -> None:
-        """Drop a request whose asker has gone; its listener hears nothing more."""
+        """Drop a request whose client has disconnected; its listener gets no more events."""
         self._post(self._commands, lambda: self._drop(request))
 
     def run_between(self, function: Callable[[], T]) -> Future[T]:
-        """Run `function` on the model thread between two steps; it must change no weights that answer."""
+        """Run `function` on the model thread between two steps; it must not change weights that are served."""
         task = _Task(function)
         self._post(self._commands, task.run)
         return task.future
@@ -101,17 +148,17 @@ class Worker:
 
     def close(self) -> None:
         """Finish the current step, fail what is unfinished, end the thread."""
-        with self._news:
+        with self._wakeup:
             self._closing = True
-            self._news.notify()
+            self._wakeup.notify()
         self._thread.join()
 
     def _post(self, queue: deque[C], command: C) -> None:
-        with self._news:
+        with self._wakeup:
             if self._closing:
                 raise BackendError("the backend is shutting down")
             queue.append(command)
-            self._news.notify()
+            self._wakeup.notify()
 
     def _run(self) -> None:
         torch.set_num_threads(self._sampling_threads)
@@ -120,8 +167,8 @@ class Worker:
                 self._commands.popleft()()
             busy = self._busy()
             for engine in busy:
-                self._steps(engine, 1 if len(busy) == 1 else _TURN)
-            self._let_in = False
+                self._steps(engine, 1 if len(busy) == 1 else _STEPS_PER_TURN)
+            self._admit_waiting = False
             if not busy and self._exclusive:
                 self._update(self._exclusive.popleft())
         while self._commands:
@@ -132,17 +179,17 @@ class Worker:
             _fail_all(engine, BackendError("the backend was shut down before it had answered"))
 
     def _wait(self) -> bool:
-        """Sleep until there is something to do; False when closing."""
+        """Sleep until there is work; False when closing."""
         if not (self._commands or self._exclusive or self._busy()):
-            with self._news:
-                self._news.wait_for(lambda: self._commands or self._exclusive or self._closing)
+            with self._wakeup:
+                self._wakeup.wait_for(lambda: self._commands or self._exclusive or self._closing)
         return not self._closing
 
     def _busy(self) -> list[Engine]:
-        """Engines with something to do, once they know whether an update waits."""
+        """Engines that have work, after telling each whether an update waits."""
         engines = self.pool.engines()
         for engine in engines:
-            engine.draining = bool(self._exclusive) and not self._let_in
+            engine.draining = bool(self._exclusive) and not self._admit_waiting
         return [engine for engine in engines if engine.has_work]
 
     def _update(self, task: _Task[Any]) -> None:
@@ -154,16 +201,16 @@ class Worker:
             engine.forget()
         for request in waiting:
             self._send(request)
-        self._let_in = bool(waiting)
+        self._admit_waiting = bool(waiting)
 
     def _send(self, request: Request) -> None:
-        """Give a request to the weights that its name means now."""
+        """Pass a request to the engine that its model name means now."""
         try:
             self.pool.engine(request.model).add(request)
         except BackendError as error:
             request.listener.on_failed(error)
         except Exception as error:
-            logger.exception("the weights of %r cannot be loaded; who asks for them is told so", request.model)
+            logger.exception("the weights of %r cannot be loaded; requests for them get an error", request.model)
             request.listener.on_failed(error)
 
     def _drop(self, request: Request) -> None:

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from starlette.responses import Response
 
-from nat.backend.inference.randomness import derive_seed
+from nat.backend.inference.detokenizer import Detokenizer
+from nat.backend.inference.sampler import derive_seed
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
-from nat.backend.inference.text import TextStream
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel
 from nat.backend.server.errors import TOO_LONG, ApiError
@@ -103,7 +103,7 @@ class Service:
                     top_logprobs=top_logprobs,
                     ignore_eos=asked.ignore_eos,
                 )
-                text = TextStream(self.loaded.tokenizer, stop) if stop or asked.stream else None
+                text = Detokenizer(self.loaded.tokenizer, stop) if stop or asked.stream else None
                 sequences.append(Sequence(len(sequences), prompt, params, text))
         return sequences
 

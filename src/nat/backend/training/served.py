@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from nat.backend.attention import packed_logits
-from nat.backend.inference.batch import Chunk, StepBatch
-from nat.backend.inference.cache import SlotCache
+from nat.backend.inference.batch import StepBatch
+from nat.backend.inference.kv_cache import SlotCache
+from nat.backend.inference.scheduler import Chunk
 from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
 from nat.backend.training.micro_batch import temperature_tensor

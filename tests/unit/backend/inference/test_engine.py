@@ -4,9 +4,9 @@ import torch
 from fakes.listeners import Recorder, one, run
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
-from nat.backend.inference.text import TextStream
 from nat.backend.model import load_model
 
 
@@ -84,7 +84,7 @@ def test_a_sequence_ends_at_a_stop_string(loaded):
     text = loaded.tokenizer.decode(run(engine(loaded), one([7, 8], max_tokens=40, seed=5))[0].token_ids)
     stop = text[10:12]
     params = SamplingParams(max_tokens=40, seed=5, stop=(stop,))
-    request = Request([Sequence(0, [7, 8], params, TextStream(loaded.tokenizer, (stop,)))], Recorder())
+    request = Request([Sequence(0, [7, 8], params, Detokenizer(loaded.tokenizer, (stop,)))], Recorder())
     sequence = run(engine(loaded), request)[0]
     assert sequence.finish_reason == "stop"
     assert sequence.text.text == text[: text.find(stop)]
@@ -94,7 +94,7 @@ def test_a_stream_tells_every_token_once(loaded):
     """Deltas add up to the sequence, the last one carries the reason."""
     params = SamplingParams(max_tokens=12, seed=1, top_logprobs=2)
     request = Request(
-        [Sequence(i, [7, 8], params, TextStream(loaded.tokenizer)) for i in range(2)], Recorder(), stream=True
+        [Sequence(i, [7, 8], params, Detokenizer(loaded.tokenizer)) for i in range(2)], Recorder(), stream=True
     )
     run(engine(loaded), request)
     for sequence in request.sequences:

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.backend.inference.cache import SlotCache
-from nat.backend.inference.prefixes import PrefixCache
+from nat.backend.inference.kv_cache import SlotCache
+from nat.backend.inference.prefix_cache import PrefixCache
 
 HEADS, WIDTH = 2, 3
 TOKEN_BYTES = 2 * HEADS * WIDTH * 4

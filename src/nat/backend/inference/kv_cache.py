@@ -12,7 +12,7 @@ _FIRST_LENGTH = 128
 
 
 class SlotCache:
-    """Made layer by layer, when the model first shows the shape of that layer's keys and values."""
+    """Allocated layer by layer, when the model first passes keys and values of that layer."""
 
     def __init__(self) -> None:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
@@ -24,7 +24,7 @@ class SlotCache:
         return sum(t.numel() * t.element_size() for pair in self._layers.values() for t in pair)
 
     def reserve(self, slots: int, length: int) -> None:
-        """Make room before a step; what is stored is kept."""
+        """Grow before a step if needed; stored keys and values are kept."""
         if slots <= self._slots and length <= self._length:
             return
         self._slots = max(self._slots, _doubled(1, slots))
@@ -39,7 +39,7 @@ class SlotCache:
         return self._layers[layer]
 
     def layers(self) -> Iterable[tuple[int, tuple[Tensor, Tensor]]]:
-        """Keys and values [S, G, L, D] of each layer that has been seen."""
+        """Keys and values [S, G, L, D] of each allocated layer."""
         return self._layers.items()
 
     def move(self, source: int, target: int, length: int) -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from nat.backend.inference.cache import SlotCache
+from nat.backend.inference.kv_cache import SlotCache
 
 
 def test_growing_keeps_what_is_stored():

@@ -1,8 +1,8 @@
-"""Keys and values of what was computed before, found again by the tokens that they belong to.
+"""Keys and values of earlier prompts and answers, for reuse by prompts with the same beginning.
 
-A radix tree over token ids: an edge holds a stretch of tokens and the cells of a pool in which their keys and values
-lie. So a conversation's next turn, and the other generations of an example, begin where computing ended. The pool is
-bounded; when it is full, what was used longest ago goes first, leaves before what they hang on.
+A radix tree over token ids: a node holds a run of tokens and the cells of a pool with their keys and values. So a
+conversation's next turn, and the other generations of an example, compute only their new tokens. The pool is bounded;
+when it is full, the least recently used leaves are evicted first.
 
 Shapes: C cells, S slots, L positions, G key/value heads, D head size.
 """
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nat.backend.inference.cache import SlotCache
+from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.tree import common_prefix
 
 Ids = NDArray[np.int64]
@@ -25,7 +25,7 @@ _NOTHING = np.empty(0, dtype=np.int64)
 
 
 class _Node:
-    """A stretch of tokens after those of its parent."""
+    """A run of tokens after those of its parent."""
 
     def __init__(self, tokens: Ids, cells: Ids, parent: "_Node | None") -> None:
         self.tokens = tokens
@@ -35,7 +35,7 @@ class _Node:
         self.used = 0
 
     def split(self, length: int) -> "_Node":
-        """Cut the stretch in two; gives the first part, whose child this becomes."""
+        """Cut the run in two; return the first part, whose child this node becomes."""
         assert self.parent is not None, "the root has no tokens"
         first = _Node(self.tokens[:length], self.cells[:length], self.parent)
         first.used = self.used
@@ -46,7 +46,7 @@ class _Node:
 
 
 class PrefixCache:
-    """What one set of weights computed; `clear` it when they change."""
+    """The prefix cache of one set of weights; `clear` it when they change."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -58,20 +58,20 @@ class PrefixCache:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens whose keys and values are held."""
+        """Tokens whose keys and values are cached."""
         return self._num_cells - len(self._free)
 
     def clear(self) -> None:
-        """Forget everything and give the memory back."""
+        """Drop everything and free the memory."""
         self.__init__(self._max_bytes)  # type: ignore[misc]  # as new
 
     def find(self, token_ids: Ids) -> Ids:
-        """Cells of the longest known beginning."""
+        """Cells of the longest cached prefix."""
         path = self._walk(token_ids)
         return np.concatenate([_NOTHING, *(node.cells[:length] for node, length in path)])
 
     def load(self, cells: Ids, cache: SlotCache, slot: int) -> None:
-        """Copy what lies in these cells to the beginning of a slot."""
+        """Copy these cells to the beginning of a slot."""
         index = torch.from_numpy(cells)
         for layer, (keys, values) in cache.layers():
             pool_keys, pool_values = self._pool[layer]
@@ -79,7 +79,7 @@ class PrefixCache:
             values[slot, :, : len(cells)] = pool_values[index.to(values.device)].transpose(0, 1)
 
     def keep(self, token_ids: Ids, cache: SlotCache, slot: int) -> None:
-        """Copy what is new of a slot's beginning; as much of it as there is room for."""
+        """Copy the new part of a slot's beginning into the pool, as much as there is room for."""
         path = self._walk(token_ids)
         known = sum(length for _, length in path)
         if known == len(token_ids):
@@ -100,7 +100,7 @@ class PrefixCache:
             pool_values[index.to(values.device)] = values[slot, :, known:end].transpose(0, 1)
 
     def _walk(self, token_ids: Ids) -> list[tuple[_Node, int]]:
-        """The nodes of the longest known beginning, each with how much of it belongs to that; marks them as used."""
+        """The nodes of the longest cached prefix, each with how many of its tokens match; marks them as used."""
         path, node, at, now = [], self._root, 0, next(self._clock)
         while at < len(token_ids):
             child = node.children.get(int(token_ids[at]))
@@ -116,11 +116,11 @@ class PrefixCache:
         return path
 
     def _take(self, wanted: int, cache: SlotCache, *, spare: _Node) -> Ids:
-        """Cells that are free now, at most `wanted`; `spare` and what it hangs on are not given up for them."""
+        """Take at most `wanted` free cells; `spare` and its ancestors are not evicted for them."""
         if wanted > len(self._free):
             self._grow(wanted - len(self._free), cache)
         if wanted > len(self._free):
-            self._forget(wanted - len(self._free), spare)
+            self._evict(wanted - len(self._free), spare)
         taken = self._free[len(self._free) - min(wanted, len(self._free)) :]
         del self._free[len(self._free) - len(taken) :]
         return np.array(taken, dtype=np.int64)
@@ -142,9 +142,9 @@ class PrefixCache:
         self._free = [*reversed(range(self._num_cells, size)), *self._free]
         self._num_cells = size
 
-    def _forget(self, wanted: int, spare: _Node) -> None:
-        """Give up leaves, those that were used longest ago first, an eighth of the pool at least."""
-        kept = {id(node) for node in _up(spare)}
+    def _evict(self, wanted: int, spare: _Node) -> None:
+        """Evict the least recently used leaves, at least an eighth of the pool."""
+        kept = {id(node) for node in _ancestors(spare)}
         leaves = [(node.used, id(node), node) for node in self._leaves() if id(node) not in kept]
         heapq.heapify(leaves)
         goal = len(self._free) + max(wanted, self._num_cells // 8)
@@ -152,7 +152,7 @@ class PrefixCache:
             _, _, node = heapq.heappop(leaves)
             self._free.extend(node.cells.tolist())
             parent = node.parent
-            assert parent is not None, "the root is no leaf that could be given up"
+            assert parent is not None, "the root is never evicted"
             del parent.children[int(node.tokens[0])]
             if not parent.children and parent is not self._root and id(parent) not in kept:
                 heapq.heappush(leaves, (parent.used, id(parent), parent))
@@ -166,15 +166,15 @@ class PrefixCache:
                 yield node
 
 
-def _up(node: _Node | None) -> Iterator[_Node]:
-    """The node and all that it hangs on."""
+def _ancestors(node: _Node | None) -> Iterator[_Node]:
+    """The node and its ancestors."""
     while node is not None:
         yield node
         node = node.parent
 
 
 def _enlarged(old: Tensor | None, like_SGLD: Tensor, size: int) -> Tensor:
-    """A pool [C, G, D] of that size, with the old one's content."""
+    """A pool [C, G, D] of that size, with the content of the old one."""
     _, heads, _, width = like_SGLD.shape
     new = like_SGLD.new_zeros(size, heads, width)
     if old is not None:

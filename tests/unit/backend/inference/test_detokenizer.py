@@ -3,14 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.tiny_model import tiny_tokenizer
-from nat.backend.inference.text import TextStream
+from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.tokenizer import ChatTokenizer
 
 TOKENIZER = ChatTokenizer(tiny_tokenizer())
 
 
 def pieces(token_ids, stop=()):
-    stream = TextStream(TOKENIZER, stop)
+    stream = Detokenizer(TOKENIZER, stop)
     taken = []
     for token_id in token_ids:
         stopped = stream.push(token_id)
@@ -50,7 +50,7 @@ def test_the_text_ends_before_the_first_stop_string(text, stops):
 
 def test_text_that_may_become_a_stop_string_is_held_back():
     """`END` waits while it may become `END.`, and is shown once it cannot."""
-    stream = TextStream(TOKENIZER, ("END.",))
+    stream = Detokenizer(TOKENIZER, ("END.",))
     shown = []
     for character in "xEND!":
         stream.push(TOKENIZER.encode(character)[0])
@@ -61,7 +61,7 @@ def test_text_that_may_become_a_stop_string_is_held_back():
 @pytest.mark.parametrize("count", [100])
 def test_the_window_stays_short(count):
     """A long completion costs the same per token as a short one."""
-    stream = TextStream(TOKENIZER)
+    stream = Detokenizer(TOKENIZER)
     for token_id in TOKENIZER.encode("é the end " * count):
         stream.push(token_id)
     assert len(stream._window_ids) < 32

@@ -1,4 +1,4 @@
-"""Text that grows token by token: whole characters only, cut before a stop string."""
+"""Incremental detokenization: whole characters only, cut before a stop string."""
 
 from nat.backend.tokenizer import REPLACEMENT, ChatTokenizer
 
@@ -7,8 +7,8 @@ _CONTEXT = 4
 _LONGEST_CHARACTER = 4  # bytes in UTF-8, so at most three tokens wait for a fourth
 
 
-class TextStream:
-    """Decodes a completion as it grows; what was taken never changes afterwards.
+class Detokenizer:
+    """Decodes a completion as it grows; text that was taken never changes afterwards.
 
     A token's text can depend on the token before it (spaces) and on those after it (a character of several
     tokens), so each push decodes a short window, and text is held back while its last character is incomplete
@@ -40,11 +40,11 @@ class TextStream:
         return self.stopped
 
     def take(self) -> str:
-        """Text that is safe to show and was not taken yet."""
+        """The text that later tokens cannot change and that was not taken yet."""
         return self._take(len(self._text) - (0 if self.stopped else self._possible_stop()))
 
     def finish(self) -> str:
-        """The rest, with an incomplete last character as a replacement sign; call once, after the last token."""
+        """The rest, an incomplete last character as U+FFFD; call once, after the last token."""
         if not self.stopped:
             window = self._tokenizer.decode(self._window_ids)
             self._read_up_to(window, len(window))
@@ -66,7 +66,7 @@ class TextStream:
             self._text, self.stopped = self._text[: min(found)], True
 
     def _shorten(self, window: str) -> None:
-        """Drop the older tokens of the window, if the newer ones read the same without them."""
+        """Drop the older tokens of the window if the newer ones decode to the same text without them."""
         head = self._tokenizer.decode(self._window_ids[:-_CONTEXT])
         tail = self._tokenizer.decode(self._window_ids[-_CONTEXT:])
         if head + tail == window and self._read >= len(head):
@@ -74,7 +74,7 @@ class TextStream:
             self._read -= len(head)
 
     def _possible_stop(self) -> int:
-        """Length of the longest end of the text with which a stop string begins."""
+        """Length of the longest suffix of the text that is a prefix of a stop string."""
         for length in range(min(self._longest_stop - 1, len(self._text)), 0, -1):
             if any(s.startswith(self._text[-length:]) for s in self._stop):
                 return length
@@ -82,7 +82,7 @@ class TextStream:
 
 
 def _whole(window: str) -> int:
-    """Length of the text that later tokens cannot change any more."""
+    """Length of the part that later tokens cannot change."""
     end = len(window)
     while end > 0 and window[end - 1] == REPLACEMENT and len(window) - end < _LONGEST_CHARACTER - 1:
         end -= 1
