@@ -1,6 +1,8 @@
 """For all tests: a busy machine is no failure, so property tests have no deadline; in CI they stay derandomized."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -25,3 +27,9 @@ def _process_of_other_tests() -> Iterator[None]:
     """A command sets up its whole process, which is right where it has one of its own; tests share one."""
     with process_state_kept():
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+    """Take lone surrogates out of what a test printed: a report travels between processes as UTF-8."""
+    return json.loads(json.dumps((yield), ensure_ascii=False).encode("utf-8", errors="replace"))

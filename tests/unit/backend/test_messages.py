@@ -25,10 +25,12 @@ def test_a_developer_is_a_system_message():
     ("sent", "seen"),
     [
         ('{"a": 1}', {"a": 1}),
-        *(
-            (text, text)
-            for text in ("[1]", "broken {", "[" * 100_000, '{"a": 1' + "0" * 5000 + "}", '"\\ud800"', "\ud800")
-        ),
+        ("[1]", "[1]"),
+        ("broken {", "broken {"),
+        pytest.param("[" * 100_000, "[" * 100_000, id="nested deeply"),
+        pytest.param('{"a": 1' + "0" * 5000 + "}", '{"a": 1' + "0" * 5000 + "}", id="an integer of 5,000 digits"),
+        pytest.param('"\\ud800"', '"\\ud800"', id="an escaped lone surrogate"),
+        pytest.param("\ud800", "\ud800", id="a lone surrogate"),
         ({"a": 1}, {"a": 1}),
     ],
 )

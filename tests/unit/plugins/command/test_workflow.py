@@ -370,7 +370,9 @@ async def test_the_folder_is_kept_if_asked(tmp_path):
     assert step.data.output == {"exit_code": 0, "reward": None, "folder": str(kept)}
 
 
-@pytest.mark.parametrize(("item", "begins"), [("é" * 300, "éé"), ("../../\ud800\x00", "_.._")])
+@pytest.mark.parametrize(
+    ("item", "begins"), [("é" * 300, "éé"), ("../../\ud800\x00", "_.._")], ids=["long", "a path with a lone surrogate"]
+)
 async def test_any_id_gives_a_folder_a_name(tmp_path, item, begins):
     """A system takes 255 bytes and no separators; the rollout of a strange or long id is played as any other."""
     async with command("echo fine", run_dir=tmp_path, keep_folder=True) as played:
