@@ -11,7 +11,7 @@ EXAMPLES := examples/tic_tac_toe
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks agents installs docs bench mutants pins clean
+.PHONY: install demo test lint interop frameworks agents installs conformance docs bench mutants pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -24,23 +24,26 @@ test: install
 
 # Real clients and servers of OpenPipe ART against ours, each version in an environment of its own.
 interop: install
-	$(BIN)/python interop/environments.py
-	$(BIN)/pytest interop
+	$(BIN)/python -m conformance.environments interop
+	$(BIN)/pytest conformance/interop
 
 # Agents of every framework against a scripted server, each in an environment of its own: what is captured is what was sent.
 frameworks: install
-	$(BIN)/python frameworks/environments.py
-	$(BIN)/pytest frameworks --numprocesses 2
-	PYTHONPATH=tests $(BIN)/python frameworks/make_table.py --check
+	$(BIN)/python -m conformance.environments frameworks
+	$(BIN)/pytest conformance/frameworks --numprocesses 2 --dist loadgroup
+	PYTHONPATH=tests $(BIN)/python -m conformance.frameworks.figures --check
 
 # Released coding agents, unmodified, through the gateway; npm installs each into a folder of its own.
 agents: install
-	$(BIN)/python coding_agents/releases.py
-	$(BIN)/pytest coding_agents
+	$(BIN)/python -m conformance.environments agents
+	$(BIN)/pytest conformance/coding_agents
 
 # `pip install` as people do it, on each Python and with the lowest versions; downloads several gigabytes.
 installs: install
-	$(BIN)/pytest installs
+	$(BIN)/pytest conformance/installs -m ""
+
+# The last four: everything that is proven with other people's releases.
+conformance: interop frameworks agents installs
 
 # Style, types, layers.
 lint: install
@@ -62,7 +65,7 @@ mutants: install
 	$(BIN)/python -m mutants
 
 # Take the newest release of everything in .venv, test with it, and pin what was tested. Then renew the other
-# environments one by one: `python interop/environments.py --renew NAME`, and the same in frameworks/.
+# environments one by one: `python -m conformance.environments --renew NAME`.
 pins:
 	rm -rf .venv
 	sed -i '/^# And these/q' constraints.txt

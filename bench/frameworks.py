@@ -1,15 +1,15 @@
 """CPU time and memory of a LangChain call inside a rollout: LangChain alone, and with capture.
 
 As `harness`, whose rows are of the bare OpenAI SDK, but in LangChain's own environment, with uvloop in neither row.
-Makes the environment first where it is missing (`frameworks/environments.py`).
+Makes the environment first where it is missing (`conformance/environments.py`).
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bench.elsewhere import interpreter
 from bench.harness import Case, Row, begin, best_rows, play
+from conformance.environments import python_of
 
 CASES = (
     Case("LangChain alone", "langchain"),
@@ -23,7 +23,7 @@ CASES = (
 
 def main() -> None:
     """Print the table."""
-    python = str(interpreter("frameworks", "environments.python_of('langchain')"))
+    python = str(python_of("langchain"))
     print("| client | calls | CPU s | CPU ms per call | memory before, MB | peak, MB |\n|---|---|---|---|---|---|")
     for case, row in best_rows(CASES, python, "bench.frameworks"):
         figures = f"{row['calls']} | {row['cpu']:.1f} | {1000 * row['cpu'] / row['calls']:.2f}"

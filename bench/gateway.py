@@ -2,7 +2,7 @@
 
 Each runs in a process of its own between the same clients and the same stub server, which streams 32 tokens, one event
 each. A call is one request of a rollout, and the steps of all calls are kept. The rows take turns, and each shows its
-best. LiteLLM's proxy has an environment of its own, which is made first where it is missing (`interop/optional/`).
+best. LiteLLM's proxy has an environment of its own, made first where it is missing (`conformance/environments.py`).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.elsewhere import interpreter
+from conformance.environments import python_of
 
 from nat.cli import event_loop
 
@@ -33,7 +33,7 @@ Start = Callable[[str], Iterator[tuple[int, int, str]]]
 
 def main() -> None:
     """Print the table."""
-    litellm = interpreter("interop", "environments.OPTIONAL.python_of('litellm')").with_name("litellm")
+    litellm = python_of("litellm").with_name("litellm")
     between: dict[str, Start] = {
         "a bare reverse proxy (uvicorn, httpx)": lambda url: _started("bare", url),
         "the same with the gateway's transport": lambda url: _started("lean", url),

@@ -1,0 +1,171 @@
+"""Make the environments in which other people's releases live, each as it was tested.
+
+`python -m conformance.environments [NAME …]`; see the package's docstring. An environment is made again only when its
+requirement file or its lock changes.
+"""
+
+import argparse
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[1]
+REQUIREMENTS = Path(__file__).parent / "requirements"
+HOME = REPOSITORY / ".tmp" / "environments"
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+AT_ONCE = 2
+"""An install waits for the network while another one unpacks."""
+INSTALL_DEADLINE_S = 900
+
+
+def names(folder: str = "*") -> list[str]:
+    """The environments of a folder of `requirements/`, or all of them."""
+    return sorted(file.stem for suffix in ("txt", "npm") for file in REQUIREMENTS.glob(f"{folder}/*.{suffix}"))
+
+
+def file_of(name: str) -> Path:
+    """The requirement file of an environment."""
+    (file,) = (file for suffix in ("txt", "npm") for file in REQUIREMENTS.glob(f"*/{name}.{suffix}"))
+    return file
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of an environment of Python packages, made first where it is missing or out of date."""
+    return _made(name) / "bin" / "python"
+
+
+def program_of(name: str) -> Path:
+    """The program of an npm release, installed first where it is missing or another version."""
+    return _made(name) / "node_modules" / ".bin" / name
+
+
+def renew(name: str) -> None:
+    """Make the environment of the newest releases that are allowed, and lock what it then holds."""
+    file = file_of(name)
+    if file.suffix == ".npm":
+        package = file.read_text().strip().rpartition("@")[0]
+        file.write_text(f"{package}@{_run(['npm', 'view', package, 'version']).strip()}\n")
+        _made(name)
+        return
+    python = _install_python_packages(HOME / name, file, [])
+    head = f"# Made by `python -m conformance.environments --renew {name}`: what was installed when all tests passed.\n"
+    held = pip(python, "freeze", "--all", "--exclude-editable")
+    # The build of torch (`+cpu`) is the machine's choice.
+    file.with_suffix(".lock").write_text(head + re.sub(r"\+\w+$", "", held, flags=re.MULTILINE))
+
+
+def check(name: str) -> list[str]:
+    """What an environment would leave to the newest release of the day, in words."""
+    file = file_of(name)
+    if file.suffix == ".npm":
+        package, _, version = file.read_text().strip().rpartition("@")
+        return [] if package and version[:1].isdigit() else [f"{name}: no exact version in {file.name}"]
+    wanted, locked = requirements_in(file), requirements_in(file.with_suffix(".lock"))
+    if "--editable ." in file.read_text():
+        wanted = {name_of(text): Requirement(text) for text in PROJECT["dependencies"]} | wanted
+    return [f"{name}: {each} is not locked so" for key, each in wanted.items() if not _fits(locked.get(key), each)]
+
+
+def requirements_in(file: Path) -> dict[str, Requirement]:
+    """The packages in a requirement file or a lock, by name."""
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith(("#", "--"))]
+    return {name_of(line): Requirement(line) for line in lines}
+
+
+def name_of(requirement: str) -> str:
+    """The name of the package that is required, as indexes write it."""
+    return canonicalize_name(Requirement(requirement).name)
+
+
+def outside() -> dict[str, str]:
+    """The environment variables that a process of another virtual environment may inherit."""
+    ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
+def pip(python: Path, *command: str) -> str:
+    """Run our own pip, which is newer than the one that a new environment would get, for another environment."""
+    return _run([sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), *command])
+
+
+def _fits(locked: Requirement | None, wanted: Requirement) -> bool:
+    if locked is None:
+        return False
+    (pin,) = locked.specifier
+    return pin.operator == "==" and pin.version in wanted.specifier
+
+
+def _made(name: str) -> Path:
+    """The environment's folder; whoever comes while it is made waits for it, be it another thread or another run."""
+    file, folder = file_of(name), HOME / name
+    lock, done = file.with_suffix(".lock"), folder / "wanted.txt"
+    wanted = file.read_text() + (lock.read_text() if lock.exists() else "")
+    HOME.mkdir(parents=True, exist_ok=True)
+    with (HOME / f"{name}.busy").open("w") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        if not (done.is_file() and done.read_text() == wanted):
+            began = time.monotonic()
+            if file.suffix == ".npm":
+                _install_npm_package(folder, file)
+            else:
+                _install_python_packages(folder, file, ["--constraint", str(lock)])
+            done.write_text(wanted)
+            print(f"made the environment {name} in {time.monotonic() - began:.0f} s", flush=True)
+    return folder
+
+
+def _install_python_packages(folder: Path, file: Path, options: list[str]) -> Path:
+    """Paths in requirement files are read from the repository's root."""
+    python = folder / "bin" / "python"
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    # Twice quiet: errors only. What is never imported need not be compiled.
+    quick = ["-qq", "--no-compile", "--build-constraint", "constraints.txt"]
+    pip(python, "install", *quick, *options, "--requirement", str(file))
+    return python
+
+
+def _install_npm_package(folder: Path, file: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    quiet = ["--silent", "--no-audit", "--no-fund"]
+    _run(["npm", "install", "--prefix", str(folder), *quiet, file.read_text().strip()])
+
+
+def _run(command: list[str]) -> str:
+    ended = subprocess.run(
+        command,
+        check=True,
+        cwd=REPOSITORY,
+        env=outside(),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=INSTALL_DEADLINE_S,
+    )
+    return ended.stdout
+
+
+def main() -> None:
+    """Make or renew what the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m conformance.environments")
+    folders = sorted(folder.name for folder in REQUIREMENTS.iterdir())
+    parser.add_argument("names", nargs="+", metavar="NAME", help=f"an environment, or one of {', '.join(folders)}")
+    parser.add_argument("--renew", action="store_true", help="take the newest releases and write the lock")
+    chosen = parser.parse_args()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        every = [name for each in chosen.names for name in (names(each) or [each])]
+        list(pool.map(renew if chosen.renew else _made, every))
+
+
+if __name__ == "__main__":
+    main()

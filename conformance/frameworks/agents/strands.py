@@ -1,0 +1,32 @@
+"""The scripted agent in Strands, awaited."""
+
+from typing import Any
+
+from conformance.frameworks.talks import Said, Talk
+from strands import Agent
+from strands.models import Model
+
+WRAPPER = "strands"
+PACKAGES = ("strands-agents",)
+CANNOT: dict[str, str] = {}
+
+
+async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
+    """One agent, which keeps the history itself."""
+    agent = Agent(model=llm, tools=tools, system_prompt=talk.system, callback_handler=None)
+    answers = []
+    for said in talk.says:
+        if talk.stream:
+            async for event in agent.stream_async(_prompt(said)):
+                result = event.get("result")
+        else:
+            result = await agent.invoke_async(_prompt(said))
+        answers.append(str(result).strip())
+    return answers
+
+
+def _prompt(said: Said) -> Any:
+    """What the user says; Strands takes a picture as bytes."""
+    if said.image_url is None:
+        return said.text
+    return [{"text": said.text}, {"image": {"format": "png", "source": {"bytes": said.picture}}}]

@@ -1,0 +1,122 @@
+"""Play a framework's agent in its environment, against a scripted server, and keep what both saw."""
+
+import json
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.environments import REPOSITORY, outside, python_of
+from conformance.frameworks.server import Served, serving
+
+from nat.data_models.llm_call import LLMCall
+from nat.finetuning.trajectories.calls import SeenCall
+from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.rows import broken_by
+
+DEADLINE_S = 900
+SHARED = {
+    "crewai_sync": "crewai",
+    "adk_sync": "adk",
+    "agno_sync": "agno",
+    "langchain_sync": "langchain",
+    "langgraph": "langchain",
+    "llama_index_sync": "llama_index",
+    "openai_agents_sync": "openai_agents",
+    "openai_sync": "openai",
+    "pydantic_ai_sync": "pydantic_ai",
+    "smolagents_code": "smolagents",
+    "strands_blocking": "strands",
+}
+"""Agents that live in another one's environment."""
+OFFLINE = {
+    "DO_NOT_TRACK": "1",
+    "OTEL_SDK_DISABLED": "true",
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "ANONYMIZED_TELEMETRY": "false",
+    "AGNO_TELEMETRY": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "LANGSMITH_TRACING": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "HF_HUB_OFFLINE": "1",
+    "OPENAI_API_KEY": "",
+    "PYTHONPATH": str(REPOSITORY),
+}
+"""Nothing is fetched or reported at run time; scripts of this package are found."""
+
+
+class PlayFailed(Exception):
+    """The agent could not be played; tells what it wrote."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """One framework's rollouts, and the server's log of them."""
+
+    framework: str
+    wrapper_type: str
+    versions: Mapping[str, str]
+    cannot: Mapping[str, str]
+    """Scenes that the framework has no way to play, with the reason."""
+    blocks: bool
+    rollouts: Mapping[str, Mapping[str, Any]]
+    served: Mapping[str, list[Served]]
+    unknown: list[bytes]
+    """Requests that the script has no answer for."""
+    seconds: float
+
+    def rows(self, name: str) -> int:
+        """How many training rows a rollout's captured calls become."""
+        return len(ConversationGraph(self._calls(name)).rows)
+
+    def broken_prefixes(self, name: str) -> int:
+        """Captured calls of a rollout that go on with a history, but not with its tokens."""
+        return sum(broken_by(ConversationGraph(self._calls(name)).conversations).values())
+
+    def _calls(self, name: str) -> list[SeenCall]:
+        calls = (LLMCall.model_validate(seen["call"]) for seen in self.rollouts[name]["calls"])
+        return [SeenCall(call=call, function="") for call in calls]
+
+    def names(self, batch: str) -> list[str]:
+        """The rollouts of a batch: `once`, `many` or `thread`."""
+        return [name for name in self.rollouts if name.startswith(f"{batch}-")]
+
+
+def names() -> list[str]:
+    """Every framework that has a scripted agent."""
+    return sorted(file.stem for file in (Path(__file__).parent / "agents").glob("*.py"))
+
+
+def played(framework: str, folder: Path) -> Played:
+    """Everything that the framework's agent does; raises PlayFailed if its process fails."""
+    file, log = folder / f"{framework}.json", folder / f"{framework}.log"
+    python = python_of(SHARED.get(framework, framework))
+    began = time.monotonic()
+    with serving() as script, log.open("w") as out:
+        code = subprocess.run(
+            [python, "-m", "conformance.frameworks.play", framework, script.base_url, file],
+            cwd=folder,
+            env=outside() | OFFLINE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=DEADLINE_S,
+            check=False,
+        ).returncode
+    if code != 0:
+        raise PlayFailed(f"the agent of {framework}: exit code {code}; it wrote\n{log.read_text()[-6000:]}")
+    result = json.loads(file.read_text())
+    rollouts = {rollout["name"]: rollout for rollout in result["rollouts"]}
+    served = {name: [call for call in script.log if call.rollout == name] for name in rollouts}
+    return Played(
+        framework=framework,
+        wrapper_type=result["wrapper_type"],
+        versions=result["versions"],
+        cannot=result["cannot"],
+        blocks=result["blocks"],
+        rollouts=rollouts,
+        served=served,
+        unknown=script.unknown,
+        seconds=time.monotonic() - began,
+    )

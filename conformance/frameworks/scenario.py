@@ -1,0 +1,115 @@
+"""The scripted agent's day: what its user says, and what the scripted server answers.
+
+Every text of the user carries a marker, `[many-7 sum]`: the rollout and the scene. The server knows from the last
+marker, and from how often the assistant has spoken since, what comes next. So one server plays with many rollouts at
+once, and frameworks may dress the texts as they like.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.frameworks.talks import CAUSE, SCENES
+
+from fakes.openai_replies import Refuse, Say, tool_call
+
+_OPEN, _CLOSE = "<code>", "</code>"
+_MARKER = re.compile(r"\[([a-z]+-\d+) ([a-z]+)\]")
+_FINISH = "final_answer"
+"""A tool of this name is how some frameworks want to be told that the agent has finished."""
+
+
+@dataclass(frozen=True)
+class Cue:
+    """Where in the script a request stands."""
+
+    rollout: str
+    scene: str
+    spoken: int
+    """Answers since the marker."""
+
+
+def cue_of(body: Mapping[str, Any]) -> Cue | None:
+    """None if no message carries a marker.
+
+    An error that is told counts as an answer: smolagents keeps it and forgets the call that it came from.
+    """
+    spoken = 0
+    for message in reversed(body["messages"]):
+        if message["role"] == "assistant":
+            spoken += 1
+            continue
+        text = text_of(message.get("content"))
+        spoken += CAUSE in text
+        markers = _MARKER.findall(text)
+        if markers:
+            rollout, scene = markers[-1]
+            return Cue(rollout, scene, spoken)
+    return None
+
+
+def reply(cue: Cue, body: Mapping[str, Any], times: int) -> Say | Refuse:
+    """What the server answers; `times` says how often it has been asked exactly this, this time included."""
+    if cue.scene == "busy" and times == 1:
+        return Refuse(503, "busy", {"retry-after-ms": "1"})
+    lines = SCENES[cue.scene]
+    line = lines[min(cue.spoken, len(lines) - 1)]
+    if isinstance(line, str):
+        return _say(line.format(times=times), cue, body)
+    if wants_code(body):
+        return Say(calls_in_code([(name, _filled(arguments, cue)) for name, arguments in line]))
+    calls = [
+        tool_call(_offered(name, body), _filled(arguments, cue), f"call_{cue.rollout}_{cue.scene}_{number}")
+        for number, (name, arguments) in enumerate(line, 1)
+    ]
+    return Say(content=None, tool_calls=tuple(calls))
+
+
+def _say(text: str, cue: Cue, body: Mapping[str, Any]) -> Say:
+    if wants_code(body):
+        return Say(finish_in_code(text))
+    if _FINISH not in _tools(body):
+        return Say(text)
+    finish = tool_call(_FINISH, {"answer": text}, f"call_{cue.rollout}_{cue.scene}_end_{cue.spoken}")
+    return Say(content=None, tool_calls=(finish,))
+
+
+def _filled(arguments: Mapping[str, Any], cue: Cue) -> dict[str, Any]:
+    """With the rollout's name in the texts, which then are a sub-agent's own cue."""
+    return {k: v.format(rollout=cue.rollout) if isinstance(v, str) else v for k, v in arguments.items()}
+
+
+def _offered(name: str, body: Mapping[str, Any]) -> str:
+    """The tool under the name that the framework gave it: its plug-in's may stand before ours."""
+    return next((offered for offered in _tools(body) if offered.endswith(name)), name)
+
+
+def _tools(body: Mapping[str, Any]) -> list[str]:
+    return [tool["function"]["name"] for tool in body.get("tools") or ()]
+
+
+def text_of(content: Any) -> str:
+    """The texts of a message, pictures left out."""
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content)
+    return str(content or "")
+
+
+def wants_code(body: Mapping[str, Any]) -> bool:
+    """True if the system prompt says how code is to be marked: such an agent acts by Python, not by calls of tools."""
+    return any(_OPEN in str(message["content"]) for message in body["messages"] if message["role"] == "system")
+
+
+def calls_in_code(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Code that calls tools and prints what they return."""
+    return _code_block(f"print({name}(**{dict(arguments)!r}))" for name, arguments in calls)
+
+
+def finish_in_code(text: str) -> str:
+    """Code that gives the final answer."""
+    return _code_block([f"final_answer({text!r})"])
+
+
+def _code_block(lines: Iterable[str]) -> str:
+    return "\n".join(["I know what to do.", _OPEN, *lines, _CLOSE])

@@ -1,0 +1,130 @@
+"""The comparison that all else stands on finds every way in which a capture can be wrong."""
+
+import copy
+import json
+
+import pytest
+from conformance.frameworks.compare import differences, rows_of
+from conformance.frameworks.scenario import cue_of, reply
+from conformance.frameworks.server import Script, Served
+
+MESSAGES = [{"role": "system", "content": "You act."}, {"role": "user", "content": "Go on. [once-0 sum]"}]
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("add", "divide")]
+
+
+def served() -> list[Served]:
+    """A call of a tool, its result, and the same question again from the beginning."""
+    with Script() as script:
+        first = _ask(script, MESSAGES)
+        called = first["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "5"}
+        _ask(script, [*MESSAGES, called, result])
+        _ask(script, MESSAGES)
+        return script.log
+
+
+def _ask(script: Script, messages: list) -> dict:
+    body = {"model": "scripted", "messages": messages, "tools": TOOLS, "logprobs": True, "return_token_ids": True}
+    script.answer(json.dumps(body).encode())
+    completion = script.log[-1].completion
+    assert completion is not None
+    return completion
+
+
+def captured(log: list[Served]) -> list[dict]:
+    """What a faultless capture would be."""
+    return [_captured(call) for call in log]
+
+
+def _captured(made: Served) -> dict:
+    assert made.completion is not None
+    choice, asked = made.completion["choices"][0], made.asked
+    message = {key: value for key, value in choice["message"].items() if value is not None}
+    call = {
+        "messages": asked["messages"],
+        "tools": asked["tools"],
+        "message": {"content": None, **message},
+        "finish_reason": choice["finish_reason"],
+        "logprobs": [token["logprob"] for token in choice["logprobs"]["content"]],
+        "prompt_token_ids": made.completion["prompt_token_ids"],
+        "token_ids": choice["token_ids"],
+        "model": asked["model"],
+        "policy_version": made.completion["system_fingerprint"],
+        "llm_name": "student",
+    }
+    return {"function": "<workflow>", "framework": "openai", "choice": choice, "call": call}
+
+
+def test_equal_is_equal():
+    """A faultless capture has no differences."""
+    log = served()
+    assert differences(log, captured(log)) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_dropped_call_is_found(number):
+    """Also the repetition of an earlier one."""
+    log = served()
+    seen = captured(log)
+    del seen[number]
+    assert "3 calls made, 2 captured" in differences(log, seen)
+
+
+def test_an_invented_call_is_found():
+    """More captured than made."""
+    log = served()
+    assert differences(log, [*captured(log), captured(log)[-1]]) == ["3 calls made, 4 captured"]
+
+
+def test_another_order_is_found():
+    """The same calls, two of them swapped."""
+    log = served()
+    first, second, third = captured(log)
+    assert differences(log, [second, first, third])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("logprobs", [-0.5]),
+        ("token_ids", [1]),
+        ("prompt_token_ids", None),
+        ("finish_reason", "length"),
+        ("tools", None),
+        ("llm_name", None),
+        ("messages", MESSAGES[1:]),
+        ("message", {"role": "assistant", "content": "another"}),
+    ],
+)
+def test_a_wrong_field_is_found_and_named(field, value):
+    """Whatever is not what went over the wire."""
+    log = served()
+    seen = copy.deepcopy(captured(log))
+    seen[1]["call"][field] = value
+    [found] = differences(log, seen)
+    assert found.startswith(f"call 1 (sum): {field} is ")
+
+
+def test_the_wrong_function_is_found():
+    """A call belongs to the function that made it."""
+    log = served()
+    seen = captured(log)
+    seen[0]["function"] = "expert"
+    assert differences(log, seen) == ['call 0 (sum): function is "expert", the server\'s "<workflow>"']
+
+
+def test_a_conversation_is_one_row_and_a_repetition_another():
+    """The rule that rows are counted by, from the server's own tokens."""
+    log = served()
+    assert [rows_of(log[:n]) for n in (1, 2, 3)] == [1, 1, 2]
+
+
+def test_the_script_goes_by_marker_and_turn():
+    """The last marker says the scene; each answer since then is a step in it."""
+    cue = cue_of({"messages": [*MESSAGES, {"role": "assistant", "content": "…"}]})
+    assert cue is not None
+    assert (cue.rollout, cue.scene, cue.spoken) == ("once-0", "sum", 1)
+    assert cue_of({"messages": MESSAGES[:1]}) is None
+    refused = cue_of({"messages": [{"role": "user", "content": "[once-0 busy]"}]})
+    assert refused is not None
+    assert [type(reply(refused, {"messages": []}, times)).__name__ for times in (1, 2)] == ["Refuse", "Say"]

@@ -1,0 +1,96 @@
+"""What a framework's agent said and heard is captured exactly: each rule once, for each framework."""
+
+import re
+
+import pytest
+from conformance.frameworks.compare import differences, rows_of
+from conformance.frameworks.driver import Played
+from conformance.frameworks.scenario import text_of
+from conformance.frameworks.server import Served
+from conformance.frameworks.talks import AGENT, CAUSE, EXPERT, ONE_PIXEL, talks_of
+
+BATCHES = ("once", "many", "thread")
+REWRITES_PICTURES = {"autogen"}
+"""They decode and encode a picture before they send it."""
+
+
+def test_the_agent_heard_every_answer(run: Played) -> None:
+    """Each conversation ends as the script says, so what follows was a real agent's work."""
+    for name, rollout in run.rollouts.items():
+        assert rollout["error"] is None
+        heard = {
+            f"{number} {talk.scene}": list(talk.answers)
+            for number, talk in enumerate(talks_of(name))
+            if talk.scene not in run.cannot
+        }
+        assert rollout["answers"] == heard
+
+
+def test_no_request_went_astray(run: Played) -> None:
+    """The server was asked nothing that is not in the script, and knew each request's rollout."""
+    assert run.unknown == []
+    assert set(run.served) == set(run.rollouts)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_every_call_is_captured_as_it_was_on_the_wire(batch: str, run: Played) -> None:
+    """Every call, in order, with messages, tools, answer, logprobs, ids and function; alone, 32 at once, in threads."""
+    assert run.names(batch)
+    wrong = {name: differences(run.served[name], run.rollouts[name]["calls"]) for name in run.names(batch)}
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_steps_name_their_framework(run: Played) -> None:
+    """Each call's step says which framework made it, as `wrapper_type` has it."""
+    seen = {call["framework"] for rollout in run.rollouts.values() for call in rollout["calls"]}
+    assert seen == {run.wrapper_type}
+
+
+def test_a_refusal_is_recorded_as_such(run: Played) -> None:
+    """The 503 before a retry is a failed attempt of its own, and no call."""
+    for rollout in run.rollouts.values():
+        assert [failed["status"] for failed in rollout["failed"]] == [503]
+
+
+def test_rows_are_what_the_tokens_say(run: Played) -> None:
+    """A conversation whose tokens go on is one row; nothing apart is fused, nothing repeated is dropped."""
+    for name, calls in run.served.items():
+        assert run.rows(name) == rows_of(calls)
+
+
+def test_tools_run_with_the_models_arguments(run: Played) -> None:
+    """The results of one call, of two in one answer and of a failing one are in the next request."""
+    for calls in run.served.values():
+        assert re.search(r"\b5\b", _new(calls, "sum"))
+        assert re.search(r"\b3\b.*\b7\b", _new(calls, "pairs"), re.DOTALL)
+        assert CAUSE in _new(calls, "fail")
+
+
+def test_each_agent_has_its_own_system_prompt(run: Played) -> None:
+    """The sub-agent is asked under its own prompt, and only it."""
+    for calls in run.served.values():
+        for call in calls:
+            prompt = str(call.asked["messages"][0]["content"])
+            own, other = (EXPERT, AGENT) if call.scene == "expertise" else (AGENT, EXPERT)
+            assert own in prompt
+            assert other not in prompt
+
+
+def test_images_and_streams_are_on_the_wire(run: Played) -> None:
+    """A picture arrives, as it was given unless the framework writes it anew, and a stream is a stream."""
+    picture = ONE_PIXEL.partition(",")[0] if run.framework in REWRITES_PICTURES else ONE_PIXEL
+    for calls in run.served.values():
+        if "image" not in run.cannot:
+            assert any(picture in call.request.decode() for call in calls if call.scene == "image")
+        if "stream" not in run.cannot:
+            assert all(call.streamed for call in calls if call.scene == "stream")
+
+
+def _new(calls: list[Served], scene: str) -> str:
+    """The texts that were sent after the model's first answer in a scene, its own words left out.
+
+    A framework may put them into messages of their own, or into one that was there already.
+    """
+    first, second = (call.asked["messages"] for call in calls if call.scene == scene)
+    messages = [message for message in second if message["role"] != "assistant" and message not in first]
+    return "\n".join(text_of(message["content"]) for message in messages)

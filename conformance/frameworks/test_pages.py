@@ -1,0 +1,66 @@
+"""The code and the YAML on each framework's page of the docs work, in that framework's own environment."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conformance.environments import outside, python_of
+from conformance.frameworks.driver import OFFLINE
+from conformance.frameworks.server import Script, serving
+
+from e2e.doc_pages import ROOT, Block, Page
+from nat.wire.chat import ChatRequest
+
+FOLDER = ROOT / "docs" / "guides" / "frameworks"
+PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md")) if path.stem != "index"}
+DEADLINE_S = 300
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every page, or those of the frameworks that are wanted."""
+    if "page" in metafunc.fixturenames:
+        wanted = metafunc.config.getoption("--framework") or PAGES
+        metafunc.parametrize("page", [name for name in PAGES if name in wanted])
+
+
+def test_the_page_works(page: str, tmp_path: Path) -> None:
+    """Each agent answers after its tool has run; every call is captured, and is one that a `local` LLM takes."""
+    write(PAGES[page].blocks, tmp_path)
+    with serving() as script:
+        results = play(page, tmp_path, script)
+    assert results, "the page registers no workflow"
+    assert script.unknown == []
+    for name, result in results.items():
+        served = [call for call in script.log if call.rollout == name]
+        assert result["error"] is None
+        assert result["answer"] == "The sum is 5."
+        assert result["captured"] == len(served) > 1
+        first, last = (call.asked["messages"] for call in (served[0], served[-1]))
+        assert any("5" in str(message.get("content")) for message in last if message not in first)
+        for call in served:
+            ChatRequest.model_validate(call.asked)
+
+
+def write(blocks: list[Block], folder: Path) -> None:
+    """The page's Python, all in one file, and its YAML."""
+    python = [block.text for block in blocks if block.language == "python"]
+    (yaml,) = [block.text for block in blocks if block.language == "yaml"]
+    (folder / "agent.py").write_text("\n\n".join(python))
+    (folder / "config.yml").write_text(yaml)
+
+
+def play(page: str, folder: Path, script: Script) -> dict[str, dict[str, object]]:
+    """What each agent of the page did, by the name of its rollout."""
+    ended = subprocess.run(
+        [python_of(page), "-m", "conformance.frameworks.play_page", folder, script.base_url, folder / "result.json"],
+        cwd=folder,
+        env=outside() | OFFLINE,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-6000:]
+    results: dict[str, dict[str, object]] = json.loads((folder / "result.json").read_text())
+    return results

@@ -1,0 +1,83 @@
+"""Plain virtual environments, made as a user makes one: `python -m venv`, then pip; nothing of `.venv` is used.
+
+pip chooses the newest release of everything that `pyproject.toml` allows. On Linux its torch is the CUDA build of
+several gigabytes, unless `cpu_torch()` names another; `lowest()` names the oldest release of everything instead.
+"""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from conformance.environments import PROJECT, REPOSITORY, outside
+from packaging.requirements import Requirement
+
+HOME = REPOSITORY / ".tmp" / "installs"
+INSTALL_DEADLINE_S = 1200
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment in a folder of its own, removed by who made it."""
+
+    folder: Path
+
+    def pip(self, *arguments: str | Path) -> None:
+        """What `pip ARGUMENTS` does in the activated environment; raises CalledProcessError."""
+        quiet = ("--disable-pip-version-check", "-qq")
+        command = [self.folder / "bin" / "python", "-m", "pip", *quiet, *arguments]
+        subprocess.run(command, cwd=REPOSITORY, env=outside(), check=True, timeout=INSTALL_DEADLINE_S)
+
+    def nat(self, *arguments: str | Path, deadline_s: float = 300) -> subprocess.CompletedProcess[str]:
+        """What `nat ARGUMENTS` prints; in the repository's root, where the examples' configs expect to be."""
+        return self._run("nat", *arguments, deadline_s=deadline_s)
+
+    def python(self, *arguments: str | Path, deadline_s: float = 300) -> subprocess.CompletedProcess[str]:
+        """What `python ARGUMENTS` prints."""
+        return self._run("python", *arguments, deadline_s=deadline_s)
+
+    def _run(self, program: str, *arguments: str | Path, deadline_s: float) -> subprocess.CompletedProcess[str]:
+        command = [self.folder / "bin" / program, *arguments]
+        return subprocess.run(
+            command, cwd=REPOSITORY, env=outside(), capture_output=True, text=True, check=False, timeout=deadline_s
+        )
+
+
+def made(name: str, python: Path) -> Environment:
+    """A new, empty environment of that interpreter."""
+    folder = HOME / name
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", folder], env=outside(), check=True, timeout=INSTALL_DEADLINE_S)
+    return Environment(folder)
+
+
+@cache
+def interpreter(version: str) -> Path | None:
+    """A Python of that minor version: on PATH, or as pyenv keeps them; None if there is none that starts."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
+    return next((Path(path) for path in found if path is not None and _starts(path, version)), None)
+
+
+def _starts(python: str | Path, version: str) -> bool:
+    done = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.startswith(f"Python {version}.")
+
+
+def cpu_torch() -> list[str]:
+    """The pip arguments that choose the release of torch in `constraints.txt`."""
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    return [next(line for line in lines if line.startswith("torch=="))]
+
+
+def lowest(*extras: str) -> list[str]:
+    """Each requirement of the package and of its `extras`, at the oldest version that `pyproject.toml` allows."""
+    wanted = [*PROJECT["dependencies"], *(each for extra in extras for each in PROJECT["optional-dependencies"][extra])]
+    return sorted({_oldest(Requirement(text)) for text in wanted})
+
+
+def _oldest(requirement: Requirement) -> str:
+    (bound,) = [each.version for each in requirement.specifier if each.operator == ">="]
+    return f"{requirement.name}=={bound}"

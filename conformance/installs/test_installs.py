@@ -1,0 +1,112 @@
+"""`pip install` in a plain environment, as people do it, gives a `nat` that trains; on every Python that we name."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conformance.environments import PROJECT, REPOSITORY
+from conformance.installs.plain import Environment, cpu_torch, interpreter, lowest, made
+
+EXAMPLE = REPOSITORY / "examples" / "tic_tac_toe"
+CONFIG = EXAMPLE / "configs" / "finetune.yml"
+EVERY_MODULE = """
+import importlib, pkgutil, nat
+frameworks = {"adk", "agno", "autogen", "crewai", "langchain", "llama_index", "openai_agents", "pydantic_ai",
+              "semantic_kernel", "smolagents", "strands"}
+for module in pkgutil.walk_packages(nat.__path__, "nat."):
+    if not frameworks.intersection(module.name.split(".")) and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our package as it would be released."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with environment("build", "3.11") as builder:
+        builder.pip("wheel", "--no-deps", "--wheel-dir", folder, ".")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@contextmanager
+def environment(name: str, version: str) -> Iterator[Environment]:
+    """A plain environment, removed at the end: with CUDA's packages it has several gigabytes."""
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    opened = made(name, python)
+    try:
+        yield opened
+    finally:
+        shutil.rmtree(opened.folder)
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_without_extras_it_is_the_harness(wheel: Path, version: str) -> None:
+    """`nat` starts, lists its components, and says which extra a `local` LLM needs."""
+    with environment(f"plain-{version}", version) as plain:
+        plain.pip("install", wheel)
+        plain.pip("install", "--no-deps", EXAMPLE)
+        check_the_harness_alone(plain)
+
+
+def test_the_wheel_trains_with_torch_for_the_cpu(wheel: Path) -> None:
+    """The CPU build of torch is chosen first, as the docs say for machines without a GPU."""
+    with environment("cpu", "3.11") as plain:
+        plain.pip("install", *cpu_torch(), f"{wheel}[local]", EXAMPLE)
+        check_it_trains(plain)
+
+
+@pytest.mark.large
+def test_the_source_trains_with_whatever_pip_finds() -> None:
+    """`pip install '.[local]'` in a clone, and nothing else."""
+    with environment("source", "3.12") as plain:
+        plain.pip("install", ".[local]", EXAMPLE)
+        check_it_trains(plain)
+
+
+@pytest.mark.large
+def test_the_extra_can_be_added_by_name(wheel: Path) -> None:
+    """The command of the error message works wherever the package is installed."""
+    with environment("wheel", "3.13") as plain:
+        plain.pip("install", wheel)
+        plain.pip("install", "nat-finetuning-harness[local]", EXAMPLE)
+        check_it_trains(plain)
+
+
+@pytest.mark.large
+def test_the_lowest_versions_train() -> None:
+    """The lower bounds in pyproject.toml are true: with all of them at once, modules import and a run ends well."""
+    with environment("lowest", "3.11") as plain:
+        plain.pip("install", ".[local,parquet]", EXAMPLE, *lowest("local", "parquet"))
+        imported = plain.python("-c", EVERY_MODULE)
+        assert imported.returncode == 0, imported.stderr
+        check_it_trains(plain)
+
+
+def check_the_harness_alone(plain: Environment) -> None:
+    """Version, components, and the refusal to serve a model."""
+    assert plain.nat("--version").stdout.split()[-1] == PROJECT["version"]
+    components = json.loads(plain.nat("info", "components", "--json").stdout)
+    assert any(component["type"] == "local_trainer_adapter" for component in components)
+    refused = plain.nat("finetune", "--config_file", CONFIG)
+    assert refused.returncode != 0
+    assert "[local]" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def check_it_trains(plain: Environment) -> None:
+    """Two epochs of the first example, and an answer of what came out."""
+    folder = plain.folder / "runs"
+    short = ["-o", "finetuning.num_epochs", "2", "-o", "finetuning.output_dir", str(folder)]
+    trained = plain.nat("finetune", "--config_file", CONFIG, *short, "--json")
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    summary = json.loads((folder / "latest" / "summary.json").read_text())
+    assert summary["tokens_trained"] > 0
+    model = ["-o", "llms.player.model", str(folder / "latest" / "model")]
+    answered = plain.nat("run", "--config_file", CONFIG, *model, "--input", "X")
+    assert answered.returncode == 0, answered.stdout + answered.stderr

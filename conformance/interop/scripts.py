@@ -1,0 +1,69 @@
+"""Run a script of `clients/` in its environment, offline and with a deadline."""
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from conformance.environments import outside, python_of
+
+CLIENTS = Path(__file__).parent / "clients"
+DEADLINE_S = 900
+OFFLINE = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "WANDB_MODE": "disabled",
+    "WEAVE_DISABLED": "true",
+    "TQDM_DISABLE": "1",
+    "DO_NOT_TRACK": "1",
+}
+"""Nothing is fetched or reported at run time, and progress bars stay out of the logs."""
+
+
+class ScriptFailed(Exception):
+    """A script ended badly, hung or said nothing; tells what it wrote."""
+
+
+def run(script: str, environment: str, told: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Run `clients/{script}.py` in `folder` and give the JSON of its last line."""
+    log = folder / f"{script}.log"
+    with log.open("w") as file:
+        process = start(script, environment, told, folder, file)
+        try:
+            code = process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            code = f"none within {DEADLINE_S} s"
+        finally:
+            process.kill()
+            process.wait()
+    text = log.read_text()
+    if code != 0:
+        raise ScriptFailed(f"{script} in the environment {environment}: exit code {code}; it wrote\n{text[-6000:]}")
+    return json.loads(text.strip().splitlines()[-1])
+
+
+def start(script: str, environment: str, told: Mapping[str, Any], folder: Path, log: Any) -> subprocess.Popen[bytes]:
+    """Start `clients/{script}.py` in `folder`; what it writes goes to the open file `log`."""
+    variables = {name: value for name, value in outside().items() if not name.startswith("WANDB_")}
+    return subprocess.Popen(
+        [python_of(environment), CLIENTS / f"{script}.py"],
+        cwd=folder,
+        env={**variables, **OFFLINE, "INTEROP": json.dumps(dict(told))},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait for somebody else's server, which says in no other way that it is ready."""
+    deadline = time.monotonic() + DEADLINE_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+        else:
+            return
+    raise ScriptFailed(f"nothing listens on port {port}; the server's exit code is {process.poll()}")

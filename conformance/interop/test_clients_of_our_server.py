@@ -1,0 +1,101 @@
+"""Real clients, each in its own environment, train with our server and see the rewarded answer become likelier."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.interop import scripts
+from conformance.interop.serving import Served
+from conformance.interop.versions import Table
+
+LEAST_GAIN = 0.3
+"""The probability of the rewarded beginning rises by at least this much in four training calls."""
+LEAST_GAIN_OF_TWO_EPOCHS = 0.1
+LESSON = "registered, gathered rollouts, trained four times, logged, deleted old checkpoints, closed"
+
+
+def _checkpoints(server: Served, name: str) -> list[str]:
+    """Those of the steps, without the link to the latest."""
+    folders = (server.model_folder(name) / "checkpoints").iterdir()
+    return sorted(folder.name for folder in folders if folder.name.isdigit())
+
+
+def _expect_learning(result: dict[str, Any]) -> None:
+    first, last = result["probabilities"][0], result["probabilities"][-1]
+    assert last > first + LEAST_GAIN, f"the rewarded answer went from {first:.3f} to {last:.3f}"
+    assert result["steps"] == [0, 1, 2, 3, 4], "each training call is one step"
+
+
+@pytest.mark.parametrize(
+    ("environment", "script"),
+    [
+        ("art-0.4.12", "art_backend"),
+        ("art-0.5.0", "art_backend"),
+        ("nat-1.9.0", "nat_remote_backend"),
+        ("art-0.5.18", "art_serverless"),
+    ],
+)
+def test_a_released_client_trains(environment: str, script: str, server: Served, table: Table, tmp_path: Path) -> None:
+    """The rewarded answer becomes likelier, the step counts the calls, and `name@0` stays what it was."""
+    name = f"{script}-{environment}".replace(".", "-")
+    with table.proof("openpipe-art", environment, f"client of our server ({script})", LESSON) as row:
+        result = scripts.run(script, environment, {**server.told, "name": name, "folder": str(tmp_path)}, tmp_path)
+        row.versions, row.seen = result.pop("versions"), result
+        _expect_learning(result)
+        assert result["at_first"] == pytest.approx(result["probabilities"][0], rel=1e-4), "step 0 was frozen"
+        assert _checkpoints(server, name) == ["0004"], "only the newest was kept"
+
+
+@pytest.mark.parametrize("environment", ["nat-1.6.0", "nat-1.9.0"])
+def test_the_upstream_plug_in_trains(environment: str, server: Served, table: Table, tmp_path: Path) -> None:
+    """Its adapter completes each epoch, and the learning rate of its configuration is the one that is used.
+
+    The call itself says 5e-05, at which nothing would be learnt in four steps.
+    """
+    name = f"adapter-{environment}".replace(".", "-")
+    did = "its trainer adapter initialised, submitted four epochs and one with a minimal configuration; each completed"
+    with table.proof("nvidia-nat-openpipe-art", environment, "client of our server (nat_adapter)", did) as row:
+        result = scripts.run("nat_adapter", environment, {**server.told, "name": name}, tmp_path)
+        row.versions, row.seen = result.pop("versions"), result
+        assert result["statuses"] == ["completed: Training completed successfully."] * 5
+        _expect_learning(result)
+
+
+def test_the_upstream_toolkit_finetunes_as_its_guide_has_it(server: Served, table: Table, tmp_path: Path) -> None:
+    """`nat finetune` of the upstream toolkit learns from a LangChain agent's calls, with the guide's configuration."""
+    did = "`nat finetune` with the guide's configuration and a LangChain agent, two epochs"
+    with table.proof("nvidia-nat-openpipe-art", "nat-1.9.0", "client of our server (nat_finetune)", did) as row:
+        result = scripts.run("nat_finetune", "nat-1.9.0", {**server.told, "name": "upstream"}, tmp_path)
+        row.versions, row.seen = result.pop("versions"), result
+        before, after = result["probabilities"]
+        assert after > before + LEAST_GAIN_OF_TWO_EPOCHS
+        assert _checkpoints(server, "upstream") == ["0000", "0001", "0002"]
+
+
+def test_clients_do_not_disturb_each_other(server: Served, tmp_path: Path) -> None:
+    """Two clients of different protocols train at the same time, each on an adapter of its own, and both learn."""
+
+    def play(script: str, environment: str) -> dict[str, Any]:
+        folder = tmp_path / script
+        folder.mkdir()
+        return scripts.run(
+            script, environment, {**server.told, "name": f"{script}-at-once", "folder": str(folder)}, folder
+        )
+
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(play, "art_backend", "art-0.5.0"), pool.submit(play, "art_serverless", "art-0.5.18")]
+    for future in both:
+        result = future.result()
+        _expect_learning(result)
+        assert result["at_first"] == pytest.approx(result["probabilities"][0], rel=1e-4)
+
+
+def test_a_client_that_hangs_up_cancels_its_training(server: Served, tmp_path: Path) -> None:
+    """The weights and the step are as before the call, a request that waited meanwhile is answered, and training goes.
+
+    While the call is under way, the control routes answer and the step is still the old one.
+    """
+    result = scripts.run("art_leaves", "art-0.5.0", {**server.told, "name": "leaver"}, tmp_path)
+    assert result["after"] == pytest.approx(result["before"], rel=1e-5)
+    assert (result["during"], result["step"], result["step_at_last"]) == (0, 0, 1)

@@ -1,0 +1,126 @@
+"""vLLM as the server, on a CPU: the token ids that it reports make exact rows. Its environment is large."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from conformance.environments import outside, pip, python_of
+from openai import AsyncOpenAI
+from transformers import AutoTokenizer
+
+from fakes.tiny_model import make_tiny_model
+from nat.backend.tokenizer import ChatTokenizer
+from nat.capture.http import CapturingAsyncClient
+from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.tap import Tap
+from nat.data_models.intermediate_step import IntermediateStepType
+from nat.data_models.llm_call import LLMCall
+from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
+from nat.finetuning.trajectories.messages import ConversationGraph
+from nat.finetuning.trajectories.rows import broken_by
+
+pytestmark = pytest.mark.large
+
+START_DEADLINE_S = 300
+TURNS, GENERATIONS = 3, 4
+UNUSED = ("torchvision", "torchaudio", "torchcodec")
+"""Come along, and are built for another torch."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Heads of 32, the least that vLLM computes with."""
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny", hidden=128)
+
+
+@pytest.fixture(scope="module")
+def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where vLLM serves the model."""
+    python = python_of("vllm")
+    pip(python, "uninstall", "-qq", "-y", *UNUSED)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("vllm") / "server.log"
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--model", str(model), "--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
+    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env={**outside(), **settings}, start_new_session=True
+        )
+    try:
+        _await_health(f"http://127.0.0.1:{port}/health", process, log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 15)
+        process.wait(60)
+
+
+def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_DEADLINE_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(url, trust_env=False).is_success:
+                return
+        time.sleep(1)
+    raise RuntimeError(f"vLLM did not start within {START_DEADLINE_S} s; it wrote\n{log.read_text()[-4000:]}")
+
+
+async def _rollout(url: str, seed: int, *, stream: bool) -> list[LLMCall]:
+    """A few turns of an agent, as the capture records them."""
+    steps, said = [], [{"role": "user", "content": "the"}]
+    async with CapturingAsyncClient(Tap(steps.append), timeout=120) as http:
+        client = AsyncOpenAI(base_url=url, api_key="none", http_client=http, max_retries=0)
+        with capturing(CapturePolicy(logprobs=True, token_ids=True, seed=seed)):
+            for _ in range(TURNS):
+                asked = {"model": "tiny", "messages": said, "max_tokens": 12}
+                if stream:
+                    chunks = [c async for c in await client.chat.completions.create(**asked, stream=True)]
+                    text = "".join(choice.delta.content or "" for c in chunks for choice in c.choices)
+                else:
+                    answer = await client.chat.completions.create(**asked)
+                    text = answer.choices[0].message.content or ""
+                said = [*said, {"role": "assistant", "content": text}, {"role": "user", "content": "more"}]
+    return [s.metadata.llm_call for s in steps if s.event_type is IntermediateStepType.LLM_END]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_rows_are_exact_with_vllm(url: str, model: Path, stream: bool) -> None:
+    """Each row holds what vLLM saw and sampled, id by id, and a new one begins wherever its prompt does not go on."""
+    tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(model))
+    rollouts = await asyncio.gather(*(_rollout(url, seed, stream=stream) for seed in range(GENERATIONS)))
+    broken = 0
+    for calls in rollouts:
+        assert len(calls) == TURNS
+        assert all(tokens_of_call(call) is not None for call in calls)
+        assert calls[0].prompt_token_ids == tokenizer.render_chat(calls[0].messages)
+        assert all(call.broken_prefix is None for call in calls)
+        seen = [SeenCall(call=call, function="") for call in calls]
+        graph = ConversationGraph(seen)
+        rows, broken_here = [merged.row for merged in graph.rows], broken_by(graph.conversations)
+        goes_on = [
+            later.prompt_token_ids[: len(held)] == held
+            for earlier, later in itertools.pairwise(calls)
+            for held in [earlier.prompt_token_ids + earlier.token_ids]
+        ]
+        assert len(rows) == 1 + goes_on.count(False)
+        assert set(broken_here) <= {"retokenized"}
+        sampled = [
+            (token, logprob)
+            for row in rows
+            for token, logprob in zip(row.token_ids, row.logprobs, strict=True)
+            if logprob is not None
+        ]
+        assert sampled == [pair for c in calls for pair in zip(c.token_ids, c.logprobs, strict=True)]
+        broken += sum(broken_here.values())
+    assert broken > 0, "random weights say what no tokenizer would split so, or this proves nothing"
