@@ -24,8 +24,7 @@ from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall
 from nat.plugins.command.workflow import COMMAND_STEP, reward_of
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.rollout.play import play
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout, play
 from nat.wire.chat import ChatRequest
 
 TASK = "Look up the number of {name} in prices.json, double it, and write it into reward.txt."

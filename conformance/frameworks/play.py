@@ -30,8 +30,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.play import play
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout, play
 
 AT_ONCE, THREADS = 32, 8
 

@@ -22,7 +22,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.play import play
+from nat.rollout.rollout import play
 
 DEADLINE_S = 60
 

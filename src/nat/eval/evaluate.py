@@ -20,7 +20,7 @@ from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import checked, unscored
 from nat.eval.scoring_time import canceled_from_outside, limited
 from nat.eval.usage_stats import usage_of
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
 from nat.secrets import excerpt
 

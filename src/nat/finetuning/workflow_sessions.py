@@ -14,8 +14,8 @@ from nat.errors import ConfigError
 from nat.finetuning.configured import trained_llm
 from nat.finetuning.scope import RunScope
 from nat.rollout.loop_watch import watched_loop
-from nat.rollout.record import Rollout
 from nat.rollout.remote import open_remote
+from nat.rollout.rollout import Rollout
 from nat.rollout.session import Remote, WorkflowSession, using_session
 
 

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.secrets import redact
-from nat.wire.rollout import PlayFailure
+from nat.wire.rollout import ErrorBody
 
 
 class ServeError(Exception):
@@ -18,7 +18,7 @@ class ServeError(Exception):
         message = redact(message)
         super().__init__(message)
         self.status = status
-        self.failure = PlayFailure(type=type, message=message, param=param)
+        self.failure = ErrorBody(type=type, message=message, param=param)
 
     def body(self) -> dict[str, object]:
         return {"error": self.failure.model_dump(), "detail": self.failure.message}

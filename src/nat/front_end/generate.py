@@ -13,9 +13,9 @@ from nat.front_end.guard import read_body
 from nat.front_end.inputs import rollout_input, workflow_input
 from nat.front_end.outputs import data_line, exactly, wrapped
 from nat.front_end.served import ServedWorkflow
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout
 from nat.rollout.step_lines import StepEncoder, plain_line
-from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutWishes
+from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
 
 
 class GenerateRoutes:
@@ -62,12 +62,12 @@ class GenerateRoutes:
         return Stream(work, encode, headers={} if wishes is None else {ROLLOUT_HEADER: PROTOCOL_VERSION})
 
 
-def _wishes(request: Request) -> RolloutWishes | None:
+def _wishes(request: Request) -> RolloutOptions | None:
     text = request.headers.get(ROLLOUT_HEADER)
     if text is None:
         return None
     try:
-        return RolloutWishes.from_header(text)
+        return RolloutOptions.from_header(text)
     except ValidationError as error:
         raise bad_request(f"{ROLLOUT_HEADER}: {error.errors(include_url=False)[0]['msg']}") from error
 

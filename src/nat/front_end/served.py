@@ -19,9 +19,8 @@ from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.capture.redirect import redirecting
 from nat.config.load import load_config
 from nat.data_models.evaluator import EvalInputItem
-from nat.rollout.play import Invocable, play
-from nat.rollout.record import Rollout
-from nat.wire.rollout import RolloutWishes
+from nat.rollout.rollout import Invocable, Rollout, run_rollout
+from nat.wire.rollout import RolloutOptions
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class ServedWorkflow:
     async def play(
         self,
         value: Any,
-        wishes: RolloutWishes | None = None,
+        wishes: RolloutOptions | None = None,
         *,
         on_step: OnNext | None = None,
         on_chunk: OnChunk | None = None,
@@ -50,7 +49,7 @@ class ServedWorkflow:
         With wishes it is a rollout of somebody's evaluation, played as it would be in that process.
         """
         workflow = Workflow(self.function)
-        asked = wishes or RolloutWishes(item_id=uuid.uuid4().hex)
+        asked = wishes or RolloutOptions(item_id=uuid.uuid4().hex)
         policy = CapturePolicy(
             logprobs=asked.logprobs,
             token_ids=asked.token_ids,
@@ -61,7 +60,7 @@ class ServedWorkflow:
             with redirecting() as redirects:
                 for sent in asked.redirects:
                     redirects.send(Address(sent.host, sent.port), sent.asked, sent.to)
-                rollout = await play(
+                rollout = await run_rollout(
                     workflow if on_chunk is None else _Streamed(workflow, on_chunk),
                     EvalInputItem(id=asked.item_id, input_obj=value, expected_output_obj=None),
                     seed=asked.seed,

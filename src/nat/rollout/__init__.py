@@ -1,1 +1,1 @@
-"""One input through a workflow: bounded, with a deadline; a failure is a record."""
+"""Run a workflow on one input: with bounded concurrency and a deadline; a failure is a record."""

@@ -1,7 +1,7 @@
-"""Names the code that holds up the event loop: no other rollout goes on meanwhile, and no deadline can go off.
+"""Find the code that blocks the event loop: meanwhile no other rollout advances, and no deadline fires.
 
-A thread of its own looks whether the loop still turns. Where it does not, the stack of the loop's thread tells which
-function of the user's it is in.
+A thread checks that the loop still runs. If it does not, the stack of the loop's thread shows which of the user's
+functions is blocking.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from traceback import FrameSummary, extract_stack
 
 logger = logging.getLogger(__name__)
 
-LOOKS = 5
-"""So many looks in a row that find the loop where it was mean that it is held up."""
-SECONDS_PER_LOOK = 1.0
+CHECKS = 5
+"""So many failed checks in a row mean that the loop is blocked."""
+SECONDS_PER_CHECK = 1.0
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _LOOPS = {"event_loop", "runners", "base_events", "events", "selectors"}
-"""Modules whose frames are those of a loop that turns; uvloop's has none of its own."""
+"""Modules of the event loop itself; uvloop's frames are not Python's."""
 _OURS = str(Path(__file__).parents[1])
 
 Report = Callable[[str], None]
@@ -29,18 +29,18 @@ Report = Callable[[str], None]
 
 @contextmanager
 def watched_loop(
-    report: Report = logger.error, *, looks: int = LOOKS, seconds_per_look: float = SECONDS_PER_LOOK
+    report: Report = logger.error, *, checks: int = CHECKS, seconds_per_check: float = SECONDS_PER_CHECK
 ) -> Iterator[None]:
-    """Until the block ends, `report` once for each function that holds up the running event loop; from a thread."""
+    """Until the block ends, `report` once for each function that blocks the running event loop; from a thread."""
     loop = asyncio.get_running_loop()
-    watch = _Watch(report, looks, seconds_per_look)
+    watch = _Watch(report, checks, seconds_per_check)
 
-    def turn() -> None:
-        watch.turned.set()
+    def mark() -> None:
+        watch.ran.set()
         if not watch.ended.is_set():
-            loop.call_later(seconds_per_look / 2, turn)
+            loop.call_later(seconds_per_check / 2, mark)
 
-    turn()
+    mark()
     watch.start()
     try:
         yield
@@ -49,44 +49,44 @@ def watched_loop(
 
 
 class _Watch(threading.Thread):
-    """Looks at the thread that makes it."""
+    """Watches the thread that creates it."""
 
-    def __init__(self, report: Report, looks: int, seconds_per_look: float) -> None:
+    def __init__(self, report: Report, checks: int, seconds_per_check: float) -> None:
         super().__init__(name="loop-watch", daemon=True)
-        self.turned = threading.Event()
+        self.ran = threading.Event()
         self.ended = threading.Event()
         self._watched = threading.get_ident()
         self._report = report
-        self._looks = looks
-        self._seconds_per_look = seconds_per_look
-        self._told: set[tuple[str, str]] = set()
+        self._checks = checks
+        self._seconds_per_check = seconds_per_check
+        self._reported: set[tuple[str, str]] = set()
 
     def run(self) -> None:
-        """Counts its own looks and no clock, since a process that was stopped (Ctrl-Z) was held up by nobody."""
-        stuck = 0
-        while not self.ended.wait(self._seconds_per_look):
-            stuck = 0 if self.turned.is_set() else stuck + 1
-            self.turned.clear()
-            if stuck == self._looks:
-                self._tell()
+        """Count checks and not seconds: a process that was stopped (Ctrl-Z) was not blocked by its code."""
+        failed_checks = 0
+        while not self.ended.wait(self._seconds_per_check):
+            failed_checks = 0 if self.ran.is_set() else failed_checks + 1
+            self.ran.clear()
+            if failed_checks == self._checks:
+                self._report_blocker()
 
-    def _tell(self) -> None:
+    def _report_blocker(self) -> None:
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the documented way to another thread's stack
         place = blamed(extract_stack(frame)) if frame is not None else None
-        if place is None or (place.filename, place.name) in self._told:
+        if place is None or (place.filename, place.name) in self._reported:
             return
-        self._told.add((place.filename, place.name))
+        self._reported.add((place.filename, place.name))
         self._report(
-            f"the event loop has been held up for {self._looks * self._seconds_per_look:g} s by {place.name} "
-            f"({place.filename}:{place.lineno}: {place.line}): until it returns, no rollout goes on and no deadline "
-            "goes off\n  → await an async client there, or make it a plain `def`, which gets a thread of its own"
+            f"the event loop has been blocked for {self._checks * self._seconds_per_check:g} s by {place.name} "
+            f"({place.filename}:{place.lineno}: {place.line}): until it returns, no rollout advances and no deadline "
+            "fires\n  → await an async client there, or make it a plain `def`, which runs in a thread"
         )
 
 
 def blamed(stack: Sequence[FrameSummary]) -> FrameSummary | None:
-    """Of what the loop runs, the innermost frame that is neither a library's nor ours; the innermost if all are.
+    """The innermost frame of the user's code that the loop runs; if there is none, the innermost of all.
 
-    None if the loop runs nothing.
+    None if the loop is idle.
     """
     known = [frame.filename.startswith((*_LIBRARIES, _OURS, "<frozen")) for frame in stack]
     loops = [at for at, frame in enumerate(stack) if known[at] and Path(frame.filename).stem in _LOOPS]

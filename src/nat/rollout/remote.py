@@ -1,46 +1,54 @@
-"""A workflow behind a URL, played as if it were here.
+"""A workflow behind a URL, run as if it were in this process.
 
-Any server with the toolkit's `/generate/full` can be evaluated. Only `nat serve` of this package sends whole steps
-(function, log probabilities, token ids), so only that can be trained.
+Any server with the toolkit's `/generate/full` can be evaluated. Training needs whole steps (function, log
+probabilities, token ids), which only `nat serve` of this package sends.
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
 import httpx
-from pydantic_core import to_jsonable_python
+from pydantic import ValidationError
+from pydantic_core import from_json, to_jsonable_python
 
 from nat.builder.context import Context
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture
 from nat.capture.redirect import current_redirects
+from nat.data_models.intermediate_step import TraceMetadata
+from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
-from nat.rollout.remote_answer import RemoteAnswer, RemoteFailure, check_redirected
 from nat.rollout.step_lines import StepDecoder
 from nat.secrets import excerpt
 from nat.wire.rollout import (
+    DATA,
     KEY_VARIABLE,
     PROTOCOL_VERSION,
     ROLLOUT_HEADER,
-    PlayFailure,
-    RolloutWishes,
-    SentRedirect,
+    STEP,
+    ErrorBody,
+    ModelRedirect,
+    RolloutOptions,
 )
 
 ENDPOINT_TIMEOUT = "--endpoint_timeout"
 _CONNECT_SECONDS = 10.0
-_SHOWN_CHARS = 300
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200, keepalive_expiry=2.0)
-"""As many as a whole epoch may have in flight; none is kept so long that the server may close it first."""
+"""Enough for all rollouts of an epoch at once; idle connections are closed before the server closes them."""
+_EXCERPT_CHARS = 300
+
+
+class RemoteFailure(Exception):
+    """The served workflow returned no result; the message is the server's reason."""
 
 
 class RemoteWorkflow:
     """One workflow at one URL; `ainvoke` publishes its steps into the rollout that is current."""
 
     def __init__(self, endpoint: str, http: httpx.AsyncClient, *, trains: bool) -> None:
-        """`trains` wants whole steps."""
+        """With `trains`, the server must send whole steps."""
         self.endpoint = endpoint
         self._http = http
         self._trains = trains
@@ -49,7 +57,7 @@ class RemoteWorkflow:
         """Raise unless the server answers, takes the key and, for training, sends whole steps.
 
         Raises:
-            BackendUnreachable: it does not answer, or not well.
+            BackendUnreachable: it does not answer, or answers with an error.
             WorkflowError: it cannot be trained.
 
         """
@@ -66,26 +74,26 @@ class RemoteWorkflow:
                 f"{self.endpoint}/health answers {_status(answer)}",
                 hint=f"the key is read from {KEY_VARIABLE}; set it to the key that `nat serve` was started with"
                 if answer.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-                else "look into the log of the server",
+                else "read the server's log",
             )
         if self._trains:
             self._check_whole(answer)
 
     async def ainvoke(self, value: Any) -> Any:
-        """The result of one rollout there.
+        """The result of one rollout on the server.
 
         Raises:
-            RemoteFailure: there is none; or it cannot be trained on as asked.
+            RemoteFailure: there is no result, or it cannot be used for training.
 
         """
         capture = current_capture() or RolloutCapture(CapturePolicy())
-        wishes = _wishes(capture.policy)
-        answer = RemoteAnswer(self.endpoint, StepDecoder(capture.interner))
+        options = _options(capture.policy)
+        answer = _RemoteAnswer(self.endpoint, StepDecoder(capture.interner))
         request = self._http.build_request(
             "POST",
             f"{self.endpoint}/generate/full",
             json={"input_message": to_jsonable_python(value)},
-            headers={ROLLOUT_HEADER: wishes.header(), "Accept": "text/event-stream"},
+            headers={ROLLOUT_HEADER: options.header(), "Accept": "text/event-stream"},
         )
         try:
             response = await self._http.send(request, stream=True)
@@ -100,16 +108,20 @@ class RemoteWorkflow:
                 await response.aclose()
         except httpx.HTTPError as error:
             raise RemoteFailure(f"{self.endpoint}: {describe_error(error)}") from error
-        check_redirected(self.endpoint, answer.calls, wishes.redirects)
+        check_redirected(self.endpoint, answer.calls, options.redirects)
         return answer.result()
 
     def _check_whole(self, answer: httpx.Response) -> None:
         version = answer.headers.get(ROLLOUT_HEADER)
         if version != PROTOCOL_VERSION:
-            seen = f"speaks version {version} of the protocol" if version else "sends no log probabilities and no ids"
+            seen = (
+                f"speaks version {version} of the protocol"
+                if version
+                else "sends no log probabilities and no token ids"
+            )
             raise WorkflowError(
-                f"the server at {self.endpoint} {seen}, so what is sampled there cannot be trained on; "
-                f"wanted is {ROLLOUT_HEADER}: {PROTOCOL_VERSION} in its answers",
+                f"the server at {self.endpoint} {seen}, so its answers cannot be used for training; "
+                f"expected the header {ROLLOUT_HEADER}: {PROTOCOL_VERSION}",
                 hint="serve the workflow with `nat serve` of this package in this version; "
                 "other servers can be evaluated with `nat eval --endpoint`",
             )
@@ -119,7 +131,7 @@ class RemoteWorkflow:
 async def open_remote(
     endpoint: str, *, trains: bool, transport: httpx.AsyncBaseTransport | None = None
 ) -> AsyncIterator[RemoteWorkflow]:
-    """A served workflow that answers; see `RemoteWorkflow.check` for what is raised otherwise."""
+    """Connect to a served workflow and check it; `RemoteWorkflow.check` lists the errors."""
     key = os.environ.get(KEY_VARIABLE)
     async with httpx.AsyncClient(
         transport=transport,
@@ -132,11 +144,86 @@ async def open_remote(
         yield workflow
 
 
-def _wishes(policy: CapturePolicy) -> RolloutWishes:
+class _RemoteAnswer:
+    """Reads the answer to one rollout: steps as they happen, then a result or an error."""
+
+    def __init__(self, endpoint: str, decoder: StepDecoder) -> None:
+        self.calls: list[LLMCall] = []
+        self._endpoint = endpoint
+        self._decoder = decoder
+        self._publish = Context.get().intermediate_step_manager.publish
+        self._results: list[Any] = []
+        self._failure: ErrorBody | None = None
+
+    async def read(self, response: httpx.Response) -> None:
+        """Read all lines. Only a line feed ends one: JSON may contain other Unicode line separators."""
+        whole = response.headers.get(ROLLOUT_HEADER) is not None
+        rest = b""
+        async for chunk in response.aiter_bytes():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._take(line.rstrip(b"\r"), whole=whole)
+        self._take(rest, whole=whole)
+
+    def result(self) -> Any:
+        """The last result; RemoteFailure if there is none."""
+        if self._failure is not None:
+            raise RemoteFailure(f"{self._failure.type}: {self._failure.message} (in the workflow at {self._endpoint})")
+        if not self._results:
+            raise RemoteFailure(f"{self._endpoint}: the answer ended without a result")
+        return self._results[-1]
+
+    def _take(self, line: bytes, *, whole: bool) -> None:
+        if line.startswith(STEP):
+            self._take_step(line.removeprefix(STEP))
+        elif line.startswith(DATA) and line != DATA + b"[DONE]":
+            self._take_data(line.removeprefix(DATA), whole=whole)
+
+    def _take_step(self, content: bytes) -> None:
+        try:
+            step = self._decoder.decode(content)
+        except (ValidationError, ValueError, KeyError, TypeError) as error:
+            raise RemoteFailure(f"{self._endpoint} sent an invalid step: {describe_error(error)}") from error
+        if isinstance(step.metadata, TraceMetadata) and step.metadata.llm_call is not None:
+            self.calls.append(step.metadata.llm_call)
+        self._publish(step)
+
+    def _take_data(self, content: bytes, *, whole: bool) -> None:
+        try:
+            data = from_json(content)
+        except ValueError as error:
+            raise RemoteFailure(
+                f"{self._endpoint} sent data that is not JSON: {excerpt(repr(content), _EXCERPT_CHARS)}"
+            ) from error
+        failure = data.get("error") if isinstance(data, dict) else None
+        if isinstance(failure, dict):
+            self._failure = ErrorBody.model_validate({"type": "Error", "message": str(failure), **failure})
+        elif isinstance(data, dict) and "value" in data and (whole or len(data) == 1):
+            self._results.append(data["value"])
+        else:
+            self._results.append(data)
+
+
+def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequence[ModelRedirect]) -> None:
+    """Raise if the agent called the trained model's starting point and not the trained model itself."""
+    served = {redirect.to for redirect in redirects}
+    started = {redirect.asked for redirect in redirects} - served
+    strays = [call for call in calls if call.model in started]
+    if not strays or any(call.model in served for call in calls):
+        return
+    [where, *_] = (f"{r.host}:{r.port}" for r in redirects if r.asked == strays[0].model)
+    llm = f"llms.{strays[0].llm_name}" if strays[0].llm_name else "its LLM"
+    raise RemoteFailure(
+        f"the workflow at {endpoint} called {strays[0].model}, not the model that is trained: in the YAML that is "
+        f"served there, {llm} needs model_name {' or '.join(sorted(served))}, or a base_url at {where}"
+    )
+
+
+def _options(policy: CapturePolicy) -> RolloutOptions:
     """What the current rollout would have in this process."""
     context, redirects = Context.get(), current_redirects()
     item_id, _, generation = (context.workflow_run_id or "#0").rpartition("#")
-    return RolloutWishes(
+    return RolloutOptions(
         item_id=item_id,
         generation=int(generation),
         seed=context.rollout_seed,
@@ -146,7 +233,7 @@ def _wishes(policy: CapturePolicy) -> RolloutWishes:
         temperature=policy.replaced and policy.replaced.temperature,
         target_model=policy.replaced and policy.replaced.model,
         redirects=[
-            SentRedirect(host=server.host, port=server.port, asked=asked, to=to)
+            ModelRedirect(host=server.host, port=server.port, asked=asked, to=to)
             for server, asked, to in (redirects.entries() if redirects is not None else ())
         ],
     )
@@ -154,11 +241,11 @@ def _wishes(policy: CapturePolicy) -> RolloutWishes:
 
 def _refusal(endpoint: str, response: httpx.Response) -> str:
     try:
-        failure = PlayFailure.model_validate(response.json()["error"])
+        failure = ErrorBody.model_validate(response.json()["error"])
     except (ValueError, KeyError, TypeError):
         return f"{endpoint}/generate/full answers {_status(response)}"
     return f"{endpoint}/generate/full answers {response.status_code}: {failure.type}: {failure.message}"
 
 
 def _status(response: httpx.Response) -> str:
-    return f"{response.status_code}: {excerpt(response.text, _SHOWN_CHARS)}"
+    return f"{response.status_code}: {excerpt(response.text, _EXCERPT_CHARS)}"

@@ -18,10 +18,8 @@ from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
 from nat.rollout.loop_watch import watched_loop
-from nat.rollout.play import ITEM_TIMEOUT, Invocable, play
-from nat.rollout.record import Rollout
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
-from nat.rollout.seeds import held_out_seed, training_seed
+from nat.rollout.rollout import ITEM_TIMEOUT, Invocable, Rollout, held_out_seed, run_rollout, training_seed
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
@@ -107,7 +105,7 @@ class WorkflowSession:
             replaced = self._replaced if self.phase == "train" else None
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
-            rollout = await play(
+            rollout = await run_rollout(
                 self._workflow,
                 item,
                 seed=seed,

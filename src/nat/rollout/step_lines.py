@@ -1,7 +1,7 @@
-"""Steps as lines of a served workflow's answer, and back. Pure.
+"""Encode steps as lines of a served workflow's answer, and decode them. Pure.
 
-To those who ask with wishes a step goes whole: with its function, its span and, for an LLM call, the record of the
-wire. The two steps of a call repeat the conversation four times; it is sent once and put back where it belongs.
+Requests with rollout options get whole steps: with the function, the span and, for an LLM call, the recorded request
+and response. The two steps of a call repeat the conversation four times; it is sent once and restored on decoding.
 """
 
 from typing import Any
@@ -23,17 +23,17 @@ from nat.data_models.llm_call import LLMCall
 from nat.wire.rollout import STEP
 
 _REMOTE = "remote"
-"""Parent of the steps of servers that do not tell the real one."""
+"""Parent of steps from servers that do not send the real one."""
 
 
 class StepEncoder:
-    """Whole steps; the START of a call waits for its END, which follows at once."""
+    """Encodes whole steps; the START of a call is held back until its END, which follows at once."""
 
     def __init__(self) -> None:
         self._start: IntermediateStep | None = None
 
     def encode(self, step: IntermediateStep) -> bytes:
-        """The lines that are due now."""
+        """The lines that are complete now."""
         start, self._start = self._start, None
         if step.event_type is IntermediateStepType.LLM_START:
             self._start = step
@@ -44,19 +44,19 @@ class StepEncoder:
             return _whole(start) + _whole(step)
         bare = start.payload.model_copy(update={"data": None, "metadata": None})
         metadata = step.payload.metadata
-        assert isinstance(metadata, TraceMetadata), "the END of a recorded call has its record there"
+        assert isinstance(metadata, TraceMetadata), "the END of a recorded call has its record in the metadata"
         lighter = metadata.model_copy(update={"chat_inputs": None, "tools_schema": []})
         end = step.payload.model_copy(update={"metadata": lighter})
         return _line(start, bare, begins_call=True) + _line(step, end)
 
     def rest(self) -> bytes:
-        """What still waits when the rollout is over."""
+        """The lines that are held back when the rollout ends."""
         start, self._start = self._start, None
         return b"" if start is None else _whole(start)
 
 
 def plain_line(step: IntermediateStep) -> bytes:
-    """A step as clients of other servers read it: the payload is JSON in a text."""
+    """A step in the toolkit's format: the payload is JSON inside a string."""
     record = {
         "id": step.UUID,
         "type": step.event_type,
@@ -68,14 +68,14 @@ def plain_line(step: IntermediateStep) -> bytes:
 
 
 class StepDecoder:
-    """Lines of one rollout back into steps that share what they repeat."""
+    """Decodes the lines of one rollout; repeated messages are shared objects."""
 
     def __init__(self, interner: Interner) -> None:
         self._interner = interner
         self._starts: dict[str, IntermediateStepPayload] = {}
 
     def decode(self, content: bytes) -> IntermediateStep:
-        """The step of a line, without the line's beginning; ValueError if it is none."""
+        """The step in a line, whose prefix is removed already; ValueError if it is invalid."""
         record = from_json(content)
         given = record["payload"]
         payload = self._payload(from_json(given) if isinstance(given, str) else given)
@@ -101,7 +101,7 @@ class StepDecoder:
         return payload
 
     def _restore(self, end: IntermediateStepPayload, metadata: TraceMetadata, call: LLMCall) -> None:
-        """Give a call's two steps the conversation back that its record holds."""
+        """Restore the conversation in the two steps of a call from its record."""
         self._share(call)
         start = self._starts.pop(end.UUID, None)
         if start is None:
@@ -111,7 +111,7 @@ class StepDecoder:
         metadata.chat_inputs, metadata.tools_schema = call.messages, call.tools or []
 
     def _share(self, call: LLMCall) -> None:
-        """Keep once what the rollout has said before."""
+        """Replace messages that the rollout has seen before by the same objects."""
         interner = self._interner
         call.messages, call.tools = interner.messages(call.messages), interner.tools(call.tools)
         call.message = interner.message(call.message)
@@ -121,7 +121,7 @@ class StepDecoder:
 
 
 def _same_call(start: IntermediateStep, end: IntermediateStep) -> bool:
-    """Whether these are the steps of one recorded call, which share its messages and its tools."""
+    """True if these are the two steps of one recorded call, with the same messages and tools."""
     first, last = start.metadata, end.metadata
     if start.UUID != end.UUID or not isinstance(first, TraceMetadata) or not isinstance(last, TraceMetadata):
         return False
@@ -153,5 +153,5 @@ def _line(step: IntermediateStep, payload: IntermediateStepPayload, *, begins_ca
 
 
 def _json(payload: IntermediateStepPayload) -> bytes:
-    """What JSON does not know becomes text; a number that is none stays one."""
+    """Values that JSON does not know become text; NaN and infinity stay numbers."""
     return to_json(payload, fallback=repr, inf_nan_mode="constants")

@@ -1,7 +1,7 @@
-"""One rollout of a workflow behind a URL: what its request asks for beyond the input, and the lines of its answer.
+"""One rollout of a workflow behind a URL: the options of its request, and the lines of its answer.
 
-The answer to `/generate/full` is lines: `intermediate_data:` for each step, `data:` for the result. The wishes travel
-in a header, which servers that do not know it ignore; those that do say so with the same header.
+The answer to `/generate/full` is lines: `intermediate_data:` for each step, `data:` for the result. The options travel
+in a header, which other servers ignore; `nat serve` answers with the same header.
 """
 
 import json
@@ -12,16 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 ROLLOUT_HEADER = "X-Nat-Rollout"
-"""In a request: `RolloutWishes` as JSON. In an answer: the version of this protocol."""
+"""In a request: `RolloutOptions` as JSON. In an answer: the version of this protocol."""
 PROTOCOL_VERSION = "1"
 KEY_VARIABLE = "NAT_SERVE_API_KEY"
-"""Environment variable of the key, on the side that serves and on the side that asks."""
+"""Environment variable of the key, for the server and the client."""
 DATA, STEP = b"data: ", b"intermediate_data: "
-"""How the lines begin."""
+"""Prefixes of the lines."""
 
 
-class SentRedirect(BaseModel):
-    """While a model is trained, requests that ask this server for `asked` are to ask it for `to`."""
+class ModelRedirect(BaseModel):
+    """During training, requests to this server for the model `asked` are sent for the model `to`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,26 +31,26 @@ class SentRedirect(BaseModel):
     to: str
 
 
-class RolloutWishes(BaseModel):
-    """What makes a rollout behind a URL the same as one in the process that asks."""
+class RolloutOptions(BaseModel):
+    """Options that make a rollout behind a URL equal to one in the client's process."""
 
     model_config = ConfigDict(extra="forbid")
 
     item_id: str
     generation: int = 0
     seed: int | None = None
-    """Of the workflow's own randomness."""
+    """Seed of the workflow's own randomness."""
     call_seed: int | None = None
-    """From which each LLM call gets a seed of its own."""
+    """Seed from which each LLM call's seed is derived."""
     logprobs: bool = False
     token_ids: bool = False
     temperature: float | None = Field(default=None, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
     """Sample calls of `target_model` (of all models if it is None) from their own distribution at this temperature."""
     target_model: str | None = None
-    redirects: list[SentRedirect] = []
+    redirects: list[ModelRedirect] = []
 
     def header(self) -> str:
-        """In ASCII, as headers must be."""
+        """As JSON in ASCII, since headers allow nothing else."""
         return json.dumps(self.model_dump())
 
     @classmethod
@@ -58,7 +58,7 @@ class RolloutWishes(BaseModel):
         return cls.model_validate_json(text)
 
 
-class PlayFailure(BaseModel):
+class ErrorBody(BaseModel):
     """Why there is no result; in `{"error": …}`, as the last `data:` line or as the body of an error status."""
 
     model_config = ConfigDict(extra="ignore")

@@ -12,7 +12,7 @@ from nat.builder.context import Context
 from nat.builder.threads import run_in_thread
 from nat.capture.policy import ReplacedSampling, current_capture
 from nat.data_models.intermediate_step import IntermediateStepPayload
-from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutWishes
+from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
 
 
 async def shout(question):
@@ -112,7 +112,7 @@ async def test_wishes_make_a_rollout(tmp_path):
         replaced.append(current_capture().policy.replaced)
         return {"value": question}
 
-    wishes = RolloutWishes(item_id="Übung", generation=3, seed=5, temperature=0.8, target_model="student")
+    wishes = RolloutOptions(item_id="Übung", generation=3, seed=5, temperature=0.8, target_model="student")
     async with serving(ScriptedWorkflow(tmp_path, look, [])) as client:
         headers = {ROLLOUT_HEADER: wishes.header()}
         answer = await client.post("/generate/full", json={"input_message": "hi"}, headers=headers)

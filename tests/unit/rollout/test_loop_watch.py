@@ -1,4 +1,4 @@
-"""Code that holds up the event loop is named."""
+"""Code that blocks the event loop is named."""
 
 import asyncio
 import selectors
@@ -21,7 +21,7 @@ async def test_the_function_that_holds_up_the_loop_is_named_once():
     async def agent_that_blocks():
         assert told.wait(60)
 
-    with watched_loop(report, looks=2, seconds_per_look=0.01):
+    with watched_loop(report, checks=2, seconds_per_check=0.01):
         await asyncio.sleep(0.05)
         assert reports == []
         await agent_that_blocks()

@@ -19,9 +19,8 @@ from nat.data_models.evaluator import EvalInputItem
 from nat.errors import BackendUnreachable, WorkflowError
 from nat.eval.result_path import answer_of, compile_path
 from nat.finetuning.trajectories.calls import calls_of
-from nat.rollout.play import play
-from nat.rollout.record import Rollout
 from nat.rollout.remote import ENDPOINT_TIMEOUT, open_remote
+from nat.rollout.rollout import Rollout, run_rollout
 from nat.rollout.session import opened_session
 from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
 
@@ -34,7 +33,7 @@ def item(question: object = "q") -> EvalInputItem:
 
 
 async def played(remote, *, question: object = "q", policy=EXACT, deadline=None) -> Rollout:
-    return await play(
+    return await run_rollout(
         remote,
         item(question),
         seed=7,
@@ -119,8 +118,8 @@ async def test_a_workflow_that_raises_there_has_failed_here(tmp_path):
         (500, b"out of order", "answers 500: out of order"),
         (422, b'{"error": {"type": "invalid_request_error", "message": "no"}}', "422: invalid_request_error: no"),
         (200, b"", "the answer ended without a result"),
-        (200, b"intermediate_data: {}\n", "sent a step that is none"),
-        (200, b'data: {"value"\n', "sent data that is no JSON"),
+        (200, b"intermediate_data: {}\n", "sent an invalid step"),
+        (200, b'data: {"value"\n', "sent data that is not JSON"),
     ],
 )
 async def test_an_answer_without_a_result_is_a_failure(status, content, told):
@@ -277,5 +276,5 @@ async def test_a_workflow_there_that_asks_another_server_is_told(tmp_path):
             redirects.send(address_of("http://trainer:8000/v1"), "base", "run")
             rollout = await played(remote)
     assert rollout.error is not None
-    assert "sampled base, not the model that is trained" in rollout.error.message
+    assert "called base, not the model that is trained" in rollout.error.message
     assert "llms.student needs model_name run, or a base_url at trainer:8000" in rollout.error.message

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession
 
 

@@ -14,7 +14,7 @@ from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.eval.result_path import answer_of
 from nat.front_end.outputs import plain
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout
 from nat.rollout.session import opened_session
 
 

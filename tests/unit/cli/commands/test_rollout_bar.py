@@ -6,7 +6,7 @@ from rich.console import Console
 
 from nat.cli.commands.rollout_bar import rollout_bar
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout
 
 
 class Session:

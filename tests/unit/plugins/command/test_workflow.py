@@ -26,8 +26,7 @@ from nat.plugins.command.evaluator import CommandRewardEvaluator
 from nat.plugins.command.workflow import COMMAND_STEP
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.play import play
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout, play
 from nat.secrets import REDACTED, known_secrets
 
 ASK = """

@@ -5,14 +5,15 @@ import threading
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nat.builder.context import Context
 from nat.builder.threads import run_in_thread
 from nat.capture.policy import CapturePolicy, current_capture
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, TraceMetadata
-from nat.rollout.play import play
-from nat.rollout.record import Rollout
+from nat.rollout.rollout import Rollout, held_out_seed, run_rollout, training_seed
 
 
 class Workflow:
@@ -33,7 +34,7 @@ PLAIN = CapturePolicy()
 
 
 async def played(fn, *, deadline=None, policy=PLAIN, seed=7, **options) -> Rollout:
-    return await play(Workflow(fn), item(), seed=seed, policy=policy, deadline=deadline, **options)
+    return await run_rollout(Workflow(fn), item(), seed=seed, policy=policy, deadline=deadline, **options)
 
 
 def step(name: str, payload=None) -> IntermediateStepPayload:
@@ -238,6 +239,21 @@ async def test_rollouts_side_by_side_do_not_see_each_others_steps():
             Context.get().intermediate_step_manager.push_intermediate_step(step(value))
 
     rollouts = await asyncio.gather(
-        *(play(Workflow(workflow), item(n, n), seed=0, policy=PLAIN, deadline=None) for n in "abc")
+        *(run_rollout(Workflow(workflow), item(n, n), seed=0, policy=PLAIN, deadline=None) for n in "abc")
     )
     assert [[s.name for s in rollout.steps] for rollout in rollouts] == [["a"] * 3, ["b"] * 3, ["c"] * 3]
+
+
+SEEDS = st.integers(0, 2**31)
+
+
+def test_seeds_are_the_same_in_every_process():
+    """A run can be repeated tomorrow and on another machine: these numbers must never change."""
+    assert training_seed(0, 0, "a") == 1529513677
+    assert held_out_seed(0, "a") == 537296285
+
+
+@given(seed=SEEDS, first=st.integers(0, 99), second=st.integers(0, 99), item=st.text())
+def test_each_training_pass_has_its_own_seed(seed, first, second, item):
+    """Generations of one example must differ, or there is nothing to compare."""
+    assert (training_seed(seed, first, item) == training_seed(seed, second, item)) is (first == second)

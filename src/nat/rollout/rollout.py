@@ -1,20 +1,44 @@
-"""One input through the workflow, under a deadline, with its steps collected."""
+"""One run of the workflow on one item, under a deadline; failures are part of the record."""
 
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from nat.builder.context import ContextState, RuntimeTypeEnum
 from nat.builder.intermediate_step_manager import OnNext
-from nat.capture.policy import CapturePolicy, capturing
+from nat.capture.policy import CapturePolicy, capturing, stable_seed
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, traceback_of
-from nat.rollout.record import Rollout
 from nat.secrets import redact
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The record of one rollout; `output` is valid unless `error` says why there is none."""
+
+    item_id: str
+    generation: int
+    """Which pass over the data it belongs to, from 0."""
+    output: Any
+    """The workflow's result; None after a failure."""
+    steps: list[IntermediateStep]
+    """All steps in the order in which they happened, up to the failure if there was one."""
+    error: RolloutFailure | None
+    seed: int | None
+    """Seed of the rollout's randomness; None if unseeded."""
+    started_at: datetime
+    seconds: float
+    """Run time of the workflow; waiting for a free slot is not included."""
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
+
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +46,12 @@ ITEM_TIMEOUT = "eval.general.item_timeout"
 
 
 class Invocable(Protocol):
-    """What is played: the workflow, or any other function."""
+    """The workflow, or any other function."""
 
     async def ainvoke(self, value: Any) -> Any: ...
 
 
-async def play(
+async def run_rollout(
     workflow: Invocable,
     item: EvalInputItem,
     *,
@@ -39,9 +63,9 @@ async def play(
     runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
     on_step: OnNext | None = None,
 ) -> Rollout:
-    """The rollout's record, whether it went well or not; only a cancellation from outside is passed on.
+    """Run the workflow and return the record, also of a failure; only a cancellation from outside is raised.
 
-    `deadline_option` is what a user sets the deadline with; `on_step` hears of each step as it happens.
+    `deadline_option` names the option of the deadline for error messages; `on_step` is called with each step.
     """
     steps: list[IntermediateStep] = []
     state = ContextState(
@@ -56,7 +80,7 @@ async def play(
     started_at, began = datetime.now(UTC), time.monotonic()
     with state.active(), capturing(policy):
         output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
-    # What a thread that lost its deadline still pushes is no part of the record.
+    # Steps that a thread adds after the deadline are not part of the record.
     state.intermediate_step_manager.complete()
     return Rollout(
         item_id=str(item.id),
@@ -73,7 +97,7 @@ async def play(
 async def _attempt(
     workflow: Invocable, item: EvalInputItem, generation: int, deadline: float | None, deadline_option: str
 ) -> tuple[Any, RolloutFailure | None]:
-    """The output, or why there is none. A workflow that outlives its deadline has timed out, whatever it returns."""
+    """The output, or why there is none. A workflow that exceeds its deadline has timed out, whatever it returns."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     cancellations = task.cancelling()
@@ -86,10 +110,10 @@ async def _attempt(
     except asyncio.CancelledError as error:
         if task.cancelling() > cancellations:
             raise
-        raised = error  # the workflow cancelled itself; nobody asked this task to end
+        raised = error  # the workflow cancelled itself; this task was not cancelled
     except ANY_FAILURE as error:  # the boundary of one rollout: its failure is a record
         raised = error
-    # The timer cannot go off while code holds up the event loop; then the clock alone knows.
+    # The timer does not fire while code blocks the event loop, so the clock decides.
     if timer.expired() or (deadline is not None and time.monotonic() - began > deadline):
         message = f"no answer within {deadline:g} s ({deadline_option})"
         return None, _failure(item, generation, "timeout", "TimeoutError", message)
@@ -106,7 +130,17 @@ def _failure(item: EvalInputItem, generation: int, kind: Any, error_type: str, m
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """What a task group wrapped, if it wrapped one thing: its own text names nothing."""
+    """The exception inside an exception group of one, whose own text says nothing."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def training_seed(seed: int, pass_index: int, item_id: str) -> int:
+    """A seed that differs in each pass over the data, because the generations of an example must differ."""
+    return stable_seed(seed, "train", pass_index, item_id)
+
+
+def held_out_seed(seed: int, item_id: str) -> int:
+    """The same seed in each pass, so that scores before and after are comparable. Repetitions differ by their id."""
+    return stable_seed(seed, "held-out", item_id)
