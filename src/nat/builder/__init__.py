@@ -1,1 +1,1 @@
-"""From a `Config` to living components: opened on one exit stack, closed by it."""
+"""Build the components of a `Config` on one exit stack, which closes them."""

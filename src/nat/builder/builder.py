@@ -1,4 +1,4 @@
-"""What a build function may ask of its builder."""
+"""The interface of a builder, as build functions see it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import WorkflowError
 
 current_builder: ContextVar["Builder | None"] = ContextVar("nat_builder", default=None)
-"""The builder whose components are open in this context."""
+"""The builder of the running workflow."""
 
 
 class Builder(ABC):
-    """Gives out the components of a configuration; a name that it does not hold raises WorkflowError."""
+    """Returns the components of a configuration; an unknown name raises WorkflowError."""
 
     @staticmethod
     def current() -> "Builder":
@@ -34,17 +34,17 @@ class Builder(ABC):
     @property
     @abstractmethod
     def run_dir(self) -> Path | None:
-        """The folder of the current run, None if nothing is to be kept."""
+        """The folder of the current run, None if no files are kept."""
 
     @property
     @abstractmethod
     def llm_name(self) -> str | None:
-        """Inside the build function of an LLM provider or client: the LLM's key in the YAML; None elsewhere."""
+        """The LLM's key in the YAML, for the build functions of LLM providers and clients; None for others."""
 
     @property
     @abstractmethod
     def llm_names(self) -> list[str]:
-        """The keys under `llms`, in the order of the YAML."""
+        """The keys of `llms`, in the order of the YAML."""
 
     @abstractmethod
     async def get_function(self, name: str) -> Function:
@@ -66,7 +66,7 @@ class Builder(ABC):
 
     @abstractmethod
     async def get_llm(self, llm_name: str, wrapper_type: str) -> Any:
-        """A new client of a framework for an LLM; it is closed with the builder."""
+        """A new client of a framework for an LLM; the builder closes it."""
 
     @abstractmethod
     async def get_llms(self, llm_names: Sequence[str], wrapper_type: str) -> list[Any]:
@@ -77,7 +77,7 @@ class Builder(ABC):
 
     @abstractmethod
     async def get_llm_provider(self, llm_name: str) -> LLMProviderInfo:
-        """How to reach an LLM; the provider is opened on first use."""
+        """The provider of an LLM, opened on first use."""
 
     @abstractmethod
     async def get_tool(self, fn_name: str, wrapper_type: str) -> Any:
@@ -89,7 +89,7 @@ class Builder(ABC):
 
     @abstractmethod
     async def get_ttc_strategy(self, strategy_name: str, pipeline_type: Any, stage_type: Any) -> Any:
-        """A strategy, checked to be of this stage and to support this pipeline."""
+        """A strategy of this stage that supports this pipeline."""
 
     @abstractmethod
     async def get_ttc_strategy_config(
@@ -119,7 +119,7 @@ class Builder(ABC):
 
 
 class EvalBuilder(Builder):
-    """A builder that holds evaluators too."""
+    """A builder that has evaluators too."""
 
     @abstractmethod
     def get_evaluator(self, evaluator_name: str) -> EvaluatorInfo:

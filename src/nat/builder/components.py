@@ -1,27 +1,42 @@
-"""The configs of one YAML by group and name, and the way from each to the built thing."""
+"""Build the components of a configuration by name: each once, on one exit stack.
 
+A component that another one needs is opened before it and closed after it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from nat.builder.opening import Opener
+from nat.builder.function import Function, LambdaFunction
+from nat.builder.function_info import FunctionInfo
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
-from nat.errors import WorkflowError, did_you_mean, one_of
+from nat.data_models.function import FunctionBaseConfig
+from nat.errors import ANY_FAILURE, NatError, WorkflowError, describe_error, did_you_mean, one_of
 from nat.registry.catalog import Catalog
 
 C = TypeVar("C", bound=TypedBaseModel)
+T = TypeVar("T")
+
+_opening: ContextVar[tuple[str, ...]] = ContextVar("nat_opening", default=())
+"""The components that are being built around this call, outermost first."""
 
 
 class Components:
-    """Knows every config by name; builds one when it is first asked for, through its registered function."""
+    """Configs by group and name, and built components by their path in the YAML, such as `llms.judge`."""
 
-    def __init__(self, catalog: Catalog, opener: Opener) -> None:
+    def __init__(self, catalog: Catalog, stack: AsyncExitStack) -> None:
         self.catalog = catalog
-        self.opener = opener
+        self._stack = stack
         self._configs: dict[ComponentGroup, dict[str, TypedBaseModel]] = {group: {} for group in ComponentGroup}
+        self._opened: dict[str, Any] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
-    def hold(self, config: Config) -> None:
-        """Take in all named components of a configuration."""
+    def add_all(self, config: Config) -> None:
+        """Add every named component of a configuration."""
         sections: dict[ComponentGroup, dict[str, Any]] = {
             ComponentGroup.LLMS: config.llms,
             ComponentGroup.FUNCTIONS: config.functions,
@@ -36,13 +51,13 @@ class Components:
                 self.add(group, name, component)
 
     def add(self, group: ComponentGroup, name: str, config: TypedBaseModel) -> None:
-        """Take in one component; a name that is taken raises WorkflowError."""
+        """Add one config; a name that is taken raises WorkflowError."""
         if name in self._configs[group]:
             raise WorkflowError(f"'{name}' is already under {group}", hint="give one of the two another name")
         self._configs[group][name] = config
 
     def config(self, group: ComponentGroup, name: str, wanted: type[C]) -> C:
-        """The config of a name; unknown raises WorkflowError."""
+        """The config of a name; an unknown name raises WorkflowError."""
         config = self._configs[group].get(name)
         if not isinstance(config, wanted):
             known = self._configs[group]
@@ -52,12 +67,61 @@ class Components:
     def names(self, group: ComponentGroup) -> list[str]:
         return list(self._configs[group])
 
-    async def build(self, group: ComponentGroup, path: str, config: TypedBaseModel, builder: Any) -> Any:
-        """Enter the registered build function of a config; closed with the stack."""
-        component = self.catalog.component_of(group, config)
-        return await self.opener.enter(path, config, component.build_fn(config, builder))
-
     async def instance(self, group: ComponentGroup, name: str, builder: Any) -> Any:
-        """The built component of a name, the same on every call."""
+        """The component of a name, the same object on every call."""
         path, config = f"{group}.{name}", self.config(group, name, TypedBaseModel)
-        return await self.opener.once(path, lambda: self.build(group, path, config, builder))
+        return await self.once(path, lambda: self.build(group, path, config, builder))
+
+    def opened(self, path: str) -> Any:
+        """The component at a path, None if it was not built."""
+        return self._opened.get(path)
+
+    async def once(self, path: str, build: Callable[[], Awaitable[Any]]) -> Any:
+        """The component at a path, built on the first call; components that need each other raise WorkflowError."""
+        chain = _opening.get()
+        if path in chain:
+            circle = " → ".join((*chain[chain.index(path) :], path))
+            raise WorkflowError(f"components need each other in a circle: {circle}")
+        async with self._locks.setdefault(path, asyncio.Lock()):
+            if path not in self._opened:
+                token = _opening.set((*chain, path))
+                try:
+                    self._opened[path] = await build()
+                finally:
+                    _opening.reset(token)
+        return self._opened[path]
+
+    async def build(self, group: ComponentGroup, path: str, config: TypedBaseModel, builder: Any) -> Any:
+        """Enter the registered build function of a config; it is closed with the stack."""
+        component = self.catalog.component_of(group, config)
+        return await self.enter(path, config, component.build_fn(config, builder))
+
+    async def enter(self, path: str, config: TypedBaseModel, manager: AbstractAsyncContextManager[Any]) -> Any:
+        """Enter a build function; its failure names the component."""
+        try:
+            return await self._stack.enter_async_context(manager)
+        except NatError:
+            raise
+        except ANY_FAILURE as error:
+            raise WorkflowError(
+                f"{path} (_type: {config.static_type()}) could not be built: {describe_error(error)}"
+            ) from error
+
+
+def as_function(yielded: Any, path: str, name: str, config: FunctionBaseConfig) -> Function:
+    """The yielded Function under its key; a FunctionInfo or a plain callable is wrapped."""
+    if isinstance(yielded, Function):
+        yielded.instance_name = name
+        return yielded
+    if callable(yielded):
+        yielded = FunctionInfo.from_fn(yielded)
+    info = expected(yielded, FunctionInfo, path, also="a Function or a callable")
+    return LambdaFunction.from_info(config=config, info=info, instance_name=name)
+
+
+def expected(yielded: Any, wanted: type[T], path: str, *, also: str = "") -> T:
+    """The yielded object if it has the type, else WorkflowError."""
+    if isinstance(yielded, wanted):
+        return yielded
+    alternatives = f"{wanted.__name__}, {also}" if also else wanted.__name__
+    raise WorkflowError(f"{path}: its build function yielded {type(yielded).__name__}; wanted: {alternatives}")

@@ -1,7 +1,7 @@
-"""What a running workflow can ask about itself.
+"""The context of a running workflow.
 
-The state of a rollout is one object behind a context variable, so that every task and thread that the
-rollout starts sees it, and no other rollout does.
+The state of a rollout is one object in a context variable: every task and thread of the rollout sees it, and no other
+rollout does.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _active_spans: ContextVar[tuple[str, ...]] = ContextVar("nat_active_spans", defa
 
 
 class RuntimeTypeEnum(StrEnum):
-    """Why the workflow runs."""
+    """The purpose of a workflow run."""
 
     RUN_OR_SERVE = "run_or_serve"
     EVALUATE = "evaluate"
@@ -40,25 +40,25 @@ class RuntimeTypeEnum(StrEnum):
 
 @dataclass(frozen=True)
 class ContextState:
-    """The facts of one rollout, and its stream of steps."""
+    """The state of one rollout, and its stream of steps."""
 
     input_message: Any = None
-    """What the workflow was given."""
+    """The input of the workflow."""
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """What whoever started the rollout wants to be known inside it."""
+    """Values from the caller of the workflow."""
     runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.OTHER
     workflow_run_id: str | None = None
     conversation_id: str | None = None
     user_id: str | None = None
     rollout_seed: int | None = None
-    """A seed that the workflow may draw its own randomness from; None if the rollout has none."""
+    """A seed for the workflow's own randomness; None if the rollout has none."""
     intermediate_step_manager: IntermediateStepManager = field(
         default_factory=lambda: IntermediateStepManager(_active_function, _active_spans)
     )
 
     @classmethod
     def get(cls) -> "ContextState":
-        """The state of the current rollout; outside of any, one that belongs to the current context."""
+        """The state of the current rollout; outside of rollouts, a state of the current context."""
         state = _state.get()
         if state is None:
             state = cls()
@@ -82,7 +82,7 @@ _state: ContextVar[ContextState | None] = ContextVar("nat_context_state", defaul
 
 @dataclass
 class ActiveFunctionHandle:
-    """Lets the body of `push_active_function` say what came out."""
+    """Receives the output in the body of `push_active_function`."""
 
     output: Any = None
 
@@ -91,7 +91,7 @@ class ActiveFunctionHandle:
 
 
 class Context:
-    """A view on the current rollout; cheap to make, `Context.get()` wherever it is needed."""
+    """A view of the current rollout; `Context.get()` is cheap."""
 
     def __init__(self, state: ContextState) -> None:
         self._state = state
@@ -126,7 +126,7 @@ class Context:
 
     @property
     def rollout_seed(self) -> int | None:
-        """A seed for the workflow's own randomness, equal whenever the same rollout is played again."""
+        """A seed for the workflow's own randomness; the same rollout always gets the same seed."""
         return self._state.rollout_seed
 
     @property
@@ -142,10 +142,10 @@ class Context:
         return _active_spans.get()[-1]
 
     def reward(self, value: float, *, step: str | None = None, name: str = "reward") -> None:
-        """Say what was done here is worth; counts with `finetuning.reward_function.credit`.
+        """Reward the last answer of the model; used with `finetuning.reward_function.credit`.
 
-        It is the reward of the last answer before it, within the function that says so and those that it called;
-        or before the end of `step`, the UUID of another step.
+        Without `step`, the answer is the last one in the active function and in the functions that it called. With
+        `step`, the UUID of another step, it is the last one before the end of that step.
 
         Raises:
             ValueError: the value is no number, or none that can be averaged.

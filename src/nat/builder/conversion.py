@@ -1,7 +1,8 @@
-"""Bring a value to the type that a function takes or a caller wants.
+"""Convert a value to the type that a function takes or a caller wants.
 
-In this order: it already is one; a mapping is validated; a registered converter; JSON text for a model; what
-pydantic's lax rules allow ("5" is an int). Else a TypeError that shows value and types.
+In this order: the value already has the type; a mapping is validated; a registered converter; JSON text for a model;
+what pydantic's lax mode accepts ("5" is an int). Otherwise a TypeError with the value and both types. Chat types and
+text are converted into each other, so that a workflow for one can be called with the other.
 """
 
 import inspect
@@ -10,15 +11,15 @@ from typing import Any, get_origin, get_type_hints
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from nat.builder.chat_conversion import CHAT_CONVERTERS
+from nat.data_models.api_server import ChatRequest, ChatRequestOrMessage, ChatResponse, ChatResponseChunk
 from nat.secrets import excerpt
 
 Converter = Callable[[Any], Any]
-"""A function with one annotated argument and an annotated return."""
+"""A function with one annotated argument and an annotated return value."""
 
 
 class TypeConverter:
-    """Converters by (from, to); asks `parent` for what it does not know."""
+    """Converters by source and target type; unknown pairs are passed to `parent`."""
 
     def __init__(self, converters: Iterable[Converter] = (), parent: "TypeConverter | None" = None) -> None:
         self._converters: list[tuple[Any, Any, Converter]] = []
@@ -42,7 +43,7 @@ class TypeConverter:
         return converter(value) if converter is not None else _coerce(value, to_type)
 
     def try_convert(self, value: Any, to_type: Any) -> Any:
-        """The value as `to_type`, or as it is if there is no way."""
+        """The value as `to_type`, or unchanged if it cannot be converted."""
         try:
             return self.convert(value, to_type)
         except TypeError:
@@ -53,30 +54,6 @@ class TypeConverter:
             if target == to_type and is_a(value, source):
                 return converter
         return self._parent._find(value, to_type) if self._parent is not None else None  # noqa: SLF001 - same class
-
-
-GLOBAL_CONVERTER = TypeConverter(CHAT_CONVERTERS)
-"""Converters that hold everywhere."""
-
-
-class GlobalTypeConverter:
-    """The process-wide converter."""
-
-    @staticmethod
-    def get() -> TypeConverter:
-        return GLOBAL_CONVERTER
-
-    @staticmethod
-    def register_converter(converter: Converter) -> None:
-        GLOBAL_CONVERTER.add_converter(converter)
-
-    @staticmethod
-    def convert(value: Any, to_type: Any) -> Any:
-        return GLOBAL_CONVERTER.convert(value, to_type)
-
-    @staticmethod
-    def try_convert(value: Any, to_type: Any) -> Any:
-        return GLOBAL_CONVERTER.try_convert(value, to_type)
 
 
 def is_a(value: Any, wanted: Any) -> bool:
@@ -90,7 +67,7 @@ def is_a(value: Any, wanted: Any) -> bool:
 
 
 def type_name(wanted: Any) -> str:
-    """How messages call a type."""
+    """The name of a type in messages."""
     return wanted.__name__ if isinstance(wanted, type) and get_origin(wanted) is None else str(wanted)
 
 
@@ -112,3 +89,75 @@ def _coerce(value: Any, to_type: Any) -> Any:
 
 def _seen(value: Any) -> str:
     return f"{excerpt(repr(value), 120)} ({type(value).__name__})"
+
+
+def _request_to_text(request: ChatRequest) -> str:
+    return request.last_user_text
+
+
+def _text_to_request(text: str) -> ChatRequest:
+    return ChatRequest.from_string(text)
+
+
+def _either_to_text(either: ChatRequestOrMessage) -> str:
+    return either.request.last_user_text
+
+
+def _text_to_either(text: str) -> ChatRequestOrMessage:
+    return ChatRequestOrMessage(input_message=text)
+
+
+def _either_to_request(either: ChatRequestOrMessage) -> ChatRequest:
+    return either.request
+
+
+def _response_to_text(response: ChatResponse) -> str:
+    return response.text
+
+
+def _text_to_response(text: str) -> ChatResponse:
+    return ChatResponse.from_string(text)
+
+
+def _chunk_to_text(chunk: ChatResponseChunk) -> str:
+    return chunk.text
+
+
+def _text_to_chunk(text: str) -> ChatResponseChunk:
+    return ChatResponseChunk.from_string(text)
+
+
+CHAT_CONVERTERS = (
+    _request_to_text,
+    _text_to_request,
+    _either_to_text,
+    _text_to_either,
+    _either_to_request,
+    _response_to_text,
+    _text_to_response,
+    _chunk_to_text,
+    _text_to_chunk,
+)
+
+GLOBAL_CONVERTER = TypeConverter(CHAT_CONVERTERS)
+"""Converters for the whole process; plug-ins add theirs through `GlobalTypeConverter`."""
+
+
+class GlobalTypeConverter:
+    """The process-wide converter."""
+
+    @staticmethod
+    def get() -> TypeConverter:
+        return GLOBAL_CONVERTER
+
+    @staticmethod
+    def register_converter(converter: Converter) -> None:
+        GLOBAL_CONVERTER.add_converter(converter)
+
+    @staticmethod
+    def convert(value: Any, to_type: Any) -> Any:
+        return GLOBAL_CONVERTER.convert(value, to_type)
+
+    @staticmethod
+    def try_convert(value: Any, to_type: Any) -> Any:
+        return GLOBAL_CONVERTER.try_convert(value, to_type)

@@ -1,4 +1,4 @@
-"""What a dataset loader's build function yields."""
+"""The result of a dataset loader's build function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any
 from nat.data_models.evaluate import DatasetBaseConfig
 
 LoadFn = Callable[[Path], list[dict[str, Any]]]
-"""From a file to its rows, each a mapping from column to value."""
+"""Reads a file into rows, each a mapping from column to value."""
 
 
 @dataclass(kw_only=True)
 class DatasetLoaderInfo:
-    """How a file of this format becomes rows; ids, keys and filters are the evaluation's business."""
+    """Reads files of one format; ids, keys and filters are applied later, by `nat.eval.dataset`."""
 
     config: DatasetBaseConfig
     load_fn: LoadFn

@@ -1,4 +1,4 @@
-"""The import path of plug-ins for a builder that holds evaluators."""
+"""Alias for plug-ins: the code is in `nat.builder.workflow_builder`."""
 
 from nat.builder.workflow_builder import WorkflowBuilder as WorkflowEvalBuilder
 

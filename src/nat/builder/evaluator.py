@@ -1,4 +1,4 @@
-"""What an evaluator's build function yields."""
+"""The result of an evaluator's build function."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ EvaluateFn = Callable[[EvalInput], Awaitable[EvalOutput]]
 
 @dataclass(kw_only=True)
 class EvaluatorInfo:
-    """An evaluator with the config it was made from."""
+    """An evaluator and its config."""
 
     config: EvaluatorBaseConfig
     evaluate_fn: EvaluateFn

@@ -1,4 +1,4 @@
-"""The import path of plug-ins for the framework names."""
+"""Alias for plug-ins: the code is in `nat.data_models.llm`."""
 
 from nat.data_models.llm import LLMFrameworkEnum
 

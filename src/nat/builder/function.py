@@ -1,4 +1,4 @@
-"""A function of the workflow: converts its input, marks its steps, and runs."""
+"""A function of the workflow: it converts its input, records its steps, and runs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from nat.errors import WorkflowError
 
 
 class Function(ABC):
-    """One value in, one value or a stream out; every call is a span in the intermediate steps.
+    """One input, one output or a stream; every call is a span of the intermediate steps.
 
     Subclasses implement `_ainvoke` and `_astream`; plain callables become a `LambdaFunction`.
     """
@@ -81,15 +81,15 @@ class Function(ABC):
         return self.info.stream_fn is not None
 
     def convert(self, value: Any, to_type: Any) -> Any:
-        """The value as `to_type`; TypeError if there is no way."""
+        """The value as `to_type`; TypeError if it cannot be converted."""
         return self._converter.convert(value, to_type)
 
     def try_convert(self, value: Any, to_type: Any) -> Any:
-        """The value as `to_type`, or as it is if there is no way."""
+        """The value as `to_type`, or unchanged if it cannot be converted."""
         return self._converter.try_convert(value, to_type)
 
     def from_arguments(self, value: dict[str, Any]) -> Any:
-        """The input that named arguments stand for; TypeError if they do not fit."""
+        """The input made from named arguments; TypeError if they do not fit."""
         try:
             model = self.input_schema.model_validate(value)
         except ValidationError as error:
@@ -100,7 +100,7 @@ class Function(ABC):
         return getattr(model, next(iter(self.input_schema.model_fields)))
 
     async def ainvoke(self, value: Any, to_type: Any = None) -> Any:
-        """Call the function; `to_type` converts what comes back."""
+        """Call the function; the result is converted to `to_type`."""
         if not self.has_single_output:
             raise WorkflowError(f"the function '{self.instance_name}' only streams", hint="call astream")
         converted = self._convert_input(value)
@@ -110,7 +110,7 @@ class Function(ABC):
         return result if to_type is None else self.convert(result, to_type)
 
     async def astream(self, value: Any, to_type: Any = None) -> AsyncGenerator[Any, None]:
-        """Call the function chunk by chunk; a function with a single answer gives one chunk."""
+        """Call the function and yield its chunks; a function with a single output yields one chunk."""
         converted = self._convert_input(value)
         chunks = []
         with Context.get().push_active_function(self.instance_name, input_data=converted) as active:

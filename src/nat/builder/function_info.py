@@ -1,16 +1,132 @@
-"""A callable with its schema: what a function's build function yields."""
+"""Wrap a callable with its schema, read from its annotations: what a function's build function yields."""
 
+import functools
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum, auto
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from nat.builder.conversion import Converter
-from nat.builder.signature import AnyFn, Kind, Signature, read_signature, schema_of
 from nat.builder.threads import run_in_thread
 from nat.errors import WorkflowError
+
+AnyFn = Callable[..., Any]
+
+_STREAMS = (AsyncGenerator, AsyncIterator, AsyncIterable)
+
+
+class Kind(Enum):
+    """How a function must be called."""
+
+    COROUTINE = auto()
+    STREAM = auto()
+    SYNC = auto()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Input and output type of a function; several parameters become the fields of `schema`."""
+
+    kind: Kind
+    name: str
+    parameters: tuple[str, ...]
+    input_type: Any
+    schema: type[BaseModel]
+    output_type: Any
+
+    @property
+    def packed(self) -> bool:
+        """True if the function takes the fields of `schema` instead of one value."""
+        return len(self.parameters) != 1
+
+
+def read_signature(fn: AnyFn) -> Signature:
+    """The signature of a function, bound method, partial or callable object; WorkflowError if it is not annotated."""
+    name = _name(fn)
+    hints = _hints(fn, name)
+    parameters = inspect.signature(fn).parameters
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise WorkflowError(f"{name}(): *args and **kwargs have no schema", hint="name and annotate each argument")
+    missing = [p for p in [*parameters, "return"] if p not in hints]
+    if missing:
+        raise WorkflowError(f"{name}(): no annotation on {', '.join(missing)}", hint="annotate arguments and return")
+    fields: dict[str, Any] = {
+        p.name: (hints[p.name], ... if p.default is inspect.Parameter.empty else p.default) for p in parameters.values()
+    }
+    input_type: Any = hints[next(iter(fields))] if len(fields) == 1 else None
+    if isinstance(input_type, type) and get_origin(input_type) is None and issubclass(input_type, BaseModel):
+        schema = input_type
+    else:
+        schema = create_model(f"{_camel(name)}Input", **fields)
+    kind = _kind(fn, hints["return"])
+    output = _item_type(hints["return"]) if kind is Kind.STREAM else hints["return"]
+    return Signature(kind, name, tuple(fields), schema if input_type is None else input_type, schema, output)
+
+
+def schema_of(output_type: Any, name: str) -> type[BaseModel] | None:
+    """A model for an output type: the type itself, or one with the single field `value`; None for no output."""
+    if output_type in (None, type(None)):
+        return None
+    if isinstance(output_type, type) and get_origin(output_type) is None and issubclass(output_type, BaseModel):
+        return output_type
+    fields: dict[str, Any] = {"value": (output_type, ...)}
+    return create_model(f"{_camel(name)}Output", **fields)
+
+
+def _name(fn: AnyFn) -> str:
+    inner = _unwrapped(fn)
+    return inner.__name__ if inspect.isroutine(inner) else type(inner).__name__
+
+
+def _unwrapped(fn: AnyFn) -> AnyFn:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn
+
+
+def _called(fn: AnyFn) -> AnyFn:
+    """The function behind a partial or a callable object."""
+    inner = _unwrapped(fn)
+    call: AnyFn = inner if inspect.isroutine(inner) else type(inner).__call__
+    return call
+
+
+def _hints(fn: AnyFn, name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(_called(fn), include_extras=True)
+    except NameError as error:
+        raise WorkflowError(f"{name}(): an annotation cannot be resolved: {error}") from error
+
+
+def _kind(fn: AnyFn, returned: Any) -> Kind:
+    call = _called(fn)
+    if inspect.isasyncgenfunction(call):
+        return Kind.STREAM
+    if inspect.iscoroutinefunction(call):
+        return Kind.COROUTINE
+    # A plain function whose annotation promises a stream makes one when it is called.
+    return Kind.STREAM if get_origin(_bare(returned)) in _STREAMS else Kind.SYNC
+
+
+def _item_type(annotation: Any) -> Any:
+    bare = _bare(annotation)
+    return get_args(bare)[0] if get_origin(bare) in _STREAMS else annotation
+
+
+def _bare(annotation: Any) -> Any:
+    """The annotation without `Annotated`."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.strip("<>_").split("_")) or "Function"
+
 
 SingleFn = Callable[[Any], Awaitable[Any]]
 StreamFn = Callable[[Any], AsyncGenerator[Any, None]]
@@ -18,7 +134,7 @@ StreamFn = Callable[[Any], AsyncGenerator[Any, None]]
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionInfo:
-    """`single_fn` gives one answer, `stream_fn` chunks; at least one of them is there, each takes one value."""
+    """`single_fn` returns one value, `stream_fn` yields chunks; at least one is set, and each takes one value."""
 
     single_fn: SingleFn | None
     stream_fn: StreamFn | None
@@ -31,7 +147,7 @@ class FunctionInfo:
     description: str | None = None
     converters: Sequence[Converter] = ()
     parameters: tuple[str, ...] = ()
-    """The names of the arguments, in order, as the wrapped function has them."""
+    """The wrapped function's argument names, in order."""
 
     @staticmethod
     def from_fn(
@@ -67,7 +183,7 @@ class FunctionInfo:
         description: str | None = None,
         converters: Sequence[Converter] | None = None,
     ) -> "FunctionInfo":
-        """Put an info together from parts; what is missing of single and stream is derived where it can be."""
+        """Create an info from parts; a missing single or stream function is derived from the other if possible."""
         given = single_fn if single_fn is not None else stream_fn
         if given is None:
             raise WorkflowError("a FunctionInfo needs single_fn or stream_fn")

@@ -1,7 +1,6 @@
 """The stream of intermediate steps of one rollout.
 
-Pushing is on the path of every LLM call: a step is built around the payload as it is, and handed to each
-subscriber; nothing is copied.
+Every LLM call pushes steps: a step refers to its payload and is passed to each subscriber; nothing is copied.
 """
 
 from collections.abc import Callable
@@ -29,7 +28,7 @@ class Subscription:
 
 
 class IntermediateStepManager:
-    """Places each payload in the tree of spans and functions; one manager serves all contexts of a rollout."""
+    """Adds parent span and function to each payload; one manager serves all contexts of a rollout."""
 
     def __init__(self, active_function: ContextVar[InvocationNode], active_spans: ContextVar[tuple[str, ...]]) -> None:
         self._active_function = active_function
@@ -38,7 +37,7 @@ class IntermediateStepManager:
         self._subscribers: list[tuple[OnNext, OnError | None, OnComplete | None]] = []
 
     def push_intermediate_step(self, payload: IntermediateStepPayload) -> None:
-        """Publish an event; an END takes parent and function of its START, one without START those of here."""
+        """Publish an event; an END has the parent and function of its START, or the current ones if there is none."""
         if not isinstance(payload, IntermediateStepPayload):
             raise TypeError(
                 f"an IntermediateStepPayload is wanted, not {type(payload).__name__}: {excerpt(repr(payload), 80)}"
@@ -56,20 +55,20 @@ class IntermediateStepManager:
         self.publish(IntermediateStep(parent_id=place[0], function_ancestry=place[1], payload=payload))
 
     def publish(self, step: IntermediateStep) -> None:
-        """Hand a step on that has its place already, as those of a workflow elsewhere have."""
+        """Publish a step that has a parent and a function already, such as one of a remote workflow."""
         for on_next, _, _ in tuple(self._subscribers):
             on_next(step)
 
     def subscribe(
         self, on_next: OnNext, on_error: OnError | None = None, on_complete: OnComplete | None = None
     ) -> Subscription:
-        """Call `on_next` with each step from now on, and `on_complete` or `on_error` once at the end."""
+        """Call `on_next` for each later step, and `on_complete` or `on_error` once at the end."""
         entry = (on_next, on_error, on_complete)
         self._subscribers.append(entry)
         return Subscription(self._subscribers, entry)
 
     def complete(self, error: Exception | None = None) -> None:
-        """Tell the subscribers that no more steps follow, and forget them."""
+        """End the stream for all subscribers, and remove them."""
         subscribers, self._subscribers[:] = tuple(self._subscribers), []
         for _, on_error, on_complete in subscribers:
             if error is not None and on_error is not None:
@@ -78,5 +77,5 @@ class IntermediateStepManager:
                 on_complete()
 
     def get_outstanding_step_count(self) -> int:
-        """How many spans have begun and not ended."""
+        """The number of open spans."""
         return len(self._open)

@@ -1,4 +1,4 @@
-"""What an LLM provider's build function yields."""
+"""The result of an LLM provider's build function."""
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
@@ -6,7 +6,7 @@ from nat.data_models.llm import LLMBaseConfig
 
 
 class LLMProviderInfo(BaseModel):
-    """How to reach a model; `config` may be of another type than the YAML's, and its type chooses the client."""
+    """How to reach a model; the type of `config` selects the client and may differ from the type in the YAML."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -14,7 +14,7 @@ class LLMProviderInfo(BaseModel):
     description: str = ""
 
     def check(self) -> None:
-        """Raise BackendUnreachable if the server is known to be dead; for providers that own a process."""
+        """Raise BackendUnreachable if the server is known to be dead; for providers that start a process."""
 
     async def probe(self, llm_name: str) -> None:
-        """Raise BackendUnreachable, naming the LLM, if nobody listens at its address; for servers of others."""
+        """Raise BackendUnreachable, naming the LLM, if no server listens at its address; for external servers."""

@@ -1,7 +1,8 @@
-"""A function of the workflow as the tool objects of all frameworks need it: name, schema, and a call by arguments."""
+"""A function of the workflow as frameworks need it for a tool: name, JSON schema, and a call by arguments."""
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,24 +12,24 @@ from nat.builder.function import Function
 from nat.builder.threads import run_in_thread
 from nat.errors import WorkflowError
 
-PATIENCE_S = 60.0
-"""A loop that takes longer to begin a call is not busy but held up, and would be for ever."""
+LOOP_TIMEOUT_S = 60.0
+"""A loop that takes longer to begin a call is blocked."""
 
 
 class ToolFunction:
-    """Made where the builder runs (`get_tool`), whose event loop the function's own clients belong to."""
+    """A function that can be called from any thread or loop; it runs on the loop where `get_tool` was called."""
 
-    def __init__(self, name: str, fn: Function, *, patience_s: float = PATIENCE_S) -> None:
-        """`patience_s` is how long a call from a thread waits for the loop to come to it."""
+    def __init__(self, name: str, fn: Function, *, loop_timeout_s: float = LOOP_TIMEOUT_S) -> None:
+        """`loop_timeout_s` is how long a call from a thread waits for the loop to begin it."""
         self.name = name
         self._fn = fn
-        self._patience_s = patience_s
+        self._patience_s = loop_timeout_s
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     @property
     def description(self) -> str:
-        """What the model is told about it; frameworks want a text, so a function without one gives its name."""
+        """The description for the model; the name if there is none, since frameworks require a text."""
         return self._fn.description or self.name
 
     @property
@@ -42,15 +43,15 @@ class ToolFunction:
         return self._fn.input_schema.model_json_schema()
 
     async def call(self, arguments: dict[str, Any]) -> Any:
-        """What the function returns; what it raises is for the framework to report to the model."""
+        """Call the function; the framework reports an exception to the model."""
         if asyncio.get_running_loop() is self._loop:
             return await self._invoke(arguments)
-        return await run_in_thread(self.call_blocking, arguments)  # an agent that was given a loop of its own
+        return await run_in_thread(self.call_blocking, arguments)  # the agent runs on another loop
 
     def call_blocking(self, arguments: dict[str, Any]) -> Any:
-        """The same from a thread: the function runs on the builder's loop, in the rollout of the thread."""
+        """Call the function from a thread: it runs on the builder's loop, in the rollout of the thread."""
         if threading.get_ident() == self._thread:
-            raise self._loop_is_held()
+            raise self._loop_is_blocked()
         begun = threading.Event()
 
         async def invoke() -> Any:
@@ -60,13 +61,13 @@ class ToolFunction:
         future = asyncio.run_coroutine_threadsafe(invoke(), self._loop)
         if not begun.wait(self._patience_s):
             future.cancel()
-            raise self._loop_is_held()
+            raise self._loop_is_blocked()
         return future.result()
 
     async def _invoke(self, arguments: dict[str, Any]) -> Any:
         return await self._fn.ainvoke(self._fn.from_arguments(arguments))
 
-    def _loop_is_held(self) -> WorkflowError:
+    def _loop_is_blocked(self) -> WorkflowError:
         return WorkflowError(
             f"the tool '{self.name}' cannot run: the agent that called it holds up the event loop that it runs on",
             hint="await the framework's async API, or make the workflow function a plain `def`: it runs in a thread",
@@ -74,7 +75,35 @@ class ToolFunction:
 
 
 def as_text(result: Any) -> str:
-    """What a tool returned as the text that a model reads: a text as it is, all else as JSON, nothing as nothing."""
+    """A tool's result as text for the model: text unchanged, None as an empty text, anything else as JSON."""
     if result is None:
         return ""
     return result if isinstance(result, str) else to_json(result, fallback=str).decode()
+
+
+_DEFINITIONS = "#/$defs/"
+
+
+def inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema with every reference replaced by its definition, for frameworks that support no references.
+
+    A recursive definition becomes `{"type": "object"}`.
+    """
+    whole = {key: value for key, value in schema.items() if key != "$defs"}
+    result: dict[str, Any] = _inlined(whole, schema.get("$defs", {}), ())
+    return result
+
+
+def _inlined(part: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(part, list):
+        return [_inlined(each, definitions, inside) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    rest = {key: _inlined(value, definitions, inside) for key, value in part.items() if key != "$ref"}
+    reference = part.get("$ref")
+    if not isinstance(reference, str):
+        return rest
+    name = reference.removeprefix(_DEFINITIONS)
+    if name in inside or name not in definitions:
+        return {"type": "object", **rest}
+    return {**_inlined(definitions[name], definitions, (*inside, name)), **rest}

@@ -1,4 +1,4 @@
-"""The agent from the outside: one input, one answer, marked as one run of the workflow."""
+"""A run of the whole workflow: one input, one output, between WORKFLOW_START and WORKFLOW_END."""
 
 import uuid
 from collections.abc import AsyncGenerator
@@ -11,13 +11,13 @@ from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 
 
 class Workflow:
-    """Runs the entry function between WORKFLOW_START and WORKFLOW_END, which stand outside of any function."""
+    """Runs the entry function; its START and END steps belong to no function."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
 
     async def ainvoke(self, value: Any, to_type: Any = None) -> Any:
-        """The answer to one input, converted to `to_type` if that is given."""
+        """The output for one input, converted to `to_type` if given."""
         span, result = _begin(value), None
         try:
             result = await self.function.ainvoke(value, to_type=to_type)
@@ -26,7 +26,7 @@ class Workflow:
         return result
 
     async def astream(self, value: Any) -> AsyncGenerator[Any, None]:
-        """The answer to one input, piece by piece."""
+        """The output for one input, in chunks."""
         span, chunks = _begin(value), []
         try:
             async for chunk in self.function.astream(value):
@@ -37,7 +37,7 @@ class Workflow:
 
 
 def _begin(value: Any) -> str:
-    """Push WORKFLOW_START; gives the id of the span."""
+    """Push WORKFLOW_START and return the id of its span."""
     span = str(uuid.uuid4())
     _push(IntermediateStepType.WORKFLOW_START, span, StreamEventData(input=value))
     return span

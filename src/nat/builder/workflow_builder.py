@@ -1,36 +1,33 @@
-"""Builds what a configuration names: each component when it is first asked for, all closed in reverse order."""
+"""Build the components of a configuration on first use, and close them in reverse order."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nat.builder.builder import Builder, current_builder
-from nat.builder.components import Components
+from nat.builder.builder import Builder, EvalBuilder, current_builder
+from nat.builder.components import Components, as_function, expected
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function import Function
 from nat.builder.llm import LLMProviderInfo
-from nat.builder.opening import Opener
-from nat.builder.training_parts import TrainingParts
 from nat.builder.workflow import Workflow
-from nat.builder.yielded import as_function, expected
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import ANY_FAILURE, WorkflowError, describe_error
 from nat.registry.catalog import Catalog, current_catalog
 
-_llm_name: ContextVar[str | None] = ContextVar("nat_llm_name", default=None)
 
-
-class WorkflowBuilder(TrainingParts):
-    """The components of one configuration; an async context manager that owns everything it opened."""
+class WorkflowBuilder(EvalBuilder):
+    """The components of one configuration; an async context manager that closes everything it opened."""
 
     def __init__(
         self,
@@ -40,24 +37,25 @@ class WorkflowBuilder(TrainingParts):
         run_dir: Path | None = None,
     ) -> None:
         self._stack = AsyncExitStack()
-        self._components = Components(registry or current_catalog(), Opener(self._stack))
+        self._components = Components(registry or current_catalog(), self._stack)
         self._eval_general = eval_general or EvalGeneralConfig()
         self._run_dir = run_dir
         self._outer: Builder | None = None
         self._llms_in_use: set[str] = set()
+        self._llm_name: str | None = None
 
     @classmethod
     @asynccontextmanager
     async def from_config(
         cls, config: Config, run_dir: Path | None = None, *, workflow: bool = True
     ) -> "AsyncIterator[WorkflowBuilder]":
-        """Open llms, functions, evaluators and the workflow; the parts of finetuning follow when they are asked for.
+        """Open LLMs, functions, evaluators and the workflow; finetuning components are built on first use.
 
-        `run_dir` is the folder in which components may keep files; None for a run that leaves nothing. Without
-        `workflow`, which then runs elsewhere, functions are built when something asks for them.
+        Components may write files to `run_dir`, if it is given. With `workflow=False` the workflow runs in another
+        process, and functions are built on first use.
         """
         async with cls(eval_general=config.eval.general, run_dir=run_dir) as builder:
-            builder._components.hold(config)
+            builder._components.add_all(config)
             for name in config.llms:
                 await builder.get_llm_provider(name)
             for name in config.functions if workflow else ():
@@ -78,8 +76,8 @@ class WorkflowBuilder(TrainingParts):
     ) -> None:
         """Close everything in reverse order.
 
-        The error is not thrown into the build functions: what they have after their `yield` is teardown, and it
-        has to run then most of all. A teardown that fails too must not hide what went wrong first.
+        The error is not thrown into the build functions, so that their teardown after the `yield` runs. An error of a
+        teardown becomes a note of the first error.
         """
         current_builder.set(self._outer)
         try:
@@ -95,7 +93,7 @@ class WorkflowBuilder(TrainingParts):
 
     @property
     def llm_name(self) -> str | None:
-        return _llm_name.get()
+        return self._llm_name
 
     @property
     def llm_names(self) -> list[str]:
@@ -115,7 +113,7 @@ class WorkflowBuilder(TrainingParts):
             yielded = await self._components.build(ComponentGroup.FUNCTIONS, path, config, self)
             return as_function(yielded, path, str(name), config)
 
-        function: Function = await self._components.opener.once(path, build)
+        function: Function = await self._components.once(path, build)
         return function
 
     async def get_functions(self, function_names: Sequence[str]) -> list[Function]:
@@ -130,7 +128,7 @@ class WorkflowBuilder(TrainingParts):
         return await self.get_function(WORKFLOW_COMPONENT_NAME)
 
     def get_workflow(self) -> Function:
-        workflow: Function | None = self._components.opener.opened("workflow")
+        workflow: Function | None = self._components.opened("workflow")
         if workflow is None:
             raise WorkflowError("there is no workflow", hint="add the section `workflow` to the YAML")
         return workflow
@@ -139,7 +137,7 @@ class WorkflowBuilder(TrainingParts):
         return self.get_workflow().config
 
     async def build(self, entry_function: str | None = None) -> Workflow:
-        """What runs one input: the workflow, or the function that is named."""
+        """A runner of single inputs, for the workflow or for the named function."""
         return Workflow(self.get_workflow() if entry_function is None else await self.get_function(entry_function))
 
     # ---- llms and tools
@@ -152,24 +150,28 @@ class WorkflowBuilder(TrainingParts):
         config, path = self.get_llm_config(llm_name), f"{ComponentGroup.LLMS}.{llm_name}"
 
         async def build() -> LLMProviderInfo:
-            with _building_llm(llm_name):
-                return expected(
-                    await self._components.build(ComponentGroup.LLMS, path, config, self), LLMProviderInfo, path
-                )
+            yielded = await self._components.build(ComponentGroup.LLMS, path, config, self._for_llm(llm_name))
+            return expected(yielded, LLMProviderInfo, path)
 
-        provider: LLMProviderInfo = await self._components.opener.once(path, build)
+        provider: LLMProviderInfo = await self._components.once(path, build)
         return provider
 
     async def get_llm(self, llm_name: str, wrapper_type: str) -> Any:
         provider = await self.get_llm_provider(llm_name)
         self._llms_in_use.add(str(llm_name))
         client = self._components.catalog.llm_client(type(provider.config), str(wrapper_type))
-        with _building_llm(llm_name):
-            path = f"{ComponentGroup.LLMS}.{llm_name} for {wrapper_type}"
-            return await self._components.opener.enter(path, provider.config, client(provider.config, self))
+        path = f"{ComponentGroup.LLMS}.{llm_name} for {wrapper_type}"
+        manager = client(provider.config, self._for_llm(llm_name))
+        return await self._components.enter(path, provider.config, manager)
+
+    def _for_llm(self, name: str) -> Self:
+        """This builder, as it is given to the build functions of one LLM: with its `llm_name`."""
+        view = copy(self)
+        view._llm_name = str(name)  # noqa: SLF001 - same class
+        return view
 
     async def probe_llms(self) -> None:
-        """Raise BackendUnreachable if nobody listens at the address of an LLM that something has a client of."""
+        """Raise BackendUnreachable if no server listens at the address of an LLM that has clients."""
         for name in sorted(self._llms_in_use):
             await (await self.get_llm_provider(name)).probe(name)
 
@@ -204,12 +206,12 @@ class WorkflowBuilder(TrainingParts):
             evaluator = await self._components.build(ComponentGroup.EVALUATORS, path, config, self)
             return expected(evaluator, EvaluatorInfo, path)
 
-        await self._components.opener.once(path, build)
+        await self._components.once(path, build)
 
     def get_evaluator(self, evaluator_name: str) -> EvaluatorInfo:
         self.get_evaluator_config(evaluator_name)
         path = f"{ComponentGroup.EVALUATORS}.{evaluator_name}"
-        evaluator: EvaluatorInfo | None = self._components.opener.opened(path)
+        evaluator: EvaluatorInfo | None = self._components.opened(path)
         if evaluator is None:
             raise WorkflowError(f"the evaluator '{evaluator_name}' is not built yet", hint="await add_evaluator first")
         return evaluator
@@ -223,11 +225,52 @@ class WorkflowBuilder(TrainingParts):
     def get_output_dir(self) -> Path:
         return self._eval_general.report_dir
 
+    # ---- finetuning
 
-@contextmanager
-def _building_llm(name: str) -> Iterator[None]:
-    token = _llm_name.set(str(name))
-    try:
-        yield
-    finally:
-        _llm_name.reset(token)
+    async def add_trajectory_builder(self, name: str, config: TrajectoryBuilderConfig) -> None:
+        self._components.add(ComponentGroup.TRAJECTORY_BUILDERS, name, config)
+
+    async def get_trajectory_builder(self, trajectory_builder_name: str) -> Any:
+        return await self._components.instance(ComponentGroup.TRAJECTORY_BUILDERS, trajectory_builder_name, self)
+
+    async def get_trajectory_builder_config(self, trajectory_builder_name: str) -> TrajectoryBuilderConfig:
+        group = ComponentGroup.TRAJECTORY_BUILDERS
+        return self._components.config(group, trajectory_builder_name, TrajectoryBuilderConfig)
+
+    async def add_trainer_adapter(self, name: str, config: TrainerAdapterConfig) -> None:
+        self._components.add(ComponentGroup.TRAINER_ADAPTERS, name, config)
+
+    async def get_trainer_adapter(self, trainer_adapter_name: str) -> Any:
+        return await self._components.instance(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name, self)
+
+    async def get_trainer_adapter_config(self, trainer_adapter_name: str) -> TrainerAdapterConfig:
+        return self._components.config(ComponentGroup.TRAINER_ADAPTERS, trainer_adapter_name, TrainerAdapterConfig)
+
+    async def add_trainer(self, name: str, config: TrainerConfig) -> None:
+        self._components.add(ComponentGroup.TRAINERS, name, config)
+
+    async def get_trainer(self, trainer_name: str, trajectory_builder: Any, trainer_adapter: Any) -> Any:
+        trainer = await self._components.instance(ComponentGroup.TRAINERS, trainer_name, self)
+        await trainer.bind_components(trajectory_builder, trainer_adapter)
+        return trainer
+
+    async def get_trainer_config(self, trainer_name: str) -> TrainerConfig:
+        return self._components.config(ComponentGroup.TRAINERS, trainer_name, TrainerConfig)
+
+    async def add_ttc_strategy(self, name: str, config: TTCStrategyBaseConfig) -> None:
+        self._components.add(ComponentGroup.TTC_STRATEGIES, name, config)
+
+    async def get_ttc_strategy(self, strategy_name: str, pipeline_type: Any, stage_type: Any) -> Any:
+        strategy = await self._components.instance(ComponentGroup.TTC_STRATEGIES, strategy_name, self)
+        if strategy.stage_type() != stage_type:
+            raise WorkflowError(
+                f"the strategy '{strategy_name}' is of the stage {strategy.stage_type()}; wanted: {stage_type}"
+            )
+        strategy.set_pipeline_type(pipeline_type)
+        return strategy
+
+    async def get_ttc_strategy_config(
+        self, strategy_name: str, pipeline_type: Any, stage_type: Any
+    ) -> TTCStrategyBaseConfig:
+        await self.get_ttc_strategy(strategy_name, pipeline_type, stage_type)
+        return self._components.config(ComponentGroup.TTC_STRATEGIES, strategy_name, TTCStrategyBaseConfig)

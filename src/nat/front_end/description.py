@@ -5,7 +5,7 @@ from typing import Any
 from pydantic.json_schema import JsonSchemaValue
 
 from nat.builder.function import Function
-from nat.builder.schema import inlined
+from nat.builder.tool import inlined
 from nat.front_end.inputs import INPUT_KEY
 
 CHAT_BODY: JsonSchemaValue = {

@@ -6,7 +6,7 @@ A plotting library takes 45 MB, more with each picture of a long run, and holds 
 import sys
 from pathlib import Path
 
-from nat.builder.children import run_module
+from nat.builder.child_processes import run_module
 from nat.errors import NatError, describe_error
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw

@@ -1,7 +1,14 @@
-import pytest
+import json
 
-from nat.builder.conversion import TypeConverter
-from nat.utils.type_converter import GlobalTypeConverter
+import pytest
+from pydantic import ValidationError
+
+from nat.builder.conversion import GlobalTypeConverter, TypeConverter
+from nat.builder.function import LambdaFunction
+from nat.builder.function_info import FunctionInfo
+from nat.data_models.api_server import ChatRequest, ChatRequestOrMessage, ChatResponse, ChatResponseChunk
+from nat.data_models.function import EmptyFunctionConfig
+from nat.eval.result_path import answer_of
 
 
 class Opaque:
@@ -57,3 +64,78 @@ def test_the_global_converter_is_one():
     GlobalTypeConverter.register_converter(meters)
     assert GlobalTypeConverter.convert("3m", Meters) == 3
     assert GlobalTypeConverter.get().try_convert("4m", Meters) == 4
+
+
+TALK = [
+    {"role": "system", "content": "be kind"},
+    {"role": "user", "content": [{"type": "text", "text": "what"}, {"type": "text", "text": "now"}]},
+    {"role": "assistant", "content": "wait"},
+]
+
+
+async def echo(request: ChatRequest) -> ChatResponse:
+    return ChatResponse.from_string(f"{len(request.messages)}: {request.last_user_text}", model="m")
+
+
+def function(fn):
+    return LambdaFunction(config=EmptyFunctionConfig(), info=FunctionInfo.from_fn(fn))
+
+
+async def test_a_chat_workflow_can_be_called_with_a_text():
+    """A text is a conversation of one user message, and the answer's text is what a caller for text gets."""
+    assert await function(echo).ainvoke("hello", to_type=str) == "1: hello"
+    whole = await function(echo).ainvoke({"messages": TALK, "seed": 7})
+    assert whole.text == "3: what\nnow"
+
+
+async def test_either_form_reaches_the_workflow():
+    """`ChatRequestOrMessage` takes a conversation or a text, and refuses both and neither."""
+
+    async def either(request: ChatRequestOrMessage) -> str:
+        return request.request.last_user_text
+
+    assert await function(either).ainvoke({"messages": TALK}) == "what\nnow"
+    assert await function(either).ainvoke({"input_message": "hello"}) == "hello"
+    assert await function(either).ainvoke("hello") == "hello"
+    for wrong in ({}, {"messages": TALK, "input_message": "x"}):
+        with pytest.raises(ValidationError, match="either messages or input_message"):
+            ChatRequestOrMessage.model_validate(wrong)
+
+
+def test_answers_have_the_shape_of_the_api():
+    """What is dumped is what OpenAI's clients read: unix seconds, choices, usage."""
+    dumped = json.loads(ChatResponse.from_string("yes", id_="chatcmpl-1", model="m").model_dump_json())
+    assert dumped["choices"][0] == {
+        "message": {"content": "yes", "role": "assistant"},
+        "finish_reason": "stop",
+        "index": 0,
+    }
+    assert isinstance(dumped["created"], int)
+    assert (dumped["id"], dumped["model"], dumped["object"]) == ("chatcmpl-1", "m", "chat.completion")
+    chunk = json.loads(ChatResponseChunk.from_string("ye").model_dump_json())
+    assert chunk["choices"][0]["delta"]["content"] == "ye"
+
+
+@pytest.mark.parametrize(
+    ("value", "to_type", "wanted"),
+    [
+        (ChatRequestOrMessage(input_message="hi"), str, "hi"),
+        (ChatRequestOrMessage(input_message="hi"), ChatRequest, ChatRequest.from_string("hi")),
+        (ChatResponseChunk.from_string("ye"), str, "ye"),
+        (ChatRequest.from_string("hi"), str, "hi"),
+    ],
+)
+def test_what_converts_to_what(value, to_type, wanted):
+    """The converters hold in the whole process."""
+    assert GlobalTypeConverter.convert(value, to_type) == wanted
+
+
+def test_texts_become_answers_and_chunks():
+    """A function for text stands in for one that answers chats."""
+    assert GlobalTypeConverter.convert("yes", ChatResponse).text == "yes"
+    assert GlobalTypeConverter.convert("ye", ChatResponseChunk).text == "ye"
+
+
+def test_evaluators_see_the_text_of_an_answer():
+    """`exact_match` compares with what was said, not with the JSON around it."""
+    assert answer_of(ChatResponse.from_string("42"), None) == "42"

@@ -10,7 +10,7 @@ from fakes.processes import DEADLINE, Processes, first_line
 COMMAND = """
 import asyncio, os, signal, subprocess, sys, threading, time, click
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background lets its children ignore it
-from nat.builder.children import known_child
+from nat.builder.child_processes import known_child
 from nat.cli import event_loop
 from nat.cli.main import cli, run_cli
 

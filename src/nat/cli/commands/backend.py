@@ -10,7 +10,7 @@ import click
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from nat.builder.children import python_module
+from nat.builder.child_processes import python_module
 from nat.cli.commands.checked_options import checked_options
 from nat.config.secrets import environment_secrets
 from nat.wire.serving import API_KEY_VARIABLE, KEY_FD, Handover, ServeOptions

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nat.builder.children import known_child
+from nat.builder.child_processes import known_child
 
 _GRACE_SECONDS = 2.0
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")

@@ -4,7 +4,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from nat.builder.children import run_module
+from nat.builder.child_processes import run_module
 from nat.errors import BackendError, ExportRefused
 from nat.wire.manifest import is_export
 

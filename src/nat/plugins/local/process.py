@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from nat.builder.children import known_child, python_module
+from nat.builder.child_processes import known_child, python_module
 from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
 from nat.secrets import known_secrets, new_key

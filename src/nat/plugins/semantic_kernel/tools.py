@@ -9,8 +9,7 @@ from semantic_kernel.functions import (
     kernel_function,
 )
 
-from nat.builder.schema import inlined
-from nat.builder.tool import ToolFunction, as_text
+from nat.builder.tool import ToolFunction, as_text, inlined
 
 
 class FunctionOfOurs(KernelFunctionFromMethod):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nat.builder.schema import inlined
+from nat.builder.tool import inlined
 
 
 def inputs_of(parameters: dict[str, Any]) -> dict[str, dict[str, Any]]:

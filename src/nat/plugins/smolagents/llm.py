@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from smolagents import OpenAIModel, local_python_executor
 from smolagents.models import REMOVE_PARAMETER
 
+from nat.builder.threads import ContextThreadPool
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.openai_sync.llm import open_client
-from nat.plugins.smolagents.threads import ContextThreadPool
 
 
 @asynccontextmanager

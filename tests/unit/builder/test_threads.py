@@ -1,6 +1,6 @@
 from contextvars import ContextVar
 
-from nat.plugins.smolagents.threads import ContextThreadPool
+from nat.builder.threads import ContextThreadPool
 
 rollout: ContextVar[str] = ContextVar("rollout", default="none")
 

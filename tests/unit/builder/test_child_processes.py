@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nat.builder.children import python_module, run_module
+from nat.builder.child_processes import python_module, run_module
 
 TELLS = 'import os, sys; sys.exit(f\'{os.environ.get("HF_TOKEN")} {os.environ["LANG"]} {sys.argv[1:]}\')'
 SHADOW = "raise SystemExit('a file of the user')"

@@ -1,4 +1,4 @@
-"""Processes that we start: how, and what must not outlive us even when no cleanup runs any more."""
+"""Start child processes, and kill their process groups when the harness is killed."""
 
 import asyncio
 import os
@@ -16,13 +16,13 @@ _groups: set[int] = set()
 def python_module(name: str) -> tuple[str, ...]:
     """The command that runs a module with our own interpreter.
 
-    The working folder is the user's, and a `datasets.py` or `random.py` in it is not the one that a library imports.
+    `-P` keeps the working folder off the path: a user's `datasets.py` there must not replace a library's.
     """
     return sys.executable, "-P", "-m", name
 
 
 async def run_module(name: str, *arguments: str) -> tuple[int, str]:
-    """Run a module in a process of its own, without the user's secrets; its exit code, and what it wrote to stderr."""
+    """Run a module in a child process without the user's secrets; returns its exit code and stderr."""
     process = await asyncio.create_subprocess_exec(
         *python_module(name),
         *arguments,
@@ -45,7 +45,7 @@ async def run_module(name: str, *arguments: str) -> tuple[int, str]:
 
 @contextmanager
 def known_child(pid: int) -> Iterator[None]:
-    """Let `kill_children` know a process that leads a group of its own, until the block ends."""
+    """Register a process group for `kill_children` until the block ends; `pid` is its leader."""
     _groups.add(pid)
     try:
         yield
@@ -54,7 +54,7 @@ def known_child(pid: int) -> Iterator[None]:
 
 
 def kill_children() -> None:
-    """Kill every group that is known; safe in a signal handler."""
+    """Kill every registered group; safe in a signal handler."""
     for group in tuple(_groups):
-        with suppress(OSError):  # it has ended by itself
+        with suppress(OSError):  # it has ended already
             os.killpg(group, signal.SIGKILL)
