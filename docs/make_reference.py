@@ -281,7 +281,7 @@ def _command(command: click.Command, name: str) -> str:
 def _option(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in sorted([*option.opts, *option.secondary_opts], key=len))
     flag = option.is_flag or option.count
-    text = _DEFAULT_IN_HELP.sub("", option.help or "")
+    text = _DEFAULT_IN_HELP.sub("", " ".join((option.help or "").split()))
     return f"| {names} | {'' if flag else _value(option)} | {_option_default(option)} | {_cell(text)} |"
 
 

@@ -16,7 +16,16 @@ from pydantic import ValidationError
 from nat.errors import NatError, findings_of
 from nat.secrets import keep_files_private, keep_memory_private, known_secrets, redact_output
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.serving import API_KEY_VARIABLE, FAILED, KEY_FD, LOCAL_PACKAGES, Handover, ServeOptions
+from nat.wire.serving import (
+    API_KEY_VARIABLE,
+    FAILED,
+    KEY_FD,
+    LOCAL_PACKAGES,
+    Handover,
+    ServeOptions,
+    command_line_options,
+    options_class,
+)
 
 
 def main() -> int:
@@ -53,12 +62,13 @@ def _failed(options: ServeOptions, message: str, hint: str | None) -> int:
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions:
     """Read the command line; ends the process with code 2 and every finding if it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m nat.backend", description="Serve and train a model.")
-    for name, field in ServeOptions.model_fields.items():
+    for name, field in command_line_options().items():
         if field.annotation is bool:
             parser.add_argument(f"--{name}", action="store_true", default=None, help=field.description)
         else:
             choices = [str(choice) for choice in get_args(field.annotation) if isinstance(choice, str)] or None
-            parser.add_argument(f"--{name}", required=field.is_required(), choices=choices, help=field.description)
+            required = name in ServeOptions.model_fields and field.is_required()
+            parser.add_argument(f"--{name}", required=required, choices=choices, help=field.description)
     parser.add_argument(KEY_FD, type=int, help=argparse.SUPPRESS)
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     handover = _handover(given.pop("key_fd", None))
@@ -67,9 +77,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOpti
         given.setdefault("api_key", api_key)
     known_secrets.remember([given.get("api_key", ""), *handover.secrets])
     try:
-        return ServeOptions.model_validate(given)
+        return options_class(given).model_validate(given)
     except ValidationError as error:
         parser.error("; ".join(map(str, findings_of(error))))
+    except ValueError as error:
+        parser.error(str(error))
 
 
 def _handover(descriptor: int | None) -> Handover:

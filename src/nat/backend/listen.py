@@ -9,16 +9,16 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from starlette.types import ASGIApp
 
 from nat.asgi.host_check import HostNames
 from nat.asgi.listen import Server, forget_signals, port_of, take_port
 from nat.errors import BackendError
+from nat.wire.serving import READY
 
 _LAST_GRACE_SECONDS = 10.0
-_READY_FIELDS = ("port", "inference_port")
 
 
 def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
@@ -33,15 +33,15 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
 
 
 def serve_until_stopped(
-    app: ASGIApp, listeners: Sequence[socket.socket], *, names: HostNames, exit_with_parent: bool
+    app: ASGIApp, listeners: Mapping[str, socket.socket], *, names: HostNames, exit_with_parent: bool
 ) -> None:
-    """Answer on all `listeners`: the port of the API and, if there is one, the inference port."""
-    ready = {"event": "ready", **dict(zip(_READY_FIELDS, map(port_of, listeners), strict=False))}
+    """Answer on all `listeners`; the ready line gives their ports under the same names."""
+    ready = {"event": READY, **{name: port_of(listener) for name, listener in listeners.items()}}
     server = Server(app, lambda: print(json.dumps(ready), flush=True), names=names)  # noqa: T201 - for the parent
     if exit_with_parent:
         threading.Thread(target=_stop_at_end_of_stdin, args=(server,), daemon=True, name="parent").start()
     forget_signals()
-    server.run(sockets=list(listeners))
+    server.run(sockets=list(listeners.values()))
 
 
 def _stop_at_end_of_stdin(server: Server) -> None:

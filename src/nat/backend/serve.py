@@ -1,23 +1,23 @@
 """The backend's process: take the ports, load the model, serve it, and end cleanly.
 
-Two ways to serve: one model that trains through `/v1/training`, or a base model on which the clients of OpenPipe ART
-train adapters of their own.
+What is served, `open_training` or another protocol, follows from the options.
 """
 
 import logging
 import sys
-from contextlib import nullcontext
-from socket import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
 
-from nat.art.server.serve import serve_art
 from nat.asgi.host_check import HostNames
+from nat.asgi.listen import port_of
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.listen import listen, serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoadedModel, LoraSettings, load_model
+from nat.backend.protocol import Endpoint, Opened, opener_of
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
@@ -38,20 +38,35 @@ def serve(options: ServeOptions) -> None:
     """Run until told to stop."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    if options.inference_port is None:
-        _serve_one_model(options)
-    else:
-        serve_art(options, options.inference_port)
+    with ExitStack() as stack:
+        listeners = {
+            name: stack.enter_context(listen(options.host, port, option=f"--{name}"))
+            for name, port in options.ports.items()
+        }
+        if options.output_dir is not None:
+            stack.enter_context(claimed(options.output_dir))
+        endpoint = Endpoint({name: port_of(listener) for name, listener in listeners.items()}, _api_key(options))
+        opened = stack.enter_context(opener_of(options)(options, endpoint))
+        app = create_app(
+            opened.worker,
+            api_key=endpoint.api_key,
+            well_known_key=options.key_is_well_known,
+            answers=opened.answers,
+            extra_routers=opened.routers,
+        )
+        if opened.greeting is not None:
+            print(opened.greeting, file=unredacted(sys.stderr))
+        serve_until_stopped(
+            app,
+            listeners,
+            names=HostNames(options.host, host_names(options.allowed_hosts)),
+            exit_with_parent=options.exit_with_parent,
+        )
 
 
-def _serve_one_model(options: ServeOptions) -> None:
-    listener = listen(options.host, options.port)
-    with nullcontext() if options.output_dir is None else claimed(options.output_dir):
-        _serve_on(listener, options)
-
-
-def _serve_on(listener: socket, options: ServeOptions) -> None:
-    api_key = _api_key(options)
+@contextmanager
+def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
+    """Load one model that trains through `/v1/training`, or go on from its newest checkpoint."""
     checkpoints = None
     found = None
     if options.output_dir is not None:
@@ -64,13 +79,7 @@ def _serve_on(listener: socket, options: ServeOptions) -> None:
     worker = Worker(Engine(loaded, policy_version=version, limits=limits))
     jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found)
     try:
-        app = create_app(worker, api_key=api_key, extra_routers=[training_router(jobs)])
-        serve_until_stopped(
-            app,
-            [listener],
-            names=HostNames(options.host, host_names(options.allowed_hosts)),
-            exit_with_parent=options.exit_with_parent,
-        )
+        yield Opened(worker, [training_router(jobs)])
     finally:
         (worker if jobs is None else jobs).close()
 
@@ -78,6 +87,8 @@ def _serve_on(listener: socket, options: ServeOptions) -> None:
 def _api_key(options: ServeOptions) -> str:
     if options.api_key is not None:
         return options.api_key.get_secret_value()
+    if options.well_known_key is not None:
+        return options.well_known_key
     key = new_key()
     shown = f"No API key was given (set {API_KEY_VARIABLE}); for this run it is {key}"
     print(shown, file=unredacted(sys.stderr))

@@ -60,8 +60,8 @@ async def opened_remote(
     if trained is not None and type((await builder.get_llm_provider(trained)).config) is not type(config.llms[trained]):
         raise ConfigError(
             [f"llms.{trained}: served by this process for itself, so {given.endpoint} would sample another model"],
-            hint="let both sides ask one server: `nat backend serve --model … --port 7623 --inference_port 8000`, an "
-            "openpipe_art_trainer_adapter for 7623, and an LLM of _type openai at :8000/v1 in both YAMLs",
+            hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
+            "_type openai in both YAMLs; docs/guides/serving.md shows how",
         )
     workflow = await stack.enter_async_context(open_remote(given.endpoint, trains=True))
     return Remote(workflow, timeout=given.endpoint_timeout)

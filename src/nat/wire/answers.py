@@ -184,4 +184,4 @@ class ErrorAnswer(Answer):
 
     error: ErrorDetail
     detail: str
-    """The message again, where clients of FastAPI servers look for it, OpenPipe ART's among them."""
+    """The message again, where clients of FastAPI servers look for it."""

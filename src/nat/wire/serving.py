@@ -1,9 +1,12 @@
 """How the embedded backend is started: its options, shared by its own command line and by `nat backend serve`."""
 
+from collections.abc import Collection
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic.fields import FieldInfo
 
 from nat.wire.hosts import HOST_LIST, is_loopback
 
@@ -21,17 +24,8 @@ NEWEST_CHECKPOINT = "latest"
 """In there, a link to the newest checkpoint."""
 BEST_CHECKPOINT = "best"
 """In there, a link to the checkpoint that a client asked to keep as the best so far, which nothing deletes."""
-ART_API_KEY = "default"
-"""The key that OpenPipe ART's servers have if nobody chose one."""
-ART_OUTPUT_DIR = Path(".art")
-"""Where OpenPipe ART's servers write if nobody chose a folder."""
-MAX_MODELS = 16
-"""Models of ART's clients if nobody chose a number."""
-ART_LORA_RANK, ART_LORA_ALPHA = 8, 16
-_NOT_FOR_ART = ("save_every", "keep_last")
-_FOR_ART_ONLY = ("max_models", "s3_buckets")
-_BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
-"""How S3 names them."""
+PROTOCOLS = "nat.backend.protocols"
+"""Entry-point group of protocols that the backend can serve instead of its own; each value is a class of options."""
 
 
 class Handover(BaseModel):
@@ -46,38 +40,43 @@ class Handover(BaseModel):
 
 
 class ServeOptions(BaseModel):
-    """Options of the backend process; each field is the option of the same name."""
+    """Options of the backend process; each field is the option of the same name.
+
+    A subclass adds another protocol: the options that it has besides these, the one of them that chooses it (`switch`),
+    and what opens it in the backend's process. Its module imports no torch.
+    """
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    switch: ClassVar[str] = ""
+    """The option that chooses this protocol; empty for the backend's own."""
+    opener: ClassVar[str] = "nat.backend.serve:open_training"
+    """`module:function` of a `nat.backend.protocol.Open`; imported in the backend's process only."""
+    well_known_key: ClassVar[str | None] = None
+    """The key of a server for which nobody chose one, if its clients expect a certain one; else a key is made up."""
 
     model: Path
     """Directory of a Hugging Face checkpoint: config.json, safetensors, tokenizer and chat template."""
     served_model_name: str | None = None
     """Name that requests use; the directory's name if left out."""
     output_dir: Path | None = None
-    """Where checkpoints and models go; without it the backend only serves, or with inference_port takes .art."""
+    """Where checkpoints and models go; without it the backend only serves."""
     host: str = "127.0.0.1"
     """Address to listen on; one that others can reach needs a key that you chose."""
     allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
     """Further names under which this server may be called, with commas between, such as that of a proxy."""
     port: int = Field(default=8000, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one, which the ready line tells."""
-    inference_port: int | None = Field(default=None, ge=0, le=65535)
-    """Serve OpenPipe ART's clients: they train through `port` and sample through this one; 0 takes a free one."""
-    max_models: int = Field(default=MAX_MODELS, ge=1)
-    """With inference_port: most models that clients may have in memory, each with its optimizer."""
-    s3_buckets: str | None = Field(default=None, pattern=f"^{_BUCKET}(,{_BUCKET})*$")
-    """With inference_port: S3 buckets, with commas between, that clients may copy models to and from; else none."""
+    """Port to listen on; 0 takes a free one, which the ready line names."""
     api_key: SecretStr | None = None
-    """Key for requests; better given as NAT_BACKEND_API_KEY. By default made up, with inference_port `default`."""
+    """Key for requests; better given as NAT_BACKEND_API_KEY; made up if left out."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs; `auto` takes CUDA if there is some."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the served weights; `auto` is float32 on the CPU and bfloat16 on CUDA."""
     lora_rank: int | None = Field(default=None, ge=1)
-    """Train LoRA adapters of this rank; all weights if left out. With inference_port: 8, if the client has no wish."""
+    """Train LoRA adapters of this rank; all weights if left out."""
     lora_alpha: int = Field(default=32, ge=1)
-    """Scale of the adapters. With inference_port: 16, if the client has no wish."""
+    """Scale of the adapters."""
     max_seq_length: int | None = Field(default=None, ge=2)
     """Longest prompt plus answer in tokens; the model's own limit if left out."""
     max_num_seqs: int = Field(default=64, ge=1)
@@ -103,45 +102,47 @@ class ServeOptions(BaseModel):
             raise ValueError(
                 f"host {self.host} can be reached from outside, so the key must be yours: set {API_KEY_VARIABLE}"
             )
-        if self.resume and self.output_dir is None and self.inference_port is None:
+        if self.resume and self.output_dir is None:
             raise ValueError("resume needs output_dir, where the checkpoints are")
-        if self.inference_port is not None:
-            self._check_for_art(self.inference_port)
-        elif idle := sorted(self.model_fields_set.intersection(_FOR_ART_ONLY)):
-            raise ValueError(f"{', '.join(idle)}: no effect without inference_port; leave it out")
         return self
-
-    def _check_for_art(self, inference_port: int) -> None:
-        idle = sorted(self.model_fields_set.intersection(_NOT_FOR_ART))
-        if idle:
-            raise ValueError(
-                f"{', '.join(idle)}: no effect with inference_port, where each training call is a checkpoint "
-                "and clients say what to delete; leave it out"
-            )
-        if inference_port == self.port != 0:
-            raise ValueError(f"port and inference_port are both {self.port}; choose two")
 
     @property
     def name(self) -> str:
         return self.served_model_name or self.model.resolve().name
 
     @property
-    def well_known_key(self) -> bool:
+    def ports(self) -> dict[str, int]:
+        """The ports to listen on, by the options that choose them."""
+        return {"port": self.port}
+
+    @property
+    def key_is_well_known(self) -> bool:
         """True for a server whose key everybody knows."""
-        return self.inference_port is not None and self.api_key is None
+        return self.api_key is None and self.well_known_key is not None
 
-    @property
-    def buckets(self) -> list[str]:
-        """S3 buckets that clients may use; the first one is for those that name none."""
-        return self.s3_buckets.split(",") if self.s3_buckets else []
 
-    @property
-    def art_output_dir(self) -> Path:
-        """Where the models of ART's clients are."""
-        return self.output_dir or ART_OUTPUT_DIR
+def protocols() -> list[type[ServeOptions]]:
+    """The options of every installed protocol, in the order of their names."""
+    return [point.load() for point in sorted(entry_points(group=PROTOCOLS), key=lambda point: point.name)]
 
-    @property
-    def art_lora(self) -> tuple[int, int]:
-        """Rank and alpha of an adapter for which the client has no wish."""
-        alpha = self.lora_alpha if "lora_alpha" in self.model_fields_set else ART_LORA_ALPHA
-        return self.lora_rank or ART_LORA_RANK, alpha
+
+def command_line_options() -> dict[str, FieldInfo]:
+    """The options of the backend by name, then those that each protocol adds, which are never required."""
+    added = {name: field for protocol in protocols() for name, field in protocol.model_fields.items()}
+    return added | ServeOptions.model_fields
+
+
+def options_class(given: Collection[str]) -> type[ServeOptions]:
+    """The class that checks these options: that of the protocol that one of them chooses, or `ServeOptions`.
+
+    Raises:
+        ValueError: an option of a protocol is given without the one that chooses the protocol.
+
+    """
+    for protocol in protocols():
+        if protocol.switch in given:
+            return protocol
+        own = protocol.model_fields.keys() - ServeOptions.model_fields.keys()
+        if idle := sorted(own.intersection(given)):
+            raise ValueError(f"{', '.join(idle)}: no effect without {protocol.switch}; leave it out")
+    return ServeOptions

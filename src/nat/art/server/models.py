@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 
+from nat.art.options import MAX_MODELS
 from nat.art.server.batch import ArtBatch
 from nat.art.server.call import TrainingCall
 from nat.art.server.model_factory import ModelFactory
@@ -25,7 +26,6 @@ from nat.backend.model import LoadedModel, LoraSettings
 from nat.backend.training.job import JobTable
 from nat.errors import ModelBusy, ModelNotPrepared
 from nat.files import remove_folder
-from nat.wire.serving import MAX_MODELS
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Errors in the shapes that OpenAI's clients and ART's clients understand."""
+"""Errors in the shape that OpenAI's clients understand, with the message where clients of FastAPI look for it, too."""
 
 from collections.abc import Sequence
 from http import HTTPStatus

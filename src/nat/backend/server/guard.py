@@ -25,7 +25,7 @@ def needs_key(api_key: str, *, paths: str = "/") -> Objection:
         if not http.scope["path"].startswith(paths) or hmac.compare_digest(_presented(header), api_key.encode()):
             return None
         seen = "another key" if header else "no Authorization header"
-        wanted = "as a bearer token, or as the password of Basic authentication (http://art:KEY@host)"
+        wanted = "as a bearer token, or as the password of Basic authentication (http://any:KEY@host)"
         message = f"this server needs its API key {wanted}; got {seen}"
         return ApiError(message, status=401, code="invalid_api_key").response()
 

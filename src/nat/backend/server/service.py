@@ -108,7 +108,7 @@ class Service:
         return sequences
 
     def as_trained_on(self, asked: ChatRequest) -> ChatRequest:
-        """Ask for the tokens on behalf of clients that train on answers but never ask, as ART's do."""
+        """Ask for the tokens on behalf of clients that train on answers but never ask for them."""
         if self.answers is None:
             return asked
         return asked.model_copy(update={"logprobs": True, "return_tokens_as_token_ids": True})

@@ -13,7 +13,15 @@ from pydantic.fields import FieldInfo
 from nat.builder.child_processes import python_module
 from nat.cli.commands.checked_options import checked_options
 from nat.config.secrets import environment_secrets
-from nat.wire.serving import API_KEY_VARIABLE, KEY_FD, Handover, ServeOptions
+from nat.errors import ConfigError
+from nat.wire.serving import (
+    API_KEY_VARIABLE,
+    KEY_FD,
+    Handover,
+    ServeOptions,
+    command_line_options,
+    options_class,
+)
 
 Command = Callable[..., None]
 
@@ -26,21 +34,22 @@ def backend_command() -> None:
     """The embedded backend as a server of its own."""
 
 
-def _option(field: FieldInfo) -> dict[str, Any]:
-    """How click shows and reads a field; defaults and bounds stay with ServeOptions."""
+def _option(name: str, field: FieldInfo) -> dict[str, Any]:
+    """How click shows and reads a field; defaults and bounds stay with the options' class."""
     if field.annotation is bool:
         return {"is_flag": True, "default": None, "help": field.description}
     kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType] or [field.annotation]
     default = "" if field.is_required() or field.default is None else f"  [default: {field.default}]"
+    required = name in ServeOptions.model_fields and field.is_required()
     literal = get_origin(field.annotation) is Literal
     plain = click.Choice(list(get_args(field.annotation))) if literal else str if SecretStr in kinds else kinds[0]
-    return {"type": plain, "required": field.is_required(), "help": f"{field.description}{default}"}
+    return {"type": plain, "required": required, "help": f"{field.description}{default}"}
 
 
 def _serve_options(command: Command) -> Command:
-    """One click option for each field of ServeOptions."""
-    for name, field in reversed(ServeOptions.model_fields.items()):
-        command = click.option(f"--{name}", **_option(field))(command)
+    """One click option for each option of the backend and of every protocol."""
+    for name, field in reversed(command_line_options().items()):
+        command = click.option(f"--{name}", **_option(name, field))(command)
     return command
 
 
@@ -57,7 +66,11 @@ def serve_command(**given: object) -> None:
 def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:
     """The options, with the key from the environment if there is one; ConfigError with all findings."""
     key = {"api_key": environment[API_KEY_VARIABLE]} if API_KEY_VARIABLE in environment else {}
-    return checked_options(ServeOptions, {**key, **given}, command="nat backend serve")
+    try:
+        model = options_class(given)
+    except ValueError as error:
+        raise ConfigError([str(error)], source="the options of `nat backend serve`") from error
+    return checked_options(model, {**key, **given}, command="nat backend serve")
 
 
 def backend_arguments(options: ServeOptions) -> list[str]:

@@ -2,10 +2,11 @@ import socket
 
 import pytest
 
-from nat.art.server.serve import greeting, serve_art
+from nat.art.options import ArtServeOptions
+from nat.art.server.serve import greeting
 from nat.backend.lock import claimed
+from nat.backend.serve import serve
 from nat.errors import BackendError
-from nat.wire.serving import ServeOptions
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def options(tmp_path):
 def test_a_second_server_on_the_same_folder_is_refused(options, tmp_path):
     """Two would write the same checkpoints; the error names the folder's owner and the way out."""
     with claimed(tmp_path / "art"), pytest.raises(BackendError, match="in use by another server") as error:
-        serve_art(ServeOptions(**options), 0)
+        serve(ArtServeOptions(**options))
     assert "--output_dir" in error.value.hint
 
 
@@ -28,9 +29,8 @@ def test_a_port_that_is_taken_is_told_with_its_option(options):
         taken.listen()
         port = taken.getsockname()[1]
         for name in ("port", "inference_port"):
-            asked = ServeOptions(**(options | {name: port}))
             with pytest.raises(BackendError, match=f"port {port}") as error:
-                serve_art(asked, asked.inference_port)
+                serve(ArtServeOptions(**(options | {name: port})))
             assert f"--{name}" in error.value.hint
 
 
@@ -47,7 +47,7 @@ def test_a_port_that_is_taken_is_told_with_its_option(options):
 )
 def test_the_greeting_tells_what_to_do_next(options, host, key, lines):
     """Both addresses as clients use them, the key if everybody knows it, and where the checkpoints go."""
-    asked = ServeOptions(**options, host=host, api_key=key)
+    asked = ArtServeOptions(**options, host=host, api_key=key)
     text = greeting(asked, port=7623, inference_port=8000, hostname="gpu-box")
     assert [line for line in [*lines, str(options["output_dir"])] if line not in text] == []
     assert "mine" not in text

@@ -1,0 +1,59 @@
+"""The options of `nat backend serve` for OpenPipe ART's clients; `inference_port` chooses this protocol.
+
+Free of torch: the command line reads them. The entry point is in the group `nat.backend.protocols`.
+"""
+
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from nat.wire.serving import ServeOptions
+
+API_KEY = "default"
+"""The key that ART's servers have if nobody chose one, and that its clients send."""
+MAX_MODELS = 16
+"""Models in memory if nobody chose a number."""
+_BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+"""How S3 names them."""
+_WITHOUT_EFFECT = ("save_every", "keep_last")
+
+
+class ArtServeOptions(ServeOptions):
+    """Serve ART's clients: one base model, on which each client trains adapters of its own."""
+
+    switch: ClassVar[str] = "inference_port"
+    opener: ClassVar[str] = "nat.art.server.serve:open_art"
+    well_known_key: ClassVar[str | None] = API_KEY
+
+    inference_port: int = Field(ge=0, le=65535)
+    """Serve OpenPipe ART's clients: they train through `port` and sample through this one; 0 takes a free one. By
+    default the key is then `default`, output_dir .art, lora_rank 8 and lora_alpha 16, unless the client asks for
+    other adapters."""
+    max_models: int = Field(default=MAX_MODELS, ge=1)
+    """With inference_port: most models that clients may have in memory, each with its optimizer."""
+    s3_buckets: str | None = Field(default=None, pattern=f"^{_BUCKET}(,{_BUCKET})*$")
+    """With inference_port: S3 buckets, with commas between, that clients may copy models to and from; else none."""
+    output_dir: Path = Path(".art")
+    lora_rank: int = Field(default=8, ge=1)
+    lora_alpha: int = Field(default=16, ge=1)
+
+    @model_validator(mode="after")
+    def _fit_art(self) -> Self:
+        if idle := sorted(self.model_fields_set.intersection(_WITHOUT_EFFECT)):
+            raise ValueError(
+                f"{', '.join(idle)}: no effect with inference_port, where each training call is a checkpoint "
+                "and clients say what to delete; leave it out"
+            )
+        if self.inference_port == self.port != 0:
+            raise ValueError(f"port and inference_port are both {self.port}; choose two")
+        return self
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {**super().ports, "inference_port": self.inference_port}
+
+    @property
+    def buckets(self) -> list[str]:
+        """S3 buckets that clients may use; the first one is for those that name none."""
+        return self.s3_buckets.split(",") if self.s3_buckets else []

@@ -1,0 +1,57 @@
+"""The options of a server for ART's clients."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from nat.art.options import ArtServeOptions
+
+
+def options(**fields):
+    return ArtServeOptions(model=Path("model"), **fields)
+
+
+def test_a_server_for_art_has_arts_defaults():
+    """Its key, its folder and its adapters; what was chosen wins."""
+    art = options(port=7623, inference_port=8000)
+    seen = (art.key_is_well_known, art.well_known_key, str(art.output_dir), art.lora_rank, art.lora_alpha)
+    assert seen == (True, "default", ".art", 8, 16)
+    chosen = options(port=7623, inference_port=8000, api_key="mine", output_dir="out", lora_rank=4, lora_alpha=32)
+    seen = (chosen.key_is_well_known, str(chosen.output_dir), chosen.lora_rank, chosen.lora_alpha)
+    assert seen == (False, "out", 4, 32)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "::1", "localhost", "LOCALHOST"])
+def test_the_well_known_key_is_for_loopback(host):
+    """All of it; an address that others can reach needs a key of its own."""
+    assert options(port=1, inference_port=2, host=host).key_is_well_known
+    with pytest.raises(ValidationError, match="the key must be yours"):
+        options(port=1, inference_port=2, host="192.0.2.1")
+
+
+@pytest.mark.parametrize("name", ["save_every", "keep_last"])
+def test_options_without_effect_are_refused(name):
+    """Each training call is a checkpoint, and clients say what to delete."""
+    with pytest.raises(ValidationError, match=f"{name}: no effect"):
+        options(port=1, inference_port=2, **{name: 3})
+
+
+def test_two_ports_are_two():
+    """Unless any free ones are asked for."""
+    with pytest.raises(ValidationError, match="choose two"):
+        options(port=8000, inference_port=8000)
+    assert options(port=0, inference_port=0).ports == {"port": 0, "inference_port": 0}
+
+
+def test_going_on_is_what_a_server_for_art_does():
+    """So resume may be said, with or without a folder."""
+    assert options(port=1, inference_port=2, resume=True).resume
+
+
+def test_buckets_are_named_by_the_owner():
+    """With commas between them."""
+    assert options(inference_port=8001, s3_buckets="mine,our.own").buckets == ["mine", "our.own"]
+    assert options(inference_port=8001).buckets == []
+    with pytest.raises(ValidationError, match="s3_buckets"):
+        options(inference_port=8001, s3_buckets="--delete")
