@@ -27,7 +27,7 @@ from nat.cli import event_loop
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.function import FunctionBaseConfig
-from nat.finetuning.progress import NullProgress
+from nat.finetuning.progress import RunProgress
 from nat.finetuning.runtime import run_finetuning
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
@@ -54,7 +54,7 @@ class CoinConfig(FunctionBaseConfig, name="bench_coin"):
     llm: LLMRef
 
 
-class Watch(NullProgress):
+class Watch(RunProgress):
     """Takes a sample after each epoch."""
 
     def __init__(self) -> None:

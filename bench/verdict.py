@@ -15,8 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from nat.finetuning.interval import MIN_DIFFERING
-from nat.finetuning.verdict import compare
+from nat.finetuning.verdict import MIN_DIFFERING, compare
 
 COUNTS = (6, 10, 30, 100, 300)
 RUNS, RESAMPLES = 1000, 1000

@@ -47,7 +47,6 @@ TARGETS = {
     "rows": Target(["wire/rows.py"], ["wire/test_rows.py"]),
     "curriculum": Target(["finetuning/curriculum.py"], ["finetuning/test_curriculum.py"]),
     "verdict": Target(["finetuning/verdict.py"], ["finetuning/test_verdict.py"]),
-    "interval": Target(["finetuning/interval.py"], ["finetuning/test_verdict.py", "finetuning/test_interval.py"]),
     "advantages": Target(
         ["backend/training/advantages.py"], ["backend/training/test_advantages.py"], [*HEAVY, "torch", "transformers"]
     ),

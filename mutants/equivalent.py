@@ -20,14 +20,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "it forgives rounding errors, which are near 1e-16, and 10 digits do that as well as 9"
         ),
     },
-    "finetuning/interval.py": {
+    "finetuning/verdict.py": {
         "elif low < 0 <= high:": _EXACT_END,
         "elif low <= 0 < high:": _EXACT_END,
         "low, high = (lowest if lowest >= 0 else low, highest if highest < 0 else high)": _EXACT_END,
         "high = (lowest if lowest > 0 else low, highest if highest <= 0 else high)": _EXACT_END,
         "if abs(skew) <= _NO_SKEW:": "a skew of exactly that limit changes the interval in its ninth digit",
-    },
-    "finetuning/verdict.py": {
         "_DIGITS = 13": "rounding errors of scores are near 1e-16, and 13 digits hide them as well as 12",
     },
 }

@@ -11,7 +11,7 @@ from nat.cli.commands.finetune_summary import summary_text
 from nat.data_models.finetuning import TrainingStatusEnum
 from nat.errors import TrainingFailed
 from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
-from nat.finetuning.progress import NullProgress
+from nat.finetuning.progress import RunProgress
 from nat.runs.records import BestEpoch, BestMeasure
 
 
@@ -32,7 +32,7 @@ class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
         return (self._project.output_dir / "latest").resolve() / name if self.kept else None
 
 
-class Told(NullProgress):
+class Told(RunProgress):
     def __init__(self) -> None:
         self.texts: list[str] = []
 

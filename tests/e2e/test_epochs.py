@@ -8,12 +8,12 @@ import pytest
 from fakes.finetuning_project import ClumsyTrainer, Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, NoTrajectories
-from nat.finetuning.progress import NullProgress
+from nat.finetuning.progress import RunProgress
 from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase, RunState
 
 
-class Heard(NullProgress):
+class Heard(RunProgress):
     """Remembers what a run told."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
 from fakes.run_records import NOON
 from nat.errors import ConfigError, JournalError, NatError
-from nat.finetuning.progress import NullProgress
+from nat.finetuning.progress import RunProgress
 from nat.finetuning.runtime import run_finetuning
 from nat.runs.journal import JOURNAL_NAME
 from nat.runs.records import Phase, RunState
@@ -59,7 +59,7 @@ async def test_a_clock_that_is_set_back_harms_nothing(tmp_path):
         assert all(validation.seconds > 0 for validation in journal.validations())
 
 
-class AfterEpoch(NullProgress):
+class AfterEpoch(RunProgress):
     """Does something in the middle of the run."""
 
     def __init__(self, act):

@@ -29,7 +29,7 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.function import FunctionBaseConfig
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
-from nat.finetuning.progress import Progress
+from nat.finetuning.progress import RunProgress
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
@@ -219,10 +219,10 @@ class FinetuningProject:
         path.write_text(yaml.safe_dump(self.config))
         return FinetuneRunConfig(config_file=path, **fields)
 
-    async def run(self, progress: Progress | None = None, **fields: Any) -> RunResult:
+    async def run(self, progress: RunProgress | None = None, **fields: Any) -> RunResult:
         return await self.run_given(self.given(**fields), progress)
 
-    async def run_given(self, given: FinetuneRunConfig, progress: Progress | None = None) -> RunResult:
+    async def run_given(self, given: FinetuneRunConfig, progress: RunProgress | None = None) -> RunResult:
         return await run_finetuning(given, progress=progress)
 
     @contextmanager

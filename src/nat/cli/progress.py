@@ -16,7 +16,7 @@ from rich.text import Text
 
 from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
-from nat.finetuning.progress import NullProgress
+from nat.finetuning.progress import RunProgress
 from nat.runs.epochs import shown, when
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
 from nat.secrets import redact
@@ -25,7 +25,7 @@ _ROWS_SHOWN = 12
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-class LineProgress(NullProgress):
+class LineProgress(RunProgress):
     """One line per finished epoch and validation, for pipes; warnings and failures stand in the log beside it.
 
     With `log_tells` the log has lines for epochs and validations, too, so that here there are none.
@@ -67,7 +67,7 @@ class LineProgress(NullProgress):
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-class LiveProgress:
+class LiveProgress(RunProgress):
     """What runs now, the last epochs as a table, and the reward so far as a small curve."""
 
     def __init__(self, console: Console) -> None:

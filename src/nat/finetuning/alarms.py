@@ -1,17 +1,30 @@
-"""What deserves a warning while a run goes on: metrics beyond the levels at which training usually goes wrong.
+"""Warnings while a run goes on: metrics beyond the levels at which training usually goes wrong. Pure.
 
-Pure. A metric that the backend does not report raises no alarm.
+A metric that the backend does not report raises no alarm.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.diagnosis import CLIPPED, ENTROPY, NOT_TRAINED, RAISE_LIMIT, TRUNCATED, diagnose_fall
-from nat.runs.records import EpochRecord
+from nat.finetuning.diagnosis import (
+    CLIPPED,
+    ENTROPY,
+    NOT_TRAINED,
+    RAISE_LIMIT,
+    TRUNCATED,
+    diagnose,
+    diagnose_fall,
+    has_fallen,
+)
+from nat.finetuning.verdict import compare
+from nat.runs.epochs import shown, when
+from nat.runs.records import EpochRecord, ValidationRecord, Verdict
 
 EQUAL_GROUPS_EPOCHS = 5
-"""Epochs in a row with too many equal groups before it is worth a word."""
+"""Epochs in a row with too many equal groups before the alarm is raised."""
 ENTROPY_EPOCHS = 20
 """Span within which a fall of the entropy counts as a collapse."""
 
@@ -20,14 +33,14 @@ EFFECTIVE_SAMPLES = "train/effective_sample_size"
 
 @dataclass(frozen=True)
 class Alarm:
-    """One warning; the name tells repetitions apart from news."""
+    """One warning; a repetition has the same name."""
 
     name: str
     text: str
 
 
 def alarms(epochs: Sequence[EpochRecord], config: GuardsConfig) -> list[Alarm]:
-    """All alarms that the last of `epochs` sets off."""
+    """All alarms that the last of `epochs` raises."""
     texts = {name: check(epochs, config) for name, check in _CHECKS.items()} if epochs else {}
     return [Alarm(name, text) for name, text in texts.items() if text is not None]
 
@@ -109,3 +122,85 @@ _CHECKS: dict[str, Callable[[Sequence[EpochRecord], GuardsConfig], str | None]] 
     "truncated": _truncated,
     "entropy": _entropy,
 }
+
+
+class EpochWindow:
+    """The epochs that guards and alarms look at, as many after a thousand epochs as after fifty.
+
+    These are the first epochs, the last ones, and those with the lowest and the highest reward.
+    """
+
+    def __init__(self, config: GuardsConfig) -> None:
+        self._num_first = config.collapse_epochs
+        self._first: list[EpochRecord] = []
+        last = max(ENTROPY_EPOCHS + 1, config.epochs_without_signal, 2 * config.collapse_epochs)
+        self._last: deque[EpochRecord] = deque(maxlen=last)
+        self._lowest: EpochRecord | None = None
+        self._highest: EpochRecord | None = None
+
+    def add(self, record: EpochRecord) -> None:
+        """Add the newest epoch."""
+        if len(self._first) < self._num_first:
+            self._first.append(record)
+        self._last.append(record)
+        if self._lowest is None or record.min_reward < self._lowest.min_reward:
+            self._lowest = record
+        if self._highest is None or record.max_reward > self._highest.max_reward:
+            self._highest = record
+
+    @property
+    def records(self) -> list[EpochRecord]:
+        """In the order of the epochs, each once."""
+        extremes = [record for record in (self._lowest, self._highest) if record is not None]
+        found = {record.epoch: record for record in (*self._first, *extremes, *self._last)}
+        return [found[epoch] for epoch in sorted(found)]
+
+
+def held_out_warning(
+    validations: Sequence[ValidationRecord], epochs: Callable[[], Sequence[EpochRecord]], config: GuardsConfig
+) -> str | None:
+    """A warning if the last validation fell below the first one, or far below the best; None otherwise.
+
+    The fall must be more than chance on the same examples, by the rule of the verdict. Far means that less than
+    `collapse_share` is left of the height above the worst score seen, as for the rewards in training. Epochs are read
+    only to explain a fall.
+    """
+    if not _fallen(validations, config) or _fallen(validations[:-1], config):
+        return None
+    best, last = max(validations[:-1], key=_mean), validations[-1]
+    return (
+        f"The held-out score fell from {_mean(best):.3f} {when(best.epoch)} to {_mean(last):.3f} {when(last.epoch)}. "
+        f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
+    )
+
+
+def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bool:
+    if len(validations) < 2:  # noqa: PLR2004 - a fall takes two
+        return False
+    *earlier, last = validations
+    best = max(earlier, key=_mean)
+    worst = min(reward for validation in validations for reward in validation.rewards)
+    far = _mean(last) - worst < config.collapse_share * (_mean(best) - worst)
+    return _worse(earlier[0], last) or (far and _worse(best, last))
+
+
+def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
+    scored = {example for example, score in before.scores.items() if score is not None}
+    both = any(after.scores.get(example) is not None for example in scored)
+    return both and compare(before.scores, after.scores).verdict is Verdict.WORSE
+
+
+def _why(epochs: Sequence[EpochRecord]) -> str:
+    """The training reward distinguishes a model that learned the wrong thing from one that broke."""
+    if epochs and not has_fallen(epochs):
+        return (
+            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} in epoch {shown(epochs[-1].epoch)}): "
+            "the model learns its examples by heart, or something that the evaluator should not reward. Use more "
+            "examples or fewer epochs, set beta, and read its answers."
+        )
+    found = diagnose(epochs)
+    return "The cause is not known." if found is None else f"{found.seen} {found.remedy}"
+
+
+def _mean(validation: ValidationRecord) -> float:
+    return fmean(validation.rewards)

@@ -11,7 +11,7 @@ from statistics import median
 from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory
-from nat.finetuning import rewards
+from nat.finetuning.trajectories.groups import has_signal, mean_reward
 from nat.runs.epochs import shown
 
 
@@ -60,11 +60,11 @@ def select(
         return _within_one_group(groups[0], config, rng), state
     least = config.min_reward_diff
     keep_all = across_groups and least == 0
-    flat = () if keep_all else tuple(i for i, group in enumerate(groups) if not rewards.teaches(group, least))
+    flat = () if keep_all else tuple(i for i, group in enumerate(groups) if not has_signal(group, least))
     alive = [i for i in range(len(groups)) if i not in set(flat)]
     if not alive:
         return CurriculumSelection(groups=[], without_difference=flat), state
-    ranked = sorted(alive, key=lambda i: rewards.mean(groups[i]), reverse=not config.sort_ascending)
+    ranked = sorted(alive, key=lambda i: mean_reward(groups[i]), reverse=not config.sort_ascending)
     widened = _widened(state, config, epoch)
     chosen = ranked[: _share(len(ranked), widened.current_percentile)]
     chosen = _subsample(chosen, config.random_subsample, of=len(ranked), rng=rng)
@@ -120,7 +120,7 @@ def description(selection: CurriculumSelection, state: CurriculumState, *, epoch
         f"Curriculum learning at epoch {shown(epoch)}: Using {len(selection.groups)}/{ranked} groups "
         f"({state.current_percentile:.0%}), {flat} without enough difference in reward"
     )
-    means = sorted((rewards.mean(group) for group in selection.groups), reverse=True)
+    means = sorted((mean_reward(group) for group in selection.groups), reverse=True)
     lines.append(
         f"Group reward distribution - Top: {means[0]:.4f}, Median: {median(means):.4f}, Bottom: {means[-1]:.4f}"
     )

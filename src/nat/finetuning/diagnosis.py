@@ -1,17 +1,19 @@
-"""Why a run went wrong: what changed in its epochs before the mean reward fell. Pure.
+"""Why a run went wrong, from what changed before its mean reward fell; and what to try next. Pure.
 
-Whatever names a cause asks here first, since a model that a single update has broken looks like examples that are too
-hard, like a workflow that fails, or like a gradient of zero. The backend's metrics tell the two apart; without them,
-nothing is said.
+Every error that names a cause looks here first: a model that a single update has broken looks like examples that are
+too hard, like a workflow that fails, or like a gradient of zero. The backend's metrics tell these apart; without them
+there is no diagnosis.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
+from math import sqrt
+from statistics import fmean, median, variance
 
+from nat.data_models.finetuning import GuardsConfig
 from nat.runs.epochs import shown
-from nat.runs.records import EpochRecord
+from nat.runs.records import EpochRecord, Verdict
 
 KL = "train/approx_kl"
 WEIGHTS = "train/update_ratio"
@@ -42,6 +44,17 @@ TRUNCATED_MORE = 0.3
 RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out of training."
 """True whether or not that is set, which epochs do not tell."""
 ENTROPY_LEFT = 0.5
+
+_STANDARD_ERRORS = 2.0
+"""A rise of the mean reward by less than this many standard errors may be chance."""
+_LEAST_TO_COMPARE = 2
+"""Epochs in a third of the run; of fewer, no spread is known."""
+
+_REMEDY = {
+    Verdict.NOT_SHOWN: "Use more held-out examples, which show smaller differences, and train longer.",
+    Verdict.WORSE: "The model learns its own examples, or a flaw of the evaluator: read its held-out answers in "
+    "trajectories/, and train on more examples.",
+}
 
 
 class Cause(StrEnum):
@@ -201,3 +214,51 @@ def _clipped(epoch: EpochRecord) -> float:
 
 def _value(epoch: EpochRecord, name: str) -> float:
     return epoch.metrics.get(name, 0.0)
+
+
+def next_step(verdict: Verdict | None, epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    """A few sentences; None for a model that improved, and where nothing stands out."""
+    if verdict is Verdict.IMPROVED or not epochs:
+        return None
+    if verdict is Verdict.WORSE and (found := diagnose_fall(epochs)):
+        return f"{found.seen} {found.remedy}"
+    if few := _few_signals(epochs, config):
+        return few
+    return " ".join(filter(None, (_truncated_answers(epochs, config), _by_reward(verdict, epochs)))) or None
+
+
+def _few_signals(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    share = fmean(epoch.share_without_difference for epoch in epochs)
+    if share <= config.max_equal_groups:
+        return None
+    untrained = sum(epoch.trained_groups == 0 for epoch in epochs)
+    also = f", and {untrained} of {len(epochs)} epochs trained nothing" if untrained else ""
+    return (
+        f"{share:.0%} of the groups had equal rewards{also}. Choose examples that are sometimes solved and sometimes "
+        "not, give partial credit, or raise num_generations."
+    )
+
+
+def _truncated_answers(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    shares = [epoch.metrics[TRUNCATED] for epoch in epochs if TRUNCATED in epoch.metrics]
+    if not shares or fmean(shares) <= config.max_truncated:
+        return None
+    return (
+        f"{fmean(shares):.0%} of the rollouts hit a token limit: their rewards say little about what the model meant. "
+        f"{RAISE_LIMIT}"
+    )
+
+
+def _by_reward(verdict: Verdict | None, epochs: Sequence[EpochRecord]) -> str | None:
+    """The reward in training tells a run that did not learn from one that learned its own examples."""
+    third = len(epochs) // 3
+    if third < _LEAST_TO_COMPARE:
+        return f"{len(epochs)} {'epoch is' if len(epochs) == 1 else 'epochs are'} few: raise finetuning.num_epochs."
+    first, last = ([e.avg_reward for e in part] for part in (epochs[:third], epochs[-third:]))
+    before, after = fmean(first), fmean(last)
+    rewards = f"{before:.3f} in the first third of the epochs, {after:.3f} in the last"
+    if after - before > _STANDARD_ERRORS * sqrt((variance(first) + variance(last)) / third):
+        return None if verdict is None else f"The reward in training rose ({rewards}). {_REMEDY[verdict]}"
+    rate = max((epoch.metrics.get(RATE, 0.0) for epoch in epochs), default=0.0)
+    used = f" ({rate:.2g} was used; try {3 * rate:.1g})" if rate else ""
+    return f"The reward in training did not rise ({rewards}). Train longer, or raise the learning rate{used}."

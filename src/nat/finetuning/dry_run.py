@@ -10,8 +10,7 @@ from nat.config.load import dump_resolved
 from nat.config.output_folders import check_writable
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.finetuning.checks import num_generations, warnings
-from nat.finetuning.configured import configured
+from nat.finetuning.configuration import num_generations, resolve_config, warnings
 from nat.finetuning.datasets import Examples, read_examples
 from nat.finetuning.runtime import build_parts, check_health
 from nat.finetuning.workflow_sessions import opened_remote
@@ -55,7 +54,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
 
     Raises what `run_finetuning` would raise before its first rollout; leaves no files.
     """
-    config, given = configured(given)
+    config, given = resolve_config(given)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     examples = await read_examples(config, given)
     config_text = dump_resolved(config)  # before any component gets its hands on it

@@ -5,14 +5,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory, TrajectoryCollection
-from nat.finetuning import rewards
+from nat.data_models.finetuning import (
+    CurriculumLearningConfig,
+    TrainingJobRef,
+    TrainingJobStatus,
+    Trajectory,
+    TrajectoryCollection,
+)
+from nat.data_models.score import is_finite
 from nat.finetuning.metrics import epoch_metrics
-from nat.finetuning.trajectories.groups import example_id
+from nat.finetuning.trajectories.groups import example_id, has_signal, statistics_of
 from nat.runs.epochs import shown
 from nat.runs.left_out import LeftOutCause
-from nat.runs.records import EpochRecord, RolloutRecord
+from nat.runs.records import EpochRecord, JobRecord, RolloutRecord, count_of
 from nat.runs.tally import tally
+from nat.wire.training import JobStatus
 
 
 @dataclass(frozen=True)
@@ -34,9 +41,9 @@ def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> Tra
     """
     if across_groups:
         every = [trajectory for group in collection.trajectories for trajectory in group]
-        groups = collection.trajectories if rewards.teaches(every) else []
+        groups = collection.trajectories if has_signal(every) else []
     else:
-        groups = [group for group in collection.trajectories if rewards.teaches(group)]
+        groups = [group for group in collection.trajectories if has_signal(group)]
     return TrajectoryCollection(trajectories=groups, run_id=collection.run_id)
 
 
@@ -73,7 +80,7 @@ def epoch_record(
 ) -> EpochRecord:
     """The epoch in numbers; at least one trajectory was collected, or a guard had ended the run."""
     groups, trained = played.collected.trajectories, played.chosen.trajectories
-    every, kept = rewards.of_groups(groups), rewards.of_groups(trained)
+    every, kept = statistics_of(groups), statistics_of(trained)
     if every is None:
         raise ValueError(f"epoch {shown(played.epoch)} has no trajectory, so it has no record")
     counts = tally(played.records)
@@ -96,7 +103,7 @@ def epoch_record(
         num_rollouts=counts.num_rollouts,
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
         failures=list(counts.failures),
-        groups_without_difference=sum(not rewards.teaches(group) for group in groups),
+        groups_without_difference=sum(not has_signal(group) for group in groups),
         seconds=seconds,
         metrics=epoch_metrics(played.records, groups, trained, seconds={"epoch": seconds, **stages}, job=job),
     )
@@ -109,5 +116,46 @@ def _key(trajectory: Trajectory, position: int) -> tuple[str, int]:
 
 def _cause(group: Sequence[Trajectory], config: CurriculumLearningConfig) -> LeftOutCause:
     needed = config.min_reward_diff if config.enabled else 0.0
-    taught = rewards.teaches(group, needed)
+    taught = has_signal(group, needed)
     return LeftOutCause.OUTSIDE_CURRICULUM if taught else LeftOutCause.NO_REWARD_DIFFERENCE
+
+
+def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> JobRecord:
+    """The job as the backend took it; its id is the backend's own if the reference names one."""
+    rows = [row for record in played.records if record.left_out is None for row in record.rows]
+    return JobRecord(
+        id=str((ref.metadata or {}).get("job_id", f"{ref.run_id}-{played.epoch:06d}")),
+        epoch=played.epoch,
+        backend=ref.backend,
+        status=JobStatus.PENDING,
+        num_groups=len(played.chosen.trajectories),
+        num_trajectories=sum(map(len, played.chosen.trajectories)),
+        num_rows=len(rows),
+        submitted_at=at,
+    )
+
+
+def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch, at: datetime) -> JobRecord:
+    """The same job at its end."""
+    version = (status.metadata or {}).get("policy_version")
+    done = status.status.value == JobStatus.COMPLETED
+    metrics = reported_metrics(status)
+    submitted_tokens = sum(row.num_sampled for r in played.records if r.left_out is None for row in r.rows)
+    return job.model_copy(
+        update={
+            "status": JobStatus(status.status.value),
+            "tokens_trained": count_of(metrics, "trained_tokens", submitted_tokens) if done else 0,
+            "policy_version": None if version is None else str(version),
+            "metrics": metrics,
+            "message": status.message,
+            "finished_at": at,
+        }
+    )
+
+
+def reported_metrics(status: TrainingJobStatus) -> dict[str, float]:
+    """What of `metadata["metrics"]` fits into a float; backends of others may send anything."""
+    metrics: Any = (status.metadata or {}).get("metrics")
+    if not isinstance(metrics, dict):
+        return {}
+    return {str(name): float(value) for name, value in metrics.items() if isinstance(value, float) or is_finite(value)}

@@ -1,16 +1,25 @@
-"""What ends a run that cannot learn: checks from records to a raised error, each with its numbers and a remedy.
+"""Checks that end a run which cannot learn, each with its numbers and a remedy.
 
-Pure: the trainer calls them after each epoch and lets them raise. What is worth a warning only is in
-`nat.finetuning.alarms`.
+Pure: the trainer calls them in each epoch and lets them raise. Warnings are in `nat.finetuning.alarms`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import sqrt
 
-from nat.data_models.finetuning import GuardsConfig, TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.finetuning import (
+    GuardsConfig,
+    RewardFunctionConfig,
+    TrainingJobStatus,
+    TrainingStatusEnum,
+    Trajectory,
+    TrajectoryCollection,
+)
 from nat.data_models.rollout_failure import FailureCount
+from nat.data_models.score import problem_of
 from nat.errors import (
+    ConfigError,
+    InvalidTrajectories,
     NoLearningSignal,
     NoTrajectories,
     RewardCollapse,
@@ -20,7 +29,7 @@ from nat.errors import (
 )
 from nat.eval.remedies import remedy_of
 from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, explained
-from nat.finetuning.jobs import reported_metrics
+from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
 from nat.runs.epochs import shown
 from nat.runs.left_out import LeftOutCause
@@ -29,7 +38,7 @@ from nat.runs.tally import RolloutTally
 from nat.wire import rewards
 
 Epochs = Callable[[], Sequence[EpochRecord]]
-"""Called only where a cause is looked for."""
+"""Called only to look for a cause."""
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
@@ -38,6 +47,37 @@ _REMEDY = {
     LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
     "take its client from builder.get_llm, which asks for them.",
 }
+
+
+def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryCollection) -> None:
+    """Raise ConfigError if single answers are to be credited, and a trajectory has no shaped rewards.
+
+    Only its trajectories show whether a builder gives them.
+    """
+    if reward is None or reward.credit == "outcome":
+        return
+    trajectories = [trajectory for group in collected.trajectories for trajectory in group]
+    if without := sum(trajectory.shaped_rewards is None for trajectory in trajectories):
+        found = f"'{reward.credit}', but {without} of {len(trajectories)} trajectories have no shaped_rewards"
+        raise ConfigError(
+            [f"finetuning.reward_function.credit: {found}, so it would have no effect on them"],
+            hint="use a trajectory builder that gives them, as the built-in ones do, or `credit: outcome`",
+        )
+
+
+def check_rewards(collected: TrajectoryCollection) -> None:
+    """Raise InvalidTrajectories if a plug-in's builder gave a reward that is no finite number."""
+    every = [trajectory for group in collected.trajectories for trajectory in group]
+    if bad := [problem for trajectory in every if (problem := _reward_problem(trajectory))]:
+        raise InvalidTrajectories(
+            f"{len(bad)} of {len(every)} trajectories have a reward that cannot be trained on; of the first, {bad[0]}",
+            hint="let `finalize` of the trajectory builder leave out rollouts that have no reward",
+        )
+
+
+def _reward_problem(trajectory: Trajectory) -> str | None:
+    shaped = (problem_of(value, "a shaped reward") for value in trajectory.shaped_rewards or ())
+    return problem_of(trajectory.reward, "the reward") or next(filter(None, shaped), None)
 
 
 def check_trajectories(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
-from nat.finetuning import rewards
+from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
 from nat.runs.records import RolloutRecord
 from nat.wire.rewards import equal
 
@@ -81,12 +81,12 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
     if not values:
         return {}
     low, high = min(values), max(values)
-    flat = [rewards.mean(group) for group in groups if not rewards.teaches(group)]
+    flat = [mean_reward(group) for group in groups if not has_signal(group)]
     top = [_said(t) for group in groups for t in group if equal([t.reward, high]) and not equal([low, high])]
     metrics = {
         "reward/mean": fmean(values),
         "reward/std": pstdev(values),
-        "reward/spread_in_group": fmean(rewards.spread(group) for group in groups),
+        "reward/spread_in_group": fmean(reward_spread(group) for group in groups),
         "reward/equal_groups": len(flat) / len(groups),
         "reward/equal_groups_lowest": sum(equal([reward, low]) for reward in flat) / len(groups),
         "reward/equal_groups_highest": sum(equal([reward, high]) for reward in flat) / len(groups),

@@ -1,15 +1,22 @@
-"""What a run tells while it goes on; the command line shows it, the run does not care how."""
+"""What a run reports while it goes on: to a display, and to the log files of its components."""
 
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
+from nat.files import write_text
+from nat.runs.files import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
+from nat.secrets import redact_json
 
 
-class Progress(Protocol):
-    """Called from the run's event loop; must return at once."""
+class RunProgress:
+    """What a run reports while it goes on; override what you want to show. Called from the run's event loop."""
 
-    def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None: ...
+    def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
+        pass
 
     def epoch_started(self, epoch: int, num_epochs: int) -> None:
         """`epoch` counts from 0."""
@@ -19,33 +26,6 @@ class Progress(Protocol):
 
     def rollout_done(self, error: str | None) -> None:
         """`error` is why it failed; None if it did not."""
-
-    def training_started(self, num_groups: int, num_trajectories: int) -> None: ...
-
-    def training_finished(self, job: JobRecord) -> None: ...
-
-    def epoch_finished(self, record: EpochRecord) -> None: ...
-
-    def validation_finished(self, record: ValidationRecord) -> None: ...
-
-    def message(self, text: str) -> None:
-        """Something that the user should know, in one or more whole sentences."""
-
-
-class NullProgress:
-    """Tells nobody."""
-
-    def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
-        pass
-
-    def epoch_started(self, epoch: int, num_epochs: int) -> None:
-        pass
-
-    def rollouts_started(self, phase: Phase, total: int | None) -> None:
-        pass
-
-    def rollout_done(self, error: str | None) -> None:
-        pass
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:
         pass
@@ -60,4 +40,35 @@ class NullProgress:
         pass
 
     def message(self, text: str) -> None:
-        pass
+        """A message for the user, in one or more whole sentences."""
+
+
+DEFAULT_FOLDER = Path(".tmp/nat/finetuning")
+
+
+def append_progress(component: str, run_id: str, facts: Mapping[str, Any], *, output_dir: str | None = None) -> None:
+    """Add a line to `<component>_<run_id>.jsonl`, in a folder of the component's own if none is given."""
+    folder = Path(output_dir) if output_dir else DEFAULT_FOLDER / component
+    line = {"timestamp": _now(), "run_id": run_id, **facts}
+    _append_line(folder / f"{component}_{run_id}.jsonl", line)
+
+
+def append_epoch_metrics(folder: Path, epoch: int, metrics: Mapping[str, Any]) -> None:
+    """Add an epoch to `training_metrics.jsonl` and, if it has an average reward, to `reward_history.json`."""
+    line = {"epoch": epoch, "timestamp": _now(), **metrics}
+    _append_line(folder / METRICS_NAME, line)
+    if "avg_reward" in line:
+        history = folder / REWARD_HISTORY_NAME
+        entries = json.loads(history.read_text("utf-8")) if history.exists() else []
+        entries.append({name: line[name] for name in sorted(REWARD_HISTORY_FIELDS) if name in line})
+        write_text(history, json.dumps(entries, indent=2, default=str) + "\n")
+
+
+def _append_line(path: Path, line: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(redact_json(json.dumps(line, default=str)) + "\n")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

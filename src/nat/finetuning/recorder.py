@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
 from nat.finetuning.alarms import Alarm
-from nat.finetuning.epoch import PlayedEpoch
-from nat.finetuning.jobs import finished, submitted
+from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
+from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
-from nat.finetuning.scope import RunScope
 from nat.runs.epochs import shown
 from nat.runs.files import append_metrics, doublings, files_due, write_rollouts
 from nat.runs.memory import tidy
@@ -24,53 +23,53 @@ EPOCHS_PER_TIDYING = 10
 class Recorder:
     """Remembers the job that is going on and the alarms that were told."""
 
-    def __init__(self, scope: RunScope) -> None:
-        self._scope = scope
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
         self._job: JobRecord | None = None
         self._alarmed: set[str] = set()
         self._noted: set[str] = set()
 
     def rollouts(self, epoch: int, records: Sequence[RolloutRecord]) -> None:
         """Before anything judges them, so that the evidence outlives the judgement."""
-        self._scope.journal.record_rollouts(Phase.TRAIN, epoch, records)
-        write_rollouts(self._scope.journal, Phase.TRAIN, epoch)
+        self._run.journal.record_rollouts(Phase.TRAIN, epoch, records)
+        write_rollouts(self._run.journal, Phase.TRAIN, epoch)
         for name, text in sampling_notes(records).items():
             if name not in self._noted:
                 self._noted.add(name)
-                self._scope.warn(f"Epoch {shown(epoch)}: {text}")
+                self._run.warn(f"Epoch {shown(epoch)}: {text}")
 
     def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
-        self._job = job = submitted(ref, played, self._scope.now())
-        self._scope.journal.record_job(job)
-        self._scope.progress.training_started(job.num_groups, job.num_trajectories)
+        self._job = job = submitted_job(ref, played, self._run.now())
+        self._run.journal.record_job(job)
+        self._run.progress.training_started(job.num_groups, job.num_trajectories)
         logger.info("Submitted %d trajectories in %d groups for training", job.num_trajectories, job.num_groups)
 
     def job_finished(self, played: PlayedEpoch, status: TrainingJobStatus) -> None:
         assert self._job is not None, "a job is submitted before it ends"
-        job = finished(self._job, status, played, self._scope.now())
-        self._scope.journal.record_job(job)
-        self._scope.progress.training_finished(job)
+        job = finished_job(self._job, status, played, self._run.now())
+        self._run.journal.record_job(job)
+        self._run.progress.training_finished(job)
         if status.status is TrainingStatusEnum.COMPLETED:
             logger.info("Training %s completed successfully.", status.run_id)
 
     async def epoch_finished(self, record: EpochRecord) -> None:
         """An epoch takes the same time whatever its number: what holds all epochs is written less and less often."""
-        scope, count = self._scope, record.epoch + 1
-        scope.journal.record_epoch(record)
+        run, count = self._run, record.epoch + 1
+        run.journal.record_epoch(record)
         if files_due(count):
-            scope.write_files()
+            run.write_files()
         else:
-            append_metrics(scope.journal.run_dir, record)
-        scope.warn_of(record.failures, f"Epoch {shown(record.epoch)}", record.num_rollouts)
-        scope.progress.epoch_finished(record)
+            append_metrics(run.journal.run_dir, record)
+        run.warn_of(record.failures, f"Epoch {shown(record.epoch)}", record.num_rollouts)
+        run.progress.epoch_finished(record)
         if count % EPOCHS_PER_TIDYING == 0:
             tidy()
         if count % (EPOCHS_PER_PLOT * doublings(count // 100)) == 0:
-            await scope.draw()
+            await run.draw()
 
     def alarms(self, epoch: int, found: Sequence[Alarm]) -> None:
         """Tell each alarm once, until it has been quiet for an epoch."""
         for alarm in found:
             if alarm.name not in self._alarmed:
-                self._scope.warn(f"Epoch {shown(epoch)}: {alarm.text}")
+                self._run.warn(f"Epoch {shown(epoch)}: {alarm.text}")
         self._alarmed = {alarm.name for alarm in found}

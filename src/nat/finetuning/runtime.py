@@ -1,4 +1,4 @@
-"""One finetuning run from the command line's wishes to its summary."""
+"""One finetuning run, from its configuration to its summary."""
 
 import logging
 from asyncio import CancelledError
@@ -23,17 +23,14 @@ from nat.errors import (
     describe_error,
 )
 from nat.finetuning import guards
-from nat.finetuning.best import export_best_after, exported_best
-from nat.finetuning.checks import warnings
-from nat.finetuning.configured import configured, trained_llm
+from nat.finetuning.best_model import export_best, export_best_after, saved_results
+from nat.finetuning.configuration import resolve_config, trained_llm, warnings
 from nat.finetuning.datasets import Examples, planned_rollouts, read_examples
+from nat.finetuning.diagnosis import next_step
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
-from nat.finetuning.next_step import next_step
-from nat.finetuning.progress import Progress
-from nat.finetuning.remains import remains
-from nat.finetuning.scope import RunScope, opened_scope, utc_now
-from nat.finetuning.stopwatch import Stopwatch
+from nat.finetuning.progress import RunProgress
+from nat.finetuning.run_context import RunContext, Stopwatch, open_run, utc_now
 from nat.finetuning.summary import compared, relative_to_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
@@ -75,7 +72,7 @@ class Parts:
 
 
 async def run_finetuning(
-    given: FinetuneRunConfig, *, progress: Progress | None = None, now: Callable[[], datetime] = utc_now
+    given: FinetuneRunConfig, *, progress: RunProgress | None = None, now: Callable[[], datetime] = utc_now
 ) -> RunResult:
     """Train the model inside a workflow, and say whether it got better.
 
@@ -88,20 +85,20 @@ async def run_finetuning(
         RunFailed: the run cannot learn.
 
     """
-    config, given = configured(given)
+    config, given = resolve_config(given)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     examples = await read_examples(config, given)
     planned = planned_rollouts(config, examples)
-    with opened_scope(config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now) as scope:
+    with open_run(config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now) as run:
         try:
-            result = await _run(config, given, examples, scope)
+            result = await _run(config, given, examples, run)
         except BaseException as error:
-            _end_after(error, scope)
-            for line in remains(scope.journal.run_dir, trained_llm(config), _best(scope.journal)):
-                scope.warn(line)
-            await scope.draw()
+            _end_after(error, run)
+            for line in saved_results(run.journal.run_dir, trained_llm(config), _best(run.journal)):
+                run.warn(line)
+            await run.draw()
             raise
-        scope.end(RunState.COMPLETED)
+        run.end(RunState.COMPLETED)
         return result
 
 
@@ -126,48 +123,48 @@ async def check_health(adapter: TrainerAdapter) -> None:
         )
 
 
-async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, scope: RunScope) -> RunResult:
+async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, run: RunContext) -> RunResult:
     """Build once, train, export; then sum up, when everything is closed again."""
     watch = Stopwatch()
     async with AsyncExitStack() as stack:
-        building = WorkflowBuilder.from_config(config, scope.journal.run_dir, workflow=given.endpoint is None)
+        building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=given.endpoint is None)
         builder = await stack.enter_async_context(building)
-        await open_sessions(stack, config, given, builder, scope)
+        await open_sessions(stack, config, given, builder, run)
         parts = await build_parts(config, builder)
         try:
-            statuses = await _trained(parts, config, given, examples, scope)
+            statuses = await _trained(parts, config, given, examples, run)
             model = await parts.adapter.export_model(MODEL_NAME)
             served = await parts.adapter.served_model()
-            best = await exported_best(parts.adapter, scope) if config.finetuning.export_best else None
+            best = await export_best(parts.adapter, run) if config.finetuning.export_best else None
         except BaseException as error:
             if config.finetuning.export_best:
-                await export_best_after(error, parts.adapter, scope)
+                await export_best_after(error, parts.adapter, run)
             await _clean_up_after(error, parts)
             await _blame_a_dead_server(error, config, given, parts)
             raise
         await parts.trainer.cleanup()
-    return await _result(config, scope, statuses, model, served, best=best, seconds=watch.total)
+    return await _result(config, run, statuses, model, served, best=best, seconds=watch.total)
 
 
 async def _trained(
-    parts: Parts, config: Config, given: FinetuneRunConfig, examples: Examples, scope: RunScope
+    parts: Parts, config: Config, given: FinetuneRunConfig, examples: Examples, run: RunContext
 ) -> list[TrainingJobStatus]:
     """All epochs, validated before and after, whatever trainer runs them."""
     trainer, finetuning = parts.trainer, config.finetuning
     await trainer.initialize(finetuning)
     await check_health(parts.adapter)
     await parts.builder.probe_llms()
-    scope.progress.run_started(scope.run_id, scope.journal.run_dir, finetuning.num_epochs)
+    run.progress.run_started(run.run_id, run.journal.run_dir, finetuning.num_epochs)
     across = parts.adapter.compares_across_groups
     for text in warnings(config, given, of_examples=examples.warnings, compares_across_groups=across):
-        scope.warn(text)
+        run.warn(text)
     if given.validation_dataset is not None:
-        await validate(trainer, 0, scope)
+        await validate(trainer, 0, run)
     statuses = await trainer.run(finetuning.num_epochs)
-    _check_statuses(statuses, scope.journal)
+    _check_statuses(statuses, run.journal)
     if given.validation_dataset is not None:
-        await validate(trainer, len(statuses), scope)
-    logger.debug("Final metrics: %s", await trainer.get_metrics(scope.run_id))
+        await validate(trainer, len(statuses), run)
+    logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))
     return statuses
 
 
@@ -223,7 +220,7 @@ async def _check_endpoint(given: FinetuneRunConfig) -> None:
 
 async def _result(
     config: Config,
-    scope: RunScope,
+    run: RunContext,
     statuses: list[TrainingJobStatus],
     model: Path | None,
     served: ServedModel | None,
@@ -231,11 +228,11 @@ async def _result(
     best: Path | None,
     seconds: float,
 ) -> RunResult:
-    journal = scope.journal
+    journal = run.journal
     epochs, validations = journal.epochs(), journal.validations()
     comparison = compared(validations, len(statuses))
     summary = summarise(
-        scope.run_id,
+        run.run_id,
         comparison,
         journal.jobs(),
         played=epochs,
@@ -250,17 +247,17 @@ async def _result(
         next_step=next_step(comparison.verdict if comparison else None, epochs, config.finetuning.guards),
     )
     journal.record_summary(summary)
-    if not await scope.draw():
+    if not await run.draw():
         summary = summary.model_copy(update={"plot": None})
         journal.record_summary(summary)
     logger.info("Finetuning completed successfully!")
-    return RunResult(scope.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config), served)
+    return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config), served)
 
 
-def _end_after(error: BaseException, scope: RunScope) -> None:
+def _end_after(error: BaseException, run: RunContext) -> None:
     """Write down how the run ended; a disk on which that fails must not hide why."""
     try:
-        scope.end(_state_after(error), _reason(error))
+        run.end(_state_after(error), _reason(error))
     except (OSError, NatError) as second:
         if isinstance(error, JournalError) and isinstance(second, JournalError):
             return  # the journal cannot be written, which is why the run has ended

@@ -23,21 +23,17 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import NoTrajectories, RunFailed
-from nat.finetuning import curriculum, guards, progress_log, rewards
-from nat.finetuning.alarms import alarms
-from nat.finetuning.best import keep_if_best
-from nat.finetuning.checks import check_credit, check_rewards
-from nat.finetuning.early_stopping import plateaued
-from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, with_signal
-from nat.finetuning.epoch_window import EpochWindow
+from nat.finetuning import curriculum, guards
+from nat.finetuning.alarms import EpochWindow, alarms
+from nat.finetuning.best_model import keep_if_best
+from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
-from nat.finetuning.jobs import reported_metrics
+from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recorder import Recorder
-from nat.finetuning.scope import RunScope, current_scope, opened_scope
-from nat.finetuning.stopwatch import Stopwatch
-from nat.finetuning.trajectories.groups import records_of
-from nat.finetuning.validation import validate
+from nat.finetuning.run_context import RunContext, Stopwatch, current_run, open_run
+from nat.finetuning.trajectories.groups import records_of, statistics_of
+from nat.finetuning.validation import plateaued, validate
 from nat.runs.epochs import shown
 from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState
 from nat.runs.tally import tally
@@ -55,7 +51,7 @@ class EpochTrainer(Trainer):
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
-        self._scope: RunScope | None = None
+        self._context: RunContext | None = None
         self._resources = ExitStack()
         self._statuses: list[TrainingJobStatus] = []
         self._held_out: list[float | None] = []
@@ -66,26 +62,26 @@ class EpochTrainer(Trainer):
         self._played: PlayedEpoch
 
     @property
-    def scope(self) -> RunScope:
+    def context(self) -> RunContext:
         """The run that this trainer was initialized in."""
-        if self._scope is None:
+        if self._context is None:
             raise RuntimeError("Trainer not initialized: await initialize() first")
-        return self._scope
+        return self._context
 
     @property
     def run_id(self) -> str:
         """What the log and the jobs call the run; its folder's name, unless a plug-in has a name of its own."""
-        return self.scope.run_id
+        return self.context.run_id
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Join the run that is going on, or begin one of its own when there is none."""
         await super().initialize(run_config)
         text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
-        self._scope = current_scope()
-        if self._scope is None:
-            self._scope = self._resources.enter_context(opened_scope(run_config, text))
+        self._context = current_run()
+        if self._context is None:
+            self._context = self._resources.enter_context(open_run(run_config, text))
             self._resources.callback(self._end_own_run)
-        self._recorder = Recorder(self._scope)
+        self._recorder = Recorder(self._context)
         self._window = EpochWindow(run_config.guards)
         logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
@@ -102,7 +98,7 @@ class EpochTrainer(Trainer):
             await self._validate_if_due(epoch)
             if self._reached_a_plateau():
                 break
-            self.scope.progress.epoch_started(epoch, num_epochs)
+            self.context.progress.epoch_started(epoch, num_epochs)
             ref = await self.run_epoch(epoch, run_id)
             status = await self._trained(ref)
             self._statuses.append(status)
@@ -112,7 +108,7 @@ class EpochTrainer(Trainer):
             await self._finish_epoch(status)
             logger.info("Completed epoch %d/%d", shown(epoch), num_epochs)
         limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
-        self._check_signal(self.scope.journal.epochs(), limits)
+        self._check_signal(self.context.journal.epochs(), limits)
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
 
@@ -140,7 +136,7 @@ class EpochTrainer(Trainer):
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
-        before = self.scope.journal.epochs
+        before = self.context.journal.epochs
         guards.check_trajectories(
             counts, target_functions=config.target_functions, target_model=config.target_model, before=before
         )
@@ -192,21 +188,21 @@ class EpochTrainer(Trainer):
         told += [f"Trajectories: {metrics['num_trajectories']}"] if "num_trajectories" in metrics else []
         logger.info("Epoch %d progress logged%s", shown(epoch), " - " + ", ".join(told) if told else "")
         if output_dir is not None:
-            progress_log.append_epoch(Path(output_dir), epoch, metrics)
+            append_epoch_metrics(Path(output_dir), epoch, metrics)
 
     def _end_own_run(self) -> None:
         done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]
-        self.scope.end(RunState.COMPLETED if done and all(done) else RunState.FAILED)
+        self.context.end(RunState.COMPLETED if done and all(done) else RunState.FAILED)
 
     async def _collect(self, epoch: int, run_id: str) -> TrajectoryCollection:
-        builder, scope = self.trajectory_builder, self.scope
-        scope.progress.rollouts_started(Phase.TRAIN, scope.num_rollouts(Phase.TRAIN))
+        builder, context = self.trajectory_builder, self.context
+        context.progress.rollouts_started(Phase.TRAIN, context.num_rollouts(Phase.TRAIN))
         meta = {"epoch": epoch, "run_id": run_id, "trainer_config": self.trainer_config.model_dump(mode="json")}
         async with abandoned_on_error(builder, run_id):
             await builder.start_run(run_id, meta=meta)
             collected = await builder.finalize(run_id, meta=meta)
-        check_rewards(collected)
-        check_credit(self.run_config.reward_function, collected)
+        guards.check_rewards(collected)
+        guards.check_credit(self.run_config.reward_function, collected)
         groups = collected.trajectories
         count = sum(map(len, groups))
         logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), shown(epoch))
@@ -227,7 +223,7 @@ class EpochTrainer(Trainer):
         """Record the epoch, then let the guards judge."""
         record = epoch_record(
             self._played,
-            timestamp=self.scope.now(),
+            timestamp=self.context.now(),
             curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
             seconds=self._watch.total,
             stages=self._watch.stages,
@@ -240,7 +236,7 @@ class EpochTrainer(Trainer):
         try:
             self._judge(self._window.records)
         except RunFailed:
-            self._judge(self.scope.journal.epochs())  # all epochs together may explain more
+            self._judge(self.context.journal.epochs())  # all epochs together may explain more
             raise
 
     def _judge(self, epochs: Sequence[EpochRecord]) -> None:
@@ -254,14 +250,14 @@ class EpochTrainer(Trainer):
     async def _validate_if_due(self, epoch: int) -> None:
         given = self.run_config.run_configuration
         if given is not None and given.validation_dataset is not None and epoch % given.validation_interval == 0:
-            self._held_out.append((await validate(self, epoch, self.scope)).avg_reward)
+            self._held_out.append((await validate(self, epoch, self.context)).avg_reward)
 
     async def _keep_if_best(self) -> None:
         """Without held-out examples, the rollouts of an epoch say how good the weights are that played them."""
-        given, reward = self.run_config.run_configuration, rewards.of_groups(self._played.collected.trajectories)
+        given, reward = self.run_config.run_configuration, statistics_of(self._played.collected.trajectories)
         if reward is not None and (given is None or given.validation_dataset is None):
             epoch, measure = self._played.epoch, BestMeasure.TRAINING
-            await keep_if_best(self.trainer_adapter, self.scope, epoch=epoch, score=reward.mean, measure=measure)
+            await keep_if_best(self.trainer_adapter, self.context, epoch=epoch, score=reward.mean, measure=measure)
 
     def _reached_a_plateau(self) -> bool:
         config = self.run_config.early_stopping
@@ -271,5 +267,5 @@ class EpochTrainer(Trainer):
         text = f"Stopped early: the held-out reward has not risen by more than {config.min_delta:g} "
         text += f"in the last {config.patience} validations (best: {max(scores):.4f})"
         logger.info("%s", text)
-        self.scope.progress.message(text)
+        self.context.progress.message(text)
         return True

@@ -13,8 +13,8 @@ from pydantic import Field
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
-from nat.finetuning import progress_log
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
+from nat.finetuning.progress import append_progress
 from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import group_by_example
@@ -101,7 +101,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
     def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append a line to `trajectory_builder_<run_id>.jsonl`."""
         facts = {"num_generations": self.num_generations, **metrics}
-        progress_log.append("trajectory_builder", run_id, facts, output_dir=output_dir)
+        append_progress("trajectory_builder", run_id, facts, output_dir=output_dir)
 
     async def _outcomes(
         self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]

@@ -1,50 +1,51 @@
-"""Validate with the current weights, at most once per epoch, whatever trainer runs."""
+"""Validation with the current weights, once per epoch, whatever trainer runs; and when to stop early."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from nat.data_models.finetuning import GuardsConfig
+from nat.data_models.finetuning import EarlyStoppingConfig, GuardsConfig
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
-from nat.finetuning.best import keep_if_best
-from nat.finetuning.held_out_fall import held_out_warning
+from nat.finetuning.alarms import held_out_warning
+from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.interfaces.finetuning_runner import Trainer
-from nat.finetuning.scope import RunScope
+from nat.finetuning.run_context import RunContext
 from nat.runs.epochs import when
 from nat.runs.files import files_due
 from nat.runs.records import BestMeasure, ValidationRecord
 
 WHOLE_DATASET = "all examples"
-"""Stands for the example ids where a trainer of others gives the mean alone."""
+"""Replaces the example ids where a plug-in's trainer reports only the mean."""
 
 
-async def validate(trainer: Trainer, epoch: int, scope: RunScope) -> ValidationRecord:
+async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationRecord:
     """The held-out scores after `epoch` epochs, journaled; played again only if they are not in the journal yet.
 
     Raises:
         EvaluationError: the trainer's own validation reports an error instead of scores.
 
     """
-    known = scope.journal.validation(epoch)
+    known = run.journal.validation(epoch)
     if known is None:
-        metrics = await trainer.run_validation_evaluation(epoch, scope.run_id)
+        metrics = await trainer.run_validation_evaluation(epoch, run.run_id)
         if metrics.get("error"):
             raise EvaluationError(f"validation {when(epoch)} failed: {metrics['error']}")
-        known = scope.journal.validation(epoch) or _keep(scope, epoch, _mean(metrics))
+        known = run.journal.validation(epoch) or _keep(run, epoch, _mean(metrics))
         await keep_if_best(
-            trainer.trainer_adapter, scope, epoch=epoch, score=known.avg_reward, measure=BestMeasure.HELD_OUT
+            trainer.trainer_adapter, run, epoch=epoch, score=known.avg_reward, measure=BestMeasure.HELD_OUT
         )
-        _warn_of_a_fall(trainer, scope)
+        _warn_of_a_fall(trainer, run)
     if files_due(epoch):
-        scope.write_files()
+        run.write_files()
     return known
 
 
-def _warn_of_a_fall(trainer: Trainer, scope: RunScope) -> None:
-    journal, config = scope.journal, trainer.run_config
+def _warn_of_a_fall(trainer: Trainer, run: RunContext) -> None:
+    journal, config = run.journal, trainer.run_config
     limits = GuardsConfig() if config is None else config.guards  # a plug-in's own `initialize` may keep it elsewhere
     text = held_out_warning(journal.validations(), journal.epochs, limits)
     if text is not None:
-        scope.warn(text)
+        run.warn(text)
 
 
 def _mean(metrics: dict[str, Any]) -> float:
@@ -53,8 +54,16 @@ def _mean(metrics: dict[str, Any]) -> float:
     return float(metrics["avg_reward"])
 
 
-def _keep(scope: RunScope, epoch: int, avg_reward: float) -> ValidationRecord:
-    record = ValidationRecord(epoch=epoch, timestamp=scope.now(), scores={WHOLE_DATASET: avg_reward})
-    scope.journal.record_validation(record)
-    scope.validation_finished(record)
+def _keep(run: RunContext, epoch: int, avg_reward: float) -> ValidationRecord:
+    record = ValidationRecord(epoch=epoch, timestamp=run.now(), scores={WHOLE_DATASET: avg_reward})
+    run.journal.record_validation(record)
+    run.validation_finished(record)
     return record
+
+
+def plateaued(scores: Sequence[float], config: EarlyStoppingConfig) -> bool:
+    """True if none of the last `patience` scores beats the best one before them by more than `min_delta`."""
+    if len(scores) <= config.patience:
+        return False
+    best_before = max(scores[: -config.patience])
+    return max(scores[-config.patience :]) - best_before <= config.min_delta

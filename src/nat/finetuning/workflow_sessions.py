@@ -11,8 +11,8 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
-from nat.finetuning.configured import trained_llm
-from nat.finetuning.scope import RunScope
+from nat.finetuning.configuration import trained_llm
+from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote
 from nat.rollout.rollout import Rollout
@@ -20,7 +20,7 @@ from nat.rollout.session import Remote, WorkflowSession, using_session
 
 
 async def open_sessions(
-    stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, scope: RunScope
+    stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, run: RunContext
 ) -> None:
     """Let every evaluation of this run use workflows that are open already; closed with the stack."""
     # A config that was given loaded is recognised by being equal, so the session gets it as it was given.
@@ -36,10 +36,10 @@ async def open_sessions(
         remote=remote,
         replaced=_replaced(config.finetuning),
     )
-    _use(stack, session, scope)
+    _use(stack, session, run)
     if given.validation_config_file is not None:
         held_out = await _validation_session(stack, Path(given.validation_config_file), config, builder, remote)
-        _use(stack, held_out, scope)
+        _use(stack, held_out, run)
     stack.enter_context(watched_loop())
 
 
@@ -101,9 +101,9 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
     return served.model_copy(update={field: getattr(llm, field) for field in shared})
 
 
-def _use(stack: AsyncExitStack, session: WorkflowSession, scope: RunScope) -> None:
+def _use(stack: AsyncExitStack, session: WorkflowSession, run: RunContext) -> None:
     def tell(rollout: Rollout) -> None:
-        scope.progress.rollout_done(None if rollout.error is None else str(rollout.error))
+        run.progress.rollout_done(None if rollout.error is None else str(rollout.error))
 
     stack.enter_context(using_session(session))
     stack.enter_context(session.on_rollout(tell))

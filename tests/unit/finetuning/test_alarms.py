@@ -1,9 +1,11 @@
 import pytest
 
-from fakes.run_records import epoch_record, epoch_records
+from fakes.run_records import epoch_record, epoch_records, validation_record
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.alarms import EFFECTIVE_SAMPLES, TRUNCATED, alarms
-from nat.finetuning.diagnosis import CLIPPED, ENTROPY
+from nat.errors import RewardCollapse
+from nat.finetuning.alarms import EFFECTIVE_SAMPLES, ENTROPY_EPOCHS, TRUNCATED, EpochWindow, alarms, held_out_warning
+from nat.finetuning.diagnosis import CLIPPED, ENTROPY, GRADIENT, KL
+from nat.finetuning.guards import check_reward
 from nat.finetuning.metrics import EPOCH, prefixed
 from nat.wire.metrics import UPDATE
 
@@ -108,3 +110,113 @@ def test_the_embedded_backend_reports_what_the_alarms_read():
     """A renamed metric would silence its alarm for good."""
     assert {*CLIPPED, EFFECTIVE_SAMPLES, ENTROPY, "train/trained_groups"} <= prefixed(dict.fromkeys(UPDATE, 0.0)).keys()
     assert TRUNCATED in EPOCH
+
+
+def filled(rewards, **limits) -> EpochWindow:
+    window = EpochWindow(GuardsConfig(**limits))
+    for epoch, reward in enumerate(rewards):
+        window.add(epoch_record(epoch, reward, min_reward=reward - 0.1, max_reward=reward + 0.1))
+    return window
+
+
+def test_a_short_run_is_there_whole():
+    """As many epochs as the window holds are all in it, in their order."""
+    assert [record.epoch for record in filled([0.5] * 12).records] == list(range(12))
+
+
+def test_a_long_run_leaves_first_last_and_extremes():
+    """The epochs with the lowest and the highest reward stay, wherever they were."""
+    rewards = [0.5] * 1000
+    rewards[300], rewards[400] = 0.2, 0.8
+    epochs = [record.epoch for record in filled(rewards).records]
+    assert epochs == [0, 1, 2, 300, 400, *range(1000 - ENTROPY_EPOCHS - 1, 1000)]
+
+
+def test_windows_of_the_guards_fit_in():
+    """Whoever sets longer windows gets as many epochs as they need."""
+    assert len(filled([0.5] * 1000, epochs_without_signal=90).records) >= 90
+    assert len(filled([0.5] * 1000, collapse_epochs=50).records) >= 100
+
+
+@pytest.mark.parametrize("length", [6, 60, 600])
+def test_a_collapse_is_found_in_runs_of_any_length(length):
+    """The first epochs are still those of the run's beginning."""
+    rewards = [0.8] * (length - 3) + [0.1] * 3
+    with pytest.raises(RewardCollapse, match=r"from 0\.800 in epochs? \d+ to"):
+        check_reward(filled(rewards).records, GuardsConfig())
+
+
+CONFIG = GuardsConfig()
+
+
+def validations(*shares):
+    """One of 100 games after every tenth epoch, of which a share is won: always the first ones."""
+    return [
+        validation_record(10 * n, {str(game): float(game < 100 * share) for game in range(100)})
+        for n, share in enumerate(shares)
+    ]
+
+
+def test_a_model_that_learns_its_examples_by_heart_is_told():
+    """The reward in training rises while the held-out score falls below where it began."""
+    text = held_out_warning(
+        validations(0.5, 0.6, 0.3), lambda: epoch_records([0.5 + n / 50 for n in range(20)]), CONFIG
+    )
+    assert text.startswith("The held-out score fell from 0.600 after epoch 10 to 0.300 after epoch 20. ")
+    assert "The mean reward in training did not (0.880 in epoch 20)" in text
+
+
+def test_a_model_that_broke_is_told_with_what_changed():
+    """Both fell: the update is named, as everywhere."""
+    epochs = epoch_records([0.5] * 12 + [0.0] * 8, metrics={GRADIENT: 1.0})
+    epochs[11] = epochs[11].model_copy(update={"metrics": {KL: 9.0}})
+    text = held_out_warning(validations(0.32, 0.79, 0.1), lambda: epochs, CONFIG)
+    assert "fell from 0.790 after epoch 10 to 0.100 after epoch 20. The update of epoch 12 moved the policy" in text
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [(), (0.5,), (0.5, 0.6), (0.5, 0.9, 0.7), (0.5, 0.48)],
+    ids=["none", "one", "a rise", "less than the best", "chance"],
+)
+def test_no_fall_no_warning(shares):
+    """Lower than the best is no fall as long as it is above the start and half of the way up."""
+    assert held_out_warning(validations(*shares), list, CONFIG) is None
+
+
+def test_a_fall_from_the_start_is_told_as_one():
+    """People know no epoch 0: the first scores are those before training."""
+    text = held_out_warning(validations(0.8, 0.3), list, CONFIG)
+    assert text.startswith("The held-out score fell from 0.800 before training to 0.300 after epoch 10. ")
+
+
+def test_a_fall_is_told_once():
+    """At the validation that shows it; and again only after it had recovered."""
+    told = [held_out_warning(validations(0.5, 0.8, 0.1, 0.12, 0.8, 0.1)[:n], list, CONFIG) for n in range(1, 7)]
+    assert [text is not None for text in told] == [False, False, True, False, False, True]
+
+
+def test_a_trainer_that_tells_the_mean_alone_gets_no_warning():
+    """One number before and after cannot be told from chance."""
+    means = [validation_record(n, {"all examples": mean}) for n, mean in enumerate([0.8, 0.1])]
+    assert held_out_warning(means, list, CONFIG) is None
+
+
+def test_examples_that_failed_compare_with_nothing():
+    """Without an example that was scored both times there is nothing to say."""
+    one, other = {"a": 1.0, "b": None}, {"a": None, "b": 0.0}
+    assert held_out_warning([validation_record(0, one), validation_record(1, other)], list, CONFIG) is None
+
+
+def test_epochs_are_read_only_to_explain_a_fall():
+    """A long run has many of them, and most validations show no fall."""
+    read = []
+
+    def epochs():
+        read.append(True)
+        return []
+
+    held_out_warning(validations(0.5, 0.6), epochs, CONFIG)
+    assert not read
+    held_out_warning(validations(0.5, 0.6, 0.1), epochs, CONFIG)
+    assert read

@@ -6,10 +6,10 @@ from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
 from nat.errors import BackendUnreachable, DatasetError, EvaluationError
 from nat.finetuning.dry_run import dry_run
-from nat.finetuning.progress import NullProgress
+from nat.finetuning.progress import RunProgress
 
 
-class Heard(NullProgress):
+class Heard(RunProgress):
     """Remembers the messages."""
 
     def __init__(self):

@@ -5,7 +5,7 @@ import weakref
 
 from fakes.run_records import NOON, epoch_record
 from nat.finetuning.recorder import EPOCHS_PER_PLOT, EPOCHS_PER_TIDYING, Recorder
-from nat.finetuning.scope import RunScope
+from nat.finetuning.run_context import RunContext
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
 
@@ -24,7 +24,7 @@ async def test_cycles_of_many_epochs_are_freed(tmp_path):
     garbage = weakref.ref(Node())
     assert garbage() is not None
     with Journal.create(run_dir, "run-1", "config: 1\n", created_at=NOON) as journal:
-        recorder = Recorder(RunScope("run-1", journal))
+        recorder = Recorder(RunContext("run-1", journal))
         gc.disable()
         try:
             for epoch in range(EPOCHS_PER_TIDYING):

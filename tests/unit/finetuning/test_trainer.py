@@ -51,7 +51,7 @@ async def test_a_trainer_alone_begins_a_run_of_its_own(tmp_path):
     assert [status.status for status in statuses] == ["completed"] * 2
     with Journal.open(tmp_path / "out" / "latest", read_only=True) as journal:
         assert [epoch.avg_reward for epoch in journal.epochs()] == [0.5, 0.5]
-        assert journal.info().run_id == trainer.scope.run_id
+        assert journal.info().run_id == trainer.context.run_id
         assert journal.info().state is RunState.COMPLETED
 
 
@@ -69,7 +69,7 @@ async def test_the_builder_is_told_the_epoch_and_abandoned_on_an_error(tmp_path)
         await trainer.run(1)
     await trainer.cleanup()
     assert builder.meta["epoch"] == 0
-    assert builder.abandoned == [trainer.scope.run_id]
+    assert builder.abandoned == [trainer.context.run_id]
 
 
 async def test_a_builder_that_gives_nothing_is_an_error(tmp_path):
@@ -95,7 +95,7 @@ async def test_the_log_lines_are_those_of_the_guide(tmp_path, caplog):
     trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
     await trainer.run(1)
     await trainer.cleanup()
-    run_id = trainer.scope.run_id
+    run_id = trainer.context.run_id
     wanted = [
         "Starting finetuning run with 1 epochs",
         f"Starting epoch 1 for run {run_id}",

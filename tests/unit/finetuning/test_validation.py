@@ -1,11 +1,11 @@
 import pytest
 
 from fakes.run_records import NOON
-from nat.data_models.finetuning import FinetuneConfig, TrainerConfig
+from nat.data_models.finetuning import EarlyStoppingConfig, FinetuneConfig, TrainerConfig
 from nat.errors import EvaluationError
-from nat.finetuning.scope import opened_scope
+from nat.finetuning.run_context import open_run
 from nat.finetuning.trainer import EpochTrainer
-from nat.finetuning.validation import validate
+from nat.finetuning.validation import plateaued, validate
 
 
 class OwnValidation(EpochTrainer):
@@ -22,33 +22,47 @@ class OwnValidation(EpochTrainer):
 
 
 @pytest.fixture
-def scope(tmp_path):
-    with opened_scope(FinetuneConfig(output_dir=tmp_path), "", now=lambda: NOON) as opened:
+def run(tmp_path):
+    with open_run(FinetuneConfig(output_dir=tmp_path), "", now=lambda: NOON) as opened:
         yield opened
 
 
-async def test_a_validation_of_ones_own_is_kept_by_its_mean(scope):
+async def test_a_validation_of_ones_own_is_kept_by_its_mean(run):
     """A trainer of others need not tell the single scores to be in the history and the plot."""
-    record = await validate(OwnValidation(avg_reward=0.75, num_examples=8), 2, scope)
+    record = await validate(OwnValidation(avg_reward=0.75, num_examples=8), 2, run)
     assert (record.epoch, record.avg_reward) == (2, 0.75)
-    assert scope.journal.validations() == [record]
+    assert run.journal.validations() == [record]
 
 
-async def test_an_epoch_is_validated_once(scope):
+async def test_an_epoch_is_validated_once(run):
     """The weights have not changed, and the games are the same."""
     trainer = OwnValidation(avg_reward=0.75)
-    assert await validate(trainer, 2, scope) == await validate(trainer, 2, scope)
+    assert await validate(trainer, 2, run) == await validate(trainer, 2, run)
     assert trainer.asked == 1
 
 
-async def test_an_error_is_never_a_score(scope):
+async def test_an_error_is_never_a_score(run):
     """Zeros with an `error` beside them would look like a bad model in history and plot."""
     with pytest.raises(EvaluationError, match="validation after epoch 2 failed: judge is down"):
-        await validate(OwnValidation(avg_reward=0.0, error="judge is down"), 2, scope)
-    assert scope.journal.validations() == []
+        await validate(OwnValidation(avg_reward=0.0, error="judge is down"), 2, run)
+    assert run.journal.validations() == []
 
 
-async def test_a_mean_that_is_no_number_is_an_error(scope):
+async def test_a_mean_that_is_no_number_is_an_error(run):
     """A plug-in's validation may return anything."""
     with pytest.raises(EvaluationError, match="avg_reward is a whole number of more than 308 digits"):
-        await validate(OwnValidation(avg_reward=10**400), 1, scope)
+        await validate(OwnValidation(avg_reward=10**400), 1, run)
+
+
+def test_stops_after_patience_scores_without_a_rise():
+    """The best of the last `patience` scores must beat the best before them."""
+    config = EarlyStoppingConfig(patience=2)
+    assert not plateaued([0.5, 0.4], config)
+    assert plateaued([0.5, 0.4, 0.5], config)
+    assert not plateaued([0.5, 0.4, 0.6], config)
+
+
+def test_a_rise_within_min_delta_is_none():
+    """Small rises do not keep a run alive."""
+    assert plateaued([0.5, 0.55], EarlyStoppingConfig(patience=1, min_delta=0.1))
+    assert not plateaued([0.5, 0.65], EarlyStoppingConfig(patience=1, min_delta=0.1))

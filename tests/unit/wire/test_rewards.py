@@ -9,7 +9,7 @@ from nat.art.server.advantages import group_advantages
 from nat.art.wire import ArtTrajectory
 from nat.backend.training.advantages import Returns, batch_advantages
 from nat.data_models.finetuning import Trajectory
-from nat.finetuning import rewards as harness
+from nat.finetuning.trajectories.groups import has_signal
 from nat.wire.rewards import LARGEST, alike, equal, spread
 from nat.wire.training import AnswerReturn, TrainingRollout
 
@@ -51,7 +51,7 @@ def test_the_harness_submits_exactly_what_the_backend_trains(rollouts):
     """A group that the harness finds worth submitting carries a signal to the learner, and no other does."""
     group = [Trajectory(episode=[], reward=0.0, shaped_rewards=own) for own in rollouts]
     found = batch_advantages([Returns.of(rollouts)], "dr_grpo", normalize=True)
-    assert found.has_signal == [harness.teaches(group)]
+    assert found.has_signal == [has_signal(group)]
 
 
 @given(st.lists(VALUES, min_size=2, max_size=4))
@@ -60,7 +60,7 @@ def test_the_art_server_trains_exactly_what_the_harness_submits(values):
     """Some trajectory is better or worse than the mean, if and only if rewards differ by more than rounding."""
     group = [Trajectory(episode=[], reward=value) for value in values]
     trained = any(a is not None for a in group_advantages(values, scale=True))
-    assert trained == harness.teaches(group)
+    assert trained == has_signal(group)
 
 
 @pytest.mark.parametrize("reward", ["1e308", "-1e16", "NaN", "Infinity", f"1{'0' * 400}"])

@@ -13,7 +13,7 @@ from nat.capture.address import address_of
 from nat.capture.redirect import Redirects
 from nat.data_models.finetuning import ServedModel
 from nat.errors import BackendError
-from nat.finetuning.scope import current_scope
+from nat.finetuning.run_context import current_run
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +126,6 @@ class ArtSession:
 def _tell(level: int, text: str) -> None:
     """In the log, and where the run is watched live."""
     logger.log(level, "%s", text)
-    scope = current_scope()
-    if scope is not None:
-        scope.progress.message(text)
+    run = current_run()
+    if run is not None:
+        run.progress.message(text)

@@ -22,9 +22,9 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import BackendError, ConfigError
-from nat.finetuning import progress_log
 from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.progress import append_progress
 from nat.registry.decorators import register_trainer_adapter
 from nat.wire.sampling import read_sampling
 
@@ -147,7 +147,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         backend = self._config.backend
         trained = {"base_model": backend.base_model, "project": backend.project, "name": backend.name}
         facts = {"backend": ref.backend, "trainer_config": trained, **metrics}
-        progress_log.append("trainer_adapter", ref.run_id, facts, output_dir=output_dir)
+        append_progress("trainer_adapter", ref.run_id, facts, output_dir=output_dir)
 
     def _job(self, ref: TrainingJobRef) -> ArtJob:
         """By the job's own id, or the newest of the run."""

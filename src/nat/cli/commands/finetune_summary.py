@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nat.data_models.finetuning import ServedModel
 from nat.eval.remedies import remedy_of
+from nat.finetuning.best_model import best_text
 from nat.finetuning.dry_run import FinetunePlan
-from nat.finetuning.remains import best_text
 from nat.finetuning.runtime import RunResult
 from nat.runs.left_out import LeftOutCause
 from nat.runs.plot import duration

@@ -12,8 +12,7 @@ from nat.errors import ConfigError, EvaluationError
 from nat.eval.dataset import repetitions
 from nat.eval.remedies import remedy_of
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.scope import RunScope, current_scope, utc_now
-from nat.finetuning.stopwatch import Stopwatch
+from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import held_out_phase
 from nat.runs.epochs import when
@@ -41,14 +40,14 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         EvaluationError: the reward's evaluator is missing, or no example got a score.
 
     """
-    training, scope = builder.run_config, current_scope()
+    training, run = builder.run_config, current_run()
     held_out = _validation_of(training.run_configuration)
-    if scope is not None and (known := scope.journal.validation(epoch)) is not None:
+    if run is not None and (known := run.journal.validation(epoch)) is not None:
         logger.info("The held-out examples were played %s already; their scores are used again", when(epoch))
         return _metrics(known)
     watch = Stopwatch()
-    if scope is not None:
-        scope.progress.rollouts_started(Phase.VALIDATION, scope.num_rollouts(Phase.VALIDATION))
+    if run is not None:
+        run.progress.rollouts_started(Phase.VALIDATION, run.num_rollouts(Phase.VALIDATION))
     builder.run_config = training.model_copy(update={"run_configuration": held_out})
     try:
         with held_out_phase():
@@ -56,9 +55,9 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     finally:
         builder.run_config = training
     records = held_out_records(output, training.reward_function.name if training.reward_function else None)
-    if scope is not None:
-        scope.journal.record_rollouts(Phase.VALIDATION, epoch, records)
-        write_rollouts(scope.journal, Phase.VALIDATION, epoch)
+    if run is not None:
+        run.journal.record_rollouts(Phase.VALIDATION, epoch, records)
+        write_rollouts(run.journal, Phase.VALIDATION, epoch)
     if all(record.reward is None for record in records):
         raise _nothing_scored(records)
     validation = ValidationRecord(
@@ -69,10 +68,10 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         failures=list(tally(records).failures),
         seconds=watch.total,
     )
-    if scope is not None:
-        _keep(scope, validation)
+    if run is not None:
+        _keep(run, validation)
         if epoch == 0 and not any(record.num_calls for record in records):
-            scope.warn(_NO_CALLS.format(len(records)))
+            run.warn(_NO_CALLS.format(len(records)))
     return _metrics(validation)
 
 
@@ -142,8 +141,8 @@ def _metrics(validation: ValidationRecord) -> dict[str, Any]:
     }
 
 
-def _keep(scope: RunScope, validation: ValidationRecord) -> None:
-    scope.journal.record_validation(validation)
+def _keep(run: RunContext, validation: ValidationRecord) -> None:
+    run.journal.record_validation(validation)
     average, count = validation.avg_reward, validation.num_examples
     logger.info("Validation %s - Avg Reward: %.4f over %d examples", when(validation.epoch), average, count)
-    scope.validation_finished(validation)
+    run.validation_finished(validation)

@@ -1,12 +1,15 @@
-"""Trajectories → groups: the generations of one example, however many there are.
+"""Groups of trajectories, one for each example, and whether their rewards carry a learning signal. Pure.
 
 Different examples are never put together, not even with one generation each: their rewards are not comparable.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
+from nat.data_models.score import mean
 from nat.runs.records import RolloutRecord
+from nat.wire import rewards
 
 
 def group_by_example(trajectories: Iterable[Trajectory]) -> list[list[Trajectory]]:
@@ -30,3 +33,43 @@ def records_of(collection: TrajectoryCollection) -> list[RolloutRecord]:
         for group in collection.trajectories
         for generation, trajectory in enumerate(group)
     ]
+
+
+Group = Sequence[Trajectory]
+
+
+@dataclass(frozen=True)
+class RewardStatistics:
+    """Mean and range of some rewards."""
+
+    mean: float
+    min: float
+    max: float
+
+
+def statistics_of(groups: Iterable[Group]) -> RewardStatistics | None:
+    """Over all trajectories, not over the groups' means; None if there is no trajectory."""
+    values = [trajectory.reward for group in groups for trajectory in group]
+    return RewardStatistics(mean=mean(values), min=min(values), max=max(values)) if values else None
+
+
+def reward_spread(group: Group) -> float:
+    """Largest difference in what the group's trajectories are compared by; exactly 0 if they are alike."""
+    return rewards.spread(_compared(group))
+
+
+def has_signal(group: Group, least: float = 0.0) -> bool:
+    """True if the trajectories differ, and by no less than `least`; rounding counts in neither."""
+    found = reward_spread(group)
+    allowed = rewards.rounding(value for own in _compared(group) for value in own)
+    return found > 0 and found >= least - allowed
+
+
+def mean_reward(group: Group) -> float:
+    """Mean reward of a group that is not empty."""
+    return mean([trajectory.reward for trajectory in group])
+
+
+def _compared(group: Group) -> list[list[float]]:
+    """What each trajectory is compared by: its shaped rewards where it has some, else its reward."""
+    return [trajectory.shaped_rewards or [trajectory.reward] for trajectory in group]

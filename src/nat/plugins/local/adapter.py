@@ -18,9 +18,9 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
-from nat.finetuning import progress_log
 from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.progress import append_progress
 from nat.finetuning.trajectories.rows import training_groups
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.exported import export_checkpoint, moved_out
@@ -133,7 +133,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""
-        progress_log.append("trainer_adapter", ref.run_id, {"backend": ref.backend, **metrics}, output_dir=output_dir)
+        append_progress("trainer_adapter", ref.run_id, {"backend": ref.backend, **metrics}, output_dir=output_dir)
 
     async def _state(self, ref: TrainingJobRef, *, wait: float = 0.0) -> JobState:
         try:

@@ -1,10 +1,11 @@
-"""The run that is going on: its id, its journal, and whom to tell.
+"""The current run: its id, its journal, its progress display and its clock.
 
-The runtime opens a scope around a trainer. The guide's constructors leave no room for it, so it travels in a
-context variable; a trainer that is used without the runtime opens a scope of its own.
+The runtime opens a run around a trainer. The constructors of the guide have no parameter for it, so it is kept in a
+context variable; a trainer that is used without the runtime opens a run itself.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +17,7 @@ from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import describe_error
 from nat.eval.failures import FAILURES_NAME
-from nat.finetuning.progress import NullProgress, Progress
+from nat.finetuning.progress import RunProgress
 from nat.runs.epochs import when
 from nat.runs.files import write_files
 from nat.runs.folder import create_run_folder, new_run_id
@@ -30,23 +31,23 @@ logger = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
-    """The clock of a run, if no other is passed in."""
+    """The default clock of a run."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
-class RunScope:
+class RunContext:
     """One finetuning run."""
 
     run_id: str
     journal: Journal
-    progress: Progress = field(default_factory=NullProgress)
+    progress: RunProgress = field(default_factory=RunProgress)
     now: Callable[[], datetime] = utc_now
     planned: Mapping[Phase, int] = field(default_factory=dict)
-    """Rollouts of an epoch and of a validation, where they are known beforehand."""
+    """Number of rollouts of an epoch and of a validation, if known beforehand."""
 
     def num_rollouts(self, phase: Phase) -> int | None:
-        """How many rollouts an epoch or a validation begins, as far as the run has been told."""
+        """Rollouts of an epoch or a validation; None if the number is not known."""
         return self.planned.get(phase)
 
     def warn(self, text: str) -> None:
@@ -55,7 +56,7 @@ class RunScope:
         self.progress.message(text)
 
     def warn_of(self, failures: Sequence[FailureCount], where: str, num_rollouts: int) -> None:
-        """Log what failed, if something did, and where its traceback is."""
+        """Log the failures, if there are any, and where their tracebacks are."""
         if failures:
             failed, causes = sum(each.count for each in failures), "; ".join(map(str, failures))
             place = self.journal.run_dir / FAILURES_NAME
@@ -67,7 +68,7 @@ class RunScope:
         self.progress.validation_finished(record)
 
     async def draw(self) -> bool:
-        """Draw the plot beside the event loop; a picture that fails must not end a run."""
+        """Draw the plot in a process of its own; a failure is logged and does not end the run."""
         run_dir = self.journal.run_dir
         try:
             failure = await draw_run(run_dir)
@@ -79,48 +80,70 @@ class RunScope:
         return failure is None
 
     def end(self, state: RunState, message: str | None = None) -> None:
-        """The run's final state, and the files as they will stay."""
+        """Record the final state and write the files a last time."""
         self.journal.set_state(state, at=self.now(), message=message)
         self.write_files()
 
     def write_files(self) -> None:
-        """Bring the files that people read up to date with the journal."""
+        """Update the files of the run's folder from the journal."""
         write_files(self.journal)
 
 
-_current: ContextVar[RunScope | None] = ContextVar("finetuning_run", default=None)
+_current: ContextVar[RunContext | None] = ContextVar("finetuning_run", default=None)
 
 
-def current_scope() -> RunScope | None:
+def current_run() -> RunContext | None:
     """None outside of a run."""
     return _current.get()
 
 
 @contextmanager
-def in_scope(scope: RunScope) -> Iterator[RunScope]:
-    """Make it the current run for what is called inside."""
-    token = _current.set(scope)
+def in_run(run: RunContext) -> Iterator[RunContext]:
+    """Make it the current run inside the block."""
+    token = _current.set(run)
     try:
-        yield scope
+        yield run
     finally:
         _current.reset(token)
 
 
 @contextmanager
-def opened_scope(
+def open_run(
     config: FinetuneConfig,
     config_text: str,
     *,
     planned: Mapping[Phase, int] | None = None,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     now: Callable[[], datetime] = utc_now,
-) -> Iterator[RunScope]:
+) -> Iterator[RunContext]:
     """A new run: its folder under `output_dir` and its journal, closed at the end."""
     run_id = new_run_id(now(), uuid4().hex[:4])
     run_dir = create_run_folder(config.output_dir, run_id)
     with (
         Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
         redacted_logs(),
-        in_scope(RunScope(run_id, journal, progress or NullProgress(), now, planned or {})) as scope,
+        in_run(RunContext(run_id, journal, progress or RunProgress(), now, planned or {})) as run,
     ):
-        yield scope
+        yield run
+
+
+class Stopwatch:
+    """Adds up seconds by stage; the clock must be monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self.stages: dict[str, float] = {}
+
+    @contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        started = self._clock()
+        try:
+            yield
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0.0) + self._clock() - started
+
+    @property
+    def total(self) -> float:
+        """Seconds since the watch was created."""
+        return self._clock() - self._started

@@ -1,18 +1,21 @@
-"""What can be said of a finetuning run before it begins. Pure."""
+"""The configuration of a run: the YAML, and over it what the command line gave; checked before anything is built."""
 
 from collections.abc import Collection
+from pathlib import Path
 
+from nat.config.components import references_of
+from nat.config.load import load_config
+from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig, Trajectory, TrajectoryCollection
-from nat.data_models.score import problem_of
-from nat.errors import ConfigError, InvalidTrajectories, did_you_mean, one_of
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.errors import ConfigError, did_you_mean, one_of
 from nat.finetuning.sampling import block_finding, block_sampling
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
 
 
-def check(config: Config, given: FinetuneRunConfig) -> None:
-    """Raise one ConfigError with everything that keeps the run from beginning."""
+def check_config(config: Config, given: FinetuneRunConfig) -> None:
+    """Raise one ConfigError with everything that keeps the run from starting."""
     finetuning = config.finetuning
     if not finetuning.enabled:
         raise ConfigError(
@@ -30,7 +33,7 @@ def check(config: Config, given: FinetuneRunConfig) -> None:
 def warnings(
     config: Config, given: FinetuneRunConfig, *, of_examples: Collection[str], compares_across_groups: bool
 ) -> list[str]:
-    """What will probably disappoint, in whole sentences; first what reading the examples has shown."""
+    """What will probably go wrong, in whole sentences; first what was found in the examples."""
     found = [*of_examples]
     generations = num_generations(config)
     if generations == 1 and not compares_across_groups:
@@ -47,37 +50,6 @@ def warnings(
     if given.validation_dataset is None:
         found.append("There is no validation dataset, so the run cannot tell whether the model got better.")
     return found
-
-
-def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryCollection) -> None:
-    """Raise ConfigError if answers are to be compared by rewards of their own, and a trajectory has none.
-
-    Whether a builder gives them is known only once it has.
-    """
-    if reward is None or reward.credit == "outcome":
-        return
-    trajectories = [trajectory for group in collected.trajectories for trajectory in group]
-    if without := sum(trajectory.shaped_rewards is None for trajectory in trajectories):
-        found = f"'{reward.credit}', but {without} of {len(trajectories)} trajectories have no shaped_rewards"
-        raise ConfigError(
-            [f"finetuning.reward_function.credit: {found}, so it would have no effect on them"],
-            hint="use a trajectory builder that gives them, as the built-in ones do, or `credit: outcome`",
-        )
-
-
-def check_rewards(collected: TrajectoryCollection) -> None:
-    """Raise InvalidTrajectories if a builder of others gave a rollout or an answer a reward that is no score."""
-    every = [trajectory for group in collected.trajectories for trajectory in group]
-    if bad := [problem for trajectory in every if (problem := _reward_problem(trajectory))]:
-        raise InvalidTrajectories(
-            f"{len(bad)} of {len(every)} trajectories have a reward that cannot be trained on; of the first, {bad[0]}",
-            hint="let `finalize` of the trajectory builder leave out rollouts that have no reward",
-        )
-
-
-def _reward_problem(trajectory: Trajectory) -> str | None:
-    shaped = (problem_of(value, "a shaped reward") for value in trajectory.shaped_rewards or ())
-    return problem_of(trajectory.reward, "the reward") or next(filter(None, shaped), None)
 
 
 def num_generations(config: Config) -> int | None:
@@ -127,3 +99,40 @@ def _unknown(name: str, known: Collection[str]) -> list[str]:
         return []
     suggestion = f"{did_you_mean(name, known)} There: {one_of(known)}."
     return [f"finetuning.reward_function.name: '{name}' is not under eval.evaluators.{suggestion}"]
+
+
+def resolve_config(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
+    """The whole configuration, checked, and the run's own settings.
+
+    Those that the caller set replace the ones under `finetuning.run_configuration`. Without a `target_model`
+    the LLM that the adapter trains is the target: what another model said must not be trained on.
+    """
+    config = _loaded(given)
+    given = _over(config.finetuning.run_configuration, given)
+    target = config.finetuning.target_model or trained_llm(config)
+    finetuning = config.finetuning.model_copy(update={"run_configuration": given, "target_model": target})
+    config = config.model_copy(update={"finetuning": finetuning})
+    check_config(config, given)
+    return config, given
+
+
+def trained_llm(config: Config) -> str | None:
+    """The LLM that the trainer adapter's configuration refers to; None unless it refers to exactly one."""
+    adapter = config.trainer_adapters.get(str(config.finetuning.trainer_adapter))
+    refs = references_of(adapter) if adapter is not None else []
+    llms = {str(ref) for ref in refs if ref.component_group is ComponentGroup.LLMS}
+    return llms.pop() if len(llms) == 1 else None
+
+
+def _loaded(given: FinetuneRunConfig) -> Config:
+    if isinstance(given.config_file, Config):
+        return given.config_file
+    if isinstance(given.config_file, Path):
+        return load_config(given.config_file, given.override)
+    raise ConfigError([f"config_file: {given.config_file!r} is neither a path nor a loaded configuration"])
+
+
+def _over(configured: FinetuneRunConfig | None, given: FinetuneRunConfig) -> FinetuneRunConfig:
+    if configured is None:
+        return given
+    return configured.model_copy(update={name: getattr(given, name) for name in given.model_fields_set})

@@ -1,0 +1,86 @@
+"""The best weights of a run: keep their checkpoint, export them, and say where they are."""
+
+import logging
+from pathlib import Path
+
+from nat.errors import describe_error
+from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.run_context import RunContext
+from nat.finetuning.summary import path_in_run
+from nat.runs.records import BestEpoch, BestMeasure
+from nat.wire.serving import CHECKPOINTS, NEWEST_CHECKPOINT
+
+logger = logging.getLogger(__name__)
+
+BEST_MODEL = "best_model"
+"""Folder in the run's folder that the best model is exported to."""
+
+
+async def keep_if_best(
+    adapter: TrainerAdapter, run: RunContext, *, epoch: int, score: float | None, measure: BestMeasure
+) -> None:
+    """Keep the current weights, those after `epoch` epochs, if none scored as high; of equal ones the earliest stays.
+
+    The weights before training need no checkpoint: they are the model that the run started from.
+    """
+    best = run.journal.best()
+    if score is None or (best is not None and score <= best.score):
+        return
+    kept = await adapter.keep_best() if epoch > 0 and isinstance(adapter, CheckpointKeeper) else None
+    path = None if kept is None or kept.path is None else path_in_run(kept.path, run.journal.run_dir)
+    record = BestEpoch(
+        epoch=epoch, score=score, measure=measure, weights=None if kept is None else kept.name, checkpoint=path
+    )
+    run.journal.record_best(record)
+    logger.info("Best so far: %s", record)
+
+
+async def export_best(adapter: TrainerAdapter, run: RunContext) -> Path | None:
+    """Write the best weights as a model, if the run keeps some."""
+    path = await adapter.export_best(BEST_MODEL) if isinstance(adapter, CheckpointKeeper) else None
+    best = run.journal.best()
+    if path is None:
+        where = "none was found" if best is None else best_text(best, run.journal.run_dir)
+        run.warn(f"finetuning.export_best: no model was written; the best model: {where}")
+    else:
+        logger.info("Best model: %s (%s)", path, best)
+    return path
+
+
+async def export_best_after(error: BaseException, adapter: TrainerAdapter, run: RunContext) -> None:
+    """Export the best weights of a run that failed; a cancelled run ends at once."""
+    if not isinstance(error, Exception):
+        return
+    try:
+        path = await export_best(adapter, run)
+    except Exception as second:
+        logger.exception("the best model could not be exported")
+        error.add_note(f"the best model could not be exported: {describe_error(second)}")
+    else:
+        if path is not None:
+            run.progress.message(f"Best model: {path} ({run.journal.best()})")
+
+
+def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None) -> list[str]:
+    """What a run that ended early has saved and how to use it, one sentence per line."""
+    if not run_dir.is_dir():
+        return []
+    lines = [f"What the run did until now is in {run_dir}"]
+    newest = run_dir / CHECKPOINTS / NEWEST_CHECKPOINT
+    if newest.is_dir():
+        option = f"-o llms.{trained_llm or '<name>'}.model"
+        path = newest.parent / newest.resolve().name
+        lines.append(f"Newest checkpoint: {path}; it loads as a model: `{option} {path}`")
+    if best is not None:
+        lines.append(f"Best model: {best_text(best, run_dir)}")
+    return lines
+
+
+def best_text(best: BestEpoch, run_dir: Path) -> str:
+    """How good it was, where it is, and the command that makes a plain model of it."""
+    if best.epoch == 0:
+        return f"the one that the run started from ({best})"
+    if best.checkpoint is not None:
+        return f"{run_dir / best.checkpoint} ({best}); as a plain model: `nat export {run_dir}`"
+    return f"{best.weights or 'not kept, as the adapter keeps no checkpoints'} ({best})"
