@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from fakes.finetuning_project import blank_plot
 from fakes.openai_server import OpenAIServer, Refuse, Say, SeenRequest
 from fakes.training_backend import FakeTrainingBackend
 from nat.data_models.finetuning import FinetuneRunConfig
@@ -78,7 +79,8 @@ async def finetune(backend: FakeTrainingBackend, llm: OpenAIServer, **fields) ->
         ("llms.my_model.base_url", llm.base_url),
         ("trainer_adapters.my_adapter.backend.endpoint", backend.base_url),
     )
-    return await run_finetuning(FinetuneRunConfig(config_file=YAML, override=override, **fields))
+    given = FinetuneRunConfig(config_file=YAML, override=override, **fields)
+    return await run_finetuning(given, plotter=blank_plot)
 
 
 async def test_the_guides_plugin_trains_from_the_guides_yaml(project):

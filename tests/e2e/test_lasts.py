@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.finetuning_project import Coin, FinetuningProject, blank_plot
 from fakes.openai_server import OpenAIServer
 from fakes.run_records import NOON
 from nat.errors import ConfigError, JournalError, NatError
@@ -52,7 +52,7 @@ async def test_a_clock_that_is_set_back_harms_nothing(tmp_path):
         project = FinetuningProject(tmp_path, server)
         with project.registered():
             given = project.given(validation_dataset=str(project.held_out))
-            result = await run_finetuning(given, now=lambda: NOON - timedelta(hours=next(hours)))
+            result = await run_finetuning(given, now=lambda: NOON - timedelta(hours=next(hours)), plotter=blank_plot)
     assert result.summary.seconds > 0
     with project.journal() as journal:
         assert all(epoch.seconds > 0 for epoch in journal.epochs())

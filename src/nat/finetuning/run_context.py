@@ -6,11 +6,12 @@ context variable; a trainer that is used without the runtime opens a run itself.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 from nat.data_models.finetuning import FinetuneConfig
@@ -35,6 +36,10 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+Plotter = Callable[[Path], Awaitable[str | None]]
+"""Draws the plot of a run's folder; gives what went wrong, or None."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """One finetuning run."""
@@ -43,6 +48,7 @@ class RunContext:
     journal: Journal
     progress: RunProgress = field(default_factory=RunProgress)
     now: Callable[[], datetime] = utc_now
+    plotter: Plotter = draw_run
     planned: Mapping[Phase, int] = field(default_factory=dict)
     """Number of rollouts of an epoch and of a validation, if known beforehand."""
 
@@ -71,7 +77,7 @@ class RunContext:
         """Draw the plot in a process of its own; a failure is logged and does not end the run."""
         run_dir = self.journal.run_dir
         try:
-            failure = await draw_run(run_dir)
+            failure = await self.plotter(run_dir)
         except OSError as error:  # no further process can be started
             failure = describe_error(error)
         if failure is not None:
@@ -115,6 +121,7 @@ def open_run(
     planned: Mapping[Phase, int] | None = None,
     progress: RunProgress | None = None,
     now: Callable[[], datetime] = utc_now,
+    plotter: Plotter = draw_run,
 ) -> Iterator[RunContext]:
     """A new run: its folder under `output_dir` and its journal, closed at the end."""
     run_id = new_run_id(now(), uuid4().hex[:4])
@@ -122,7 +129,7 @@ def open_run(
     with (
         Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
         redacted_logs(),
-        in_run(RunContext(run_id, journal, progress or RunProgress(), now, planned or {})) as run,
+        in_run(RunContext(run_id, journal, progress or RunProgress(), now, plotter, planned or {})) as run,
     ):
         yield run
 

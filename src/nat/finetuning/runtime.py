@@ -30,7 +30,7 @@ from nat.finetuning.diagnosis import next_step
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import RunProgress
-from nat.finetuning.run_context import RunContext, Stopwatch, open_run, utc_now
+from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, open_run, utc_now
 from nat.finetuning.summary import compared, relative_to_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
@@ -38,6 +38,7 @@ from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.remote import open_remote
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
+from nat.runs.plot_process import draw_run
 from nat.runs.records import BestEpoch, RunState, RunSummary
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,11 @@ class Parts:
 
 
 async def run_finetuning(
-    given: FinetuneRunConfig, *, progress: RunProgress | None = None, now: Callable[[], datetime] = utc_now
+    given: FinetuneRunConfig,
+    *,
+    progress: RunProgress | None = None,
+    now: Callable[[], datetime] = utc_now,
+    plotter: Plotter = draw_run,
 ) -> RunResult:
     """Train the model inside a workflow, and say whether it got better.
 
@@ -89,7 +94,9 @@ async def run_finetuning(
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     examples = await read_examples(config, given)
     planned = planned_rollouts(config, examples)
-    with open_run(config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now) as run:
+    with open_run(
+        config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now, plotter=plotter
+    ) as run:
         try:
             result = await _run(config, given, examples, run)
         except BaseException as error:
