@@ -1,1 +1,1 @@
-"""What YAML can say, and the records that flow between stages; pydantic only."""
+"""The models of the YAML, and the records that stages exchange; pydantic only."""

@@ -1,7 +1,7 @@
 """Chat requests and responses as types of a workflow's input and output, in OpenAI's shapes.
 
 A workflow that takes a `ChatRequest` gets the whole conversation of a chat; for one that takes a `str`, the last
-user message is enough. Functions convert between these types and text by themselves.
+user message is enough. Functions convert between these types and text automatically.
 """
 
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """The text of the content, its parts on a line each."""
+        """The text of the content, one line per part."""
         if isinstance(self.content, list):
             return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
         return self.content or ""
@@ -48,9 +48,9 @@ class ChatRequest(BaseModel):
 
     @property
     def last_user_text(self) -> str:
-        """The text of the last user message, of the last message if no user spoke."""
-        said = [message for message in self.messages if message.role == "user"]
-        return (said or self.messages)[-1].text
+        """The text of the last user message; without one, of the last message."""
+        user_messages = [message for message in self.messages if message.role == "user"]
+        return (user_messages or self.messages)[-1].text
 
 
 class ChatRequestOrMessage(BaseModel):
@@ -84,14 +84,14 @@ class Usage(BaseModel):
 
 
 class ChoiceMessage(BaseModel):
-    """What was answered."""
+    """The message of an answer."""
 
     content: str | None = None
     role: Role | None = None
 
 
 class ChoiceDelta(ChoiceMessage):
-    """What a chunk adds to the answer."""
+    """The addition of a chunk to the answer."""
 
 
 class ChatResponseChoice(BaseModel):
@@ -103,7 +103,7 @@ class ChatResponseChoice(BaseModel):
 
 
 class ChatResponseChunkChoice(BaseModel):
-    """What a chunk adds to one of the answers."""
+    """The addition of a chunk to one of the answers."""
 
     delta: ChoiceDelta
     finish_reason: str | None = None
@@ -111,7 +111,7 @@ class ChatResponseChunkChoice(BaseModel):
 
 
 class _Envelope(BaseModel):
-    """What whole answers and chunks share."""
+    """Fields that complete answers and chunks share."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -126,7 +126,7 @@ class _Envelope(BaseModel):
 
 
 class ChatResponse(_Envelope):
-    """A whole answer."""
+    """A complete answer."""
 
     object: str = "chat.completion"
     choices: list[ChatResponseChoice] = Field(min_length=1)
@@ -135,7 +135,7 @@ class ChatResponse(_Envelope):
     def from_string(
         cls, data: str, *, id_: str | None = None, model: str | None = None, usage: Usage | None = None
     ) -> Self:
-        """An answer of this text."""
+        """An answer with this text."""
         head = {name: value for name, value in (("id", id_), ("model", model)) if value is not None}
         message = ChoiceMessage(content=data, role="assistant")
         return cls(choices=[ChatResponseChoice(message=message)], usage=usage or Usage(), **head)
@@ -146,14 +146,14 @@ class ChatResponse(_Envelope):
 
 
 class ChatResponseChunk(_Envelope):
-    """A piece of an answer."""
+    """A chunk of an answer."""
 
     object: str = "chat.completion.chunk"
     choices: list[ChatResponseChunkChoice]
 
     @classmethod
     def from_string(cls, data: str, *, id_: str | None = None, model: str | None = None) -> Self:
-        """A piece that adds this text."""
+        """A chunk with this text."""
         head = {name: value for name, value in (("id", id_), ("model", model)) if value is not None}
         return cls(choices=[ChatResponseChunkChoice(delta=ChoiceDelta(content=data, role="assistant"))], **head)
 

@@ -1,7 +1,7 @@
-"""The base of every config that a YAML's `_type` can name.
+"""The base of every config that `_type` can select in a YAML.
 
-A subclass gets its type name from the class keyword `name=`; the class itself holds no logic. Which
-function builds it is the registry's business.
+A subclass gets its type name from the class keyword `name=`; the class itself holds no logic. The
+registry knows which function builds it.
 """
 
 from hmac import compare_digest
@@ -38,19 +38,19 @@ class TypedBaseModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _say_the_type(cls, data: Any) -> Any:
-        """Fill `_type` in, so that what is dumped can be loaded again."""
+        """Set `_type`, so that a dumped config can be loaded again."""
         if isinstance(data, dict) and "_type" not in data and "type" not in data:
             return {"_type": cls._local_type or "", **data}
         return data
 
     @classmethod
     def static_type(cls) -> str | None:
-        """The name given by `name=`, the parent's if the class gave none, None if nobody did."""
+        """The name given by `name=` in this class or the nearest parent, None if there is none."""
         return cls._local_type
 
     @classmethod
     def static_full_type(cls) -> str | None:
-        """`<top-level package>/<name>`: unique where two packages chose the same name."""
+        """`<top-level package>/<name>`, unique even if two packages use the same name."""
         return None if cls._local_type is None else f"{cls._package}/{cls._local_type}"
 
     @staticmethod
@@ -63,14 +63,14 @@ class TypedBaseModel(BaseModel):
 
 
 class HashableBaseModel(BaseModel):
-    """A model that can be a key of a dict or in a set; equal models have equal hashes. Do not change it while it is."""
+    """A model that can be a key of a dict or in a set; equal models have equal hashes. Do not change it then."""
 
     def __hash__(self) -> int:
         return hash(_frozen(self))
 
 
 def _frozen(value: Any) -> Any:
-    """Something hashable that is equal for equal values."""
+    """A hashable value that is equal for equal values."""
     if isinstance(value, BaseModel):
         return type(value), tuple(_frozen(getattr(value, name)) for name in type(value).model_fields)
     if isinstance(value, dict):
@@ -87,11 +87,11 @@ def _frozen(value: Any) -> Any:
 
 
 class BaseModelRegistryTag:
-    """Marks a class as the base of a registered kind; carries nothing."""
+    """Marks the base class of a component group; it has no members."""
 
 
 class ComparableSecretStr(SecretStr):
-    """A secret that equals its own text, so that code may compare it with a plain string; it still prints as stars."""
+    """A secret that equals its own text, so that code can compare it with a plain string; it still prints as stars."""
 
     def __eq__(self, other: object) -> bool:
         text = other.get_secret_value() if isinstance(other, SecretStr) else other

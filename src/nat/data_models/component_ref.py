@@ -1,6 +1,6 @@
-"""Names that point from one component to another.
+"""References from one component to another.
 
-A config declares `llm: LLMRef`, the YAML gives the name, and loading checks that it exists.
+A config declares `llm: LLMRef`, the YAML gives a name, and loading checks that the name exists.
 """
 
 from enum import StrEnum
@@ -21,7 +21,7 @@ class ComponentGroup(StrEnum):
     TRAJECTORY_BUILDERS = "trajectory_builders"
     TRAINER_ADAPTERS = "trainer_adapters"
     TRAINERS = "trainers"
-    # The wider toolkit's; a YAML of ours has no such section, so nothing can be named there.
+    # Groups of the wider toolkit; our YAML has no such sections, so references to them are errors.
     FUNCTION_GROUPS = "function_groups"
     EMBEDDERS = "embedders"
     MEMORY = "memory"
@@ -32,7 +32,7 @@ class ComponentGroup(StrEnum):
 
 
 class ComponentRef(str):
-    """The name of a component; a string to whoever uses it."""
+    """The name of a component, a string."""
 
     __slots__ = ()
     group: ClassVar[ComponentGroup]
@@ -98,49 +98,49 @@ class TrainerRef(ComponentRef):
 
 
 class FunctionGroupRef(ComponentRef):
-    """A key of `function_groups` in the wider toolkit; here for configs that declare one and are given none."""
+    """A key of `function_groups` in the wider toolkit; here it must not be set."""
 
     __slots__ = ()
     group = ComponentGroup.FUNCTION_GROUPS
 
 
 class EmbedderRef(ComponentRef):
-    """A key of `embedders` in the wider toolkit; here for configs that declare one and are given none."""
+    """A key of `embedders` in the wider toolkit; here it must not be set."""
 
     __slots__ = ()
     group = ComponentGroup.EMBEDDERS
 
 
 class MemoryRef(ComponentRef):
-    """A key of `memory` in the wider toolkit; here for configs that declare one and are given none."""
+    """A key of `memory` in the wider toolkit; here it must not be set."""
 
     __slots__ = ()
     group = ComponentGroup.MEMORY
 
 
 class ObjectStoreRef(ComponentRef):
-    """A key of `object_stores` in the wider toolkit; here for configs that declare one and are given none."""
+    """A key of `object_stores` in the wider toolkit; here it must not be set."""
 
     __slots__ = ()
     group = ComponentGroup.OBJECT_STORES
 
 
 class RetrieverRef(ComponentRef):
-    """A key of `retrievers` in the wider toolkit; here for configs that declare one and are given none."""
+    """A key of `retrievers` in the wider toolkit; here it must not be set."""
 
     __slots__ = ()
     group = ComponentGroup.RETRIEVERS
 
 
 class AuthenticationRef(ComponentRef):
-    """A key of `authentication` in the wider toolkit; here for configs that declare one and are given none."""
+    """A key of `authentication` in the wider toolkit; here it must not be set."""
 
     __slots__ = ()
     group = ComponentGroup.AUTHENTICATION
 
 
 class MiddlewareRef(ComponentRef):
-    """A key of `middleware` in the wider toolkit; here for configs that declare one and are given none."""
+    """A key of `middleware` in the wider toolkit; here it must not be set."""
 
     __slots__ = ()
     group = ComponentGroup.MIDDLEWARE

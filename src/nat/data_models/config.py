@@ -1,7 +1,7 @@
-"""The whole YAML as one record.
+"""The whole YAML as one model.
 
-The classes of the components inside are chosen by the loader, since only the registry knows them; here each
-section says what its components have in common.
+The loader chooses the class of each component from the registry; here each section has the base class of its
+components.
 """
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
@@ -20,7 +20,7 @@ class GeneralConfig(BaseModel):
 
 
 class Config(BaseModel):
-    """Everything that a YAML can say; made by `nat.config.load_config`."""
+    """The configuration; `nat.config.load_config` creates it."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 

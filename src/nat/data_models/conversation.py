@@ -1,4 +1,4 @@
-"""What a journal and a trajectory say of the conversations of a rollout."""
+"""The conversations of a rollout, as recorded in the journal and in trajectories."""
 
 from enum import StrEnum
 
@@ -6,41 +6,41 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Beginning(StrEnum):
-    """Why a call began a conversation instead of continuing one; the value is the words shown to the user."""
+    """Why a call began a conversation instead of continuing one; the value is the text for the user."""
 
     FIRST = "first"
     """It was the first call of the rollout."""
     RETRY = "retry"
-    """Another call had asked the very same already."""
+    """An earlier call had the same request."""
     FORK = "fork"
-    """It goes on from an earlier answer in another way than the conversation which that answer is part of."""
+    """It continues after an earlier answer, but differs from the conversation of that answer."""
     REWRITTEN = "rewritten"
-    """It repeats answers of the rollout, but what was said before them, or they themselves, was changed."""
+    """It repeats earlier answers, but the answers or the messages before them were changed."""
     RETOKENIZED = "other tokens"
-    """It goes on by its messages, but its prompt's tokens are not those that were seen and sampled before."""
+    """Its messages continue a conversation, but its prompt has other tokens than were seen and sampled before."""
     OTHER_SYSTEM_PROMPT = "other system prompt"
-    """It shares nothing with what was said, not even its system prompt: a sub-agent, as a rule."""
+    """It shares no message with earlier calls, not even the system prompt: usually a sub-agent."""
     OTHER_PROMPT = "other prompt"
-    """It asks something else, before any answer; a history that was summed up looks like this, too."""
+    """It differs before any answer; a summarised history looks like this too."""
     OTHER_MODEL = "other model"
     """It was the first call to another model."""
 
     @property
     def breaks_a_prefix(self) -> bool:
-        """True if the call goes on with a history whose tokens are not those of the calls before it."""
+        """True if the call continues with a history whose tokens differ from those of earlier calls."""
         return self in (Beginning.RETOKENIZED, Beginning.REWRITTEN)
 
 
 class ConversationRecord(BaseModel):
-    """One conversation; its number is its place in the list that it is in."""
+    """One conversation; its number is its index in the list."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     began: Beginning
     parent: int | None = None
-    """Number of the conversation that it begins like; None if it begins like none."""
+    """Number of the conversation that it shares a beginning with, if any."""
     shared: int = Field(default=0, ge=0)
-    """How many messages, from the first one on, it has in common with its parent: where it leaves it."""
+    """Number of leading messages that it has in common with its parent."""
     messages: int = Field(ge=1)
     calls: int = Field(ge=1)
-    """Answers in it that were sampled in this rollout."""
+    """Number of its answers that were sampled in this rollout."""

@@ -1,4 +1,4 @@
-"""The later import path of `nat.data_models.evaluate`."""
+"""Alias for plug-ins: the code is in `nat.data_models.evaluate`."""
 
 from nat.data_models.evaluate import (
     DatasetBaseConfig,

@@ -1,4 +1,4 @@
-"""What an evaluator is given and what it gives back."""
+"""Input and output of an evaluator."""
 
 from typing import Any, Protocol, Self
 
@@ -14,7 +14,7 @@ class EvaluatorBaseConfig(TypedBaseModel):
 
     @property
     def needs_expected_answer(self) -> bool:
-        """True if no row can be scored without an expected answer; a dataset that has none is then an error at once."""
+        """True if a row without an expected answer cannot be scored; a dataset without any is then an error at once."""
         return False
 
 
@@ -22,13 +22,13 @@ class EvalInputItem(BaseModel):
     """One dataset row, before and after the workflow ran on it."""
 
     id: Any
-    """The row's id as text of the dataset, or its row number."""
+    """The row's id as text, or its row number."""
     input_obj: Any
-    """What the workflow gets."""
+    """The input of the workflow."""
     expected_output_obj: Any
-    """What the dataset calls the right answer."""
+    """The expected answer from the dataset."""
     output_obj: Any = None
-    """What the workflow answered."""
+    """The answer of the workflow."""
     expected_trajectory: list[IntermediateStep] = []
     trajectory: list[IntermediateStep] = []
     """The steps of the run, in order."""
@@ -57,12 +57,12 @@ class EvalOutputItem(BaseModel):
     error: str | None = None
     """Why there is no score."""
     traceback: str | None = Field(default=None, exclude=True, repr=False)
-    """Of the error, where the evaluator raised one; written to `failures.txt`, not beside each score."""
+    """Traceback of the error, if the evaluator raised one; written to `failures.txt` only."""
     timed_out: bool = Field(default=False, exclude=True)
-    """True if there is none because it was not there in time."""
+    """True if there is no score because of a time limit."""
     step_rewards: dict[int | str, float] | None = None
-    """What single steps were worth, by the number of a call (from 0, or -1 for the last) or by a step's UUID. With
-    `finetuning.reward_function.credit` they take the place of the score, which then is what is reported."""
+    """Rewards of single steps, by the number of an LLM call (from 0, or -1 for the last) or by a step's UUID. With
+    `finetuning.reward_function.credit` they are trained on instead of the score, which is still reported."""
 
     @property
     def cause(self) -> str:
@@ -80,7 +80,7 @@ class EvalOutput(BaseModel):
 
 
 class EvalOutputItemLike(Protocol):
-    """What reports read of a scored item, whichever class it is."""
+    """The fields of a scored item that reports read."""
 
     id: Any
     score: Any
@@ -88,7 +88,7 @@ class EvalOutputItemLike(Protocol):
 
 
 class EvalOutputLike(Protocol):
-    """What reports read of an evaluator's output, whichever class it is."""
+    """The fields of an evaluator's output that reports read."""
 
     average_score: Any
     eval_output_items: list[Any]

@@ -11,4 +11,4 @@ class FunctionBaseConfig(TypedBaseModel, HashableBaseModel):
 
 
 class EmptyFunctionConfig(FunctionBaseConfig, name="EmptyFunctionConfig"):
-    """Stands where the YAML names no workflow."""
+    """The workflow of a YAML that has none."""

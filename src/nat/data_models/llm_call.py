@@ -1,4 +1,4 @@
-"""The exact record of one LLM call, as it went over the wire."""
+"""The exact record of one LLM call, as it was sent over HTTP."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class LLMCall(BaseModel):
     model: str
     """The model's name as the request had it when it was sent."""
     asked_model: str | None = None
-    """The model's name as the agent said it; a run may send its requests to another."""
+    """The model's name in the agent's request; a run may redirect requests to another."""
     messages: list[dict[str, Any]]
     """The request's messages in OpenAI's shape; a completion's prompt is one user message."""
     tools: list[dict[str, Any]] | None = None
@@ -23,18 +23,18 @@ class LLMCall(BaseModel):
     """The assistant message of this choice, tool calls included."""
     finish_reason: str | None = None
     temperature: float = 1.0
-    """What it was sampled at, by the request as it was sent."""
+    """Sampling temperature of the request that was sent."""
     untrainable_by: list[str] = []
-    """What in the request kept the answer from being drawn from softmax(logits / temperature), as `field=value`."""
+    """Request fields that change the distribution softmax(logits / temperature), as `field=value`."""
     logprobs: list[float] | None = None
     """Log probability of each sampled token, in order; length C. None if the server gave none."""
     logprobs_temperature: float = 1.0
-    """Of the distribution that the log probabilities are of; 1 unless the server says another."""
+    """Temperature of the distribution that the log probabilities refer to; 1 unless the server reports another."""
     prompt_token_ids: list[int] | None = None
-    """The prompt as the model saw it; length P. None if the server does not tell."""
+    """The prompt as the model saw it; length P. None if the server does not report it."""
     token_ids: list[int] | None = None
-    """The sampled tokens; length C. None if the server does not tell."""
+    """The sampled tokens; length C. None if the server does not report it."""
     policy_version: str | None = None
     """The answer's `system_fingerprint`: which weights made it."""
     broken_prefix: str | None = None
-    """Why the prompt does not go on with the tokens of its answers, if the server told a reason."""
+    """Why the prompt does not continue with the tokens of earlier answers, if the server gave a reason."""

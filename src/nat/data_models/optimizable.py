@@ -1,4 +1,4 @@
-"""Marks on config fields that the wider toolkit's optimizer may vary; here they are kept, and nothing varies them."""
+"""Mark config fields for the wider toolkit's optimizer; this project has none and ignores the marks."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -39,7 +39,7 @@ class SearchSpace(BaseModel):
 def OptimizableField(  # noqa: N802 - the toolkit's name
     default: Any = PydanticUndefined, *, space: SearchSpace | None = None, **options: Any
 ) -> Any:
-    """A pydantic field whose JSON schema says that it is optimizable, and in which space."""
+    """A pydantic field whose JSON schema marks it as optimizable, with its search space."""
     extra = {**(options.pop("json_schema_extra", None) or {}), "optimizable": True}
     if space is not None:
         extra["search_space"] = space.model_dump(exclude_none=True)

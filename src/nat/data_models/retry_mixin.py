@@ -1,18 +1,18 @@
-"""How configs of the wider toolkit say which requests are sent again; an LLM client of a plug-in reads it."""
+"""Retry options in configs of the wider toolkit, for LLM clients of plug-ins."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class RetryMixin(BaseModel):
-    """Whether and when to send a request again."""
+    """Whether and when to retry a request."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     do_auto_retry: bool = Field(default=True, exclude=True)
-    """Send a request again after a failure."""
+    """Retry failed requests."""
     num_retries: int = Field(default=5, ge=0, exclude=True)
-    """How often."""
+    """Number of retries."""
     retry_on_status_codes: list[int | str] = Field(default=[429, 500, 502, 503, 504], exclude=True)
-    """After which HTTP status codes."""
+    """HTTP status codes to retry after."""
     retry_on_errors: list[str] | None = Field(default=["Too Many Requests"], exclude=True)
-    """After which texts in an error message."""
+    """Texts of an error message to retry after."""

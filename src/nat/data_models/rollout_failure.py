@@ -1,4 +1,4 @@
-"""Why a rollout gave no output or no score; counted and shown, never scored."""
+"""Why a rollout has no output or no score; failures are counted and reported, never scored."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class RolloutFailure(BaseModel):
     """Name of the exception's class."""
     message: str
     traceback: str | None = Field(default=None, exclude=True, repr=False)
-    """As Python prints it; None where nothing was raised, or elsewhere."""
+    """As Python prints it; None if nothing was raised, or if the workflow ran in another process."""
 
     @property
     def cause(self) -> str:
@@ -40,17 +40,17 @@ class RolloutFailure(BaseModel):
 
 
 class FailureCount(BaseModel):
-    """How many rollouts failed in one way."""
+    """Number of rollouts that failed for one cause."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cause: str
-    """What went wrong, in the words that users see."""
+    """The cause, as users see it."""
     count: int = Field(ge=1)
     error: str | None = None
-    """The commonest error in one line, the first one seen on a tie: the last line of its traceback."""
+    """The most frequent error in one line, the first one on a tie: the last line of its traceback."""
     same_error: bool = True
-    """Whether all of them had this error."""
+    """True if all of them have this error."""
 
     def __str__(self) -> str:
         example = f"{':' if self.same_error else ', e.g.'} {self.error}" if self.error else ""
@@ -58,19 +58,19 @@ class FailureCount(BaseModel):
 
 
 class FirstFailure(BaseModel):
-    """The first rollout that failed in one way; `failures.txt` shows each once."""
+    """The first rollout that failed in one way; `failures.txt` lists each way once."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rollout: str
-    """Which one it was, in words."""
+    """Description of the rollout."""
     cause: str
     error: str | None
     traceback: str | None
 
     @property
     def way(self) -> str:
-        """Equal for failures at the same place in the code, whatever their messages say."""
+        """Equal for failures at the same place in the code, whatever their messages."""
         if self.traceback is None:
             return self.cause
         frames = [line for line in self.traceback.splitlines() if line.startswith("  File ")]
@@ -78,7 +78,7 @@ class FirstFailure(BaseModel):
 
 
 def counted(failures: Iterable[tuple[str, str | None]]) -> list[FailureCount]:
-    """From (cause, error) of each rollout to the counts by cause, the commonest cause first."""
+    """Count (cause, error) pairs by cause, the most frequent cause first."""
     errors: dict[str, Counter[str | None]] = {}
     for cause, error in failures:
         errors.setdefault(cause, Counter())[error] += 1
@@ -94,7 +94,7 @@ def counted(failures: Iterable[tuple[str, str | None]]) -> list[FailureCount]:
 
 
 def total(counts: Iterable[Sequence[FailureCount]]) -> list[FailureCount]:
-    """Of several epochs: the counts of each cause together, with the error that was seen first."""
+    """Sum the counts of several epochs by cause, with the first error of each."""
     sums: dict[str, FailureCount] = {}
     for each in (each for some in counts for each in some):
         known = sums.get(each.cause)
@@ -112,6 +112,6 @@ def _commonest_first(counts: Iterable[FailureCount]) -> list[FailureCount]:
 
 
 def one_line(error: str) -> str:
-    """The error without line breaks and secrets, cut where nobody reads on."""
+    """The error without line breaks and secrets, shortened."""
     text = " ".join(redact(error).split())
     return text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]} …"

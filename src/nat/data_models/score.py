@@ -1,4 +1,4 @@
-"""Which scores can be averaged and trained on, and their mean. Pure."""
+"""Check that scores can be averaged and trained on, and average them. Pure."""
 
 import math
 import sys
@@ -20,7 +20,7 @@ def is_score(value: object) -> bool:
 
 
 def problem_of(value: object, name: str = "the score") -> str | None:
-    """Why this is no score, in words; None if it is one."""
+    """The reason why a value is no score; None if it is one."""
     if is_score(value):
         return None
     if value is None:
@@ -37,12 +37,12 @@ def problem_of(value: object, name: str = "the score") -> str | None:
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Like `math.isfinite`, for anything: a whole number of JSON may be too large for a float."""
+    """Like `math.isfinite`, for any value; False for an integer that is too large for a float."""
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of at least one value; within their range, which rounding leaves where all values are equal."""
+    """The mean of at least one value, limited to their range, which rounding could leave."""
     return min(max(fmean(values), min(values)), max(values))
 
 

@@ -1,1 +1,1 @@
-"""A dataset through a workflow to scores and report files."""
+"""Run a workflow on a dataset, score its answers, and write reports."""

@@ -1,4 +1,4 @@
-"""The records of an evaluation, under the name that the guide imports."""
+"""Alias for plug-ins: the code is in `nat.data_models.evaluate_runtime`."""
 
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 

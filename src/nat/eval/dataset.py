@@ -1,21 +1,20 @@
-"""From the rows of a file to the items of an evaluation; pure.
+"""Turn the rows of a file into the items of an evaluation. Pure.
 
-How a file becomes rows is the business of the dataset plug-ins. Here a row gets its id, and its columns get
-their meaning. Rows are counted from 1, as the errors name them.
+Dataset plug-ins read the file. Here a row gets its id, its columns get their meaning, and the filter and the expected
+answers are checked. Rows are counted from 1, as errors name them.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from nat.data_models.evaluate import DatasetBaseConfig
-from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.evaluate import DatasetBaseConfig, EvalFilterConfig
+from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.intermediate_step import IntermediateStep
-from nat.errors import DatasetError
-from nat.eval.dataset_filter import admits, unknown_columns
+from nat.errors import DatasetError, did_you_mean, one_of
 
 Row = Mapping[str, Any]
 
@@ -24,7 +23,7 @@ _MAX_NAMED = 5
 
 
 def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -> list[EvalInputItem]:
-    """The rows that the filter admits, with ids and keys resolved; `source` names the file in errors."""
+    """The items of all rows that pass the filter; `source` names the file in errors."""
     if not rows:
         raise DatasetError(f"{source} has no rows")
     columns = {column for row in rows for column in row}
@@ -39,14 +38,14 @@ def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -
 
 
 def repeated(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputItem]:
-    """Each item `reps` times with the ids `<id>_rep0`, `<id>_rep1` …; once, it keeps its id."""
+    """Each item `reps` times, with the ids `<id>_rep0`, `<id>_rep1` …; with 1, ids are unchanged."""
     if reps == 1:
         return list(items)
     return [item.copy_with_updates(id=f"{item.id}_rep{rep}") for item in items for rep in range(reps)]
 
 
 def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:
-    """Each id's example and repetition, if `repeated` made all of them; else each is an example played once."""
+    """Example and repetition of each id, if `repeated` made all of them; otherwise each id with repetition 0."""
     parts = [item_id.rpartition("_rep") for item_id in ids]
     of_example: dict[str, set[str]] = {}
     for example, _, number in parts:
@@ -74,7 +73,7 @@ def _item(item_id: str, row: Row, config: DatasetBaseConfig, place: str) -> Eval
 
 
 def _steps(value: Any, place: str) -> list[IntermediateStep]:
-    """Steps given as a list or, where cells are text, as JSON."""
+    """Steps from a list, or from JSON text."""
     try:
         if isinstance(value, str):
             return _STEPS.validate_json(value) if value.strip() else []
@@ -86,7 +85,7 @@ def _steps(value: Any, place: str) -> list[IntermediateStep]:
 
 
 def _check_columns(columns: set[str], config: DatasetBaseConfig, source: str) -> None:
-    """A key that was chosen by the user must be a column; the defaults may be absent, but for the question."""
+    """Keys that the user set must be columns, and so must the question; other defaults may be absent."""
     keys = config.structure
     wanted = {"id_key": config.id_key} if "id_key" in config.model_fields_set else {}
     if not keys.disable:
@@ -105,8 +104,7 @@ def _check_columns(columns: set[str], config: DatasetBaseConfig, source: str) ->
 
 
 def _missing(what: str, name: str, columns: set[str]) -> str:
-    close = get_close_matches(name, columns, n=1)
-    return f"{what}: no such column." + (f" Did you mean '{close[0]}'?" if close else "")
+    return f"{what}: no such column.{did_you_mean(name, columns)}"
 
 
 def _check_questions(rows: Sequence[tuple[int, Row]], key: str, source: str) -> None:
@@ -149,3 +147,68 @@ def _named(numbers: Sequence[int]) -> str:
     if len(numbers) > _MAX_NAMED:
         return f"rows {', '.join(map(str, numbers[:_MAX_NAMED]))} and {len(numbers) - _MAX_NAMED} more"
     return f"rows {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def admits(config: EvalFilterConfig, row: Mapping[str, Any]) -> bool:
+    """True if the row matches every column of the allow list, and no column of the deny list."""
+    allowed = config.allowlist.field if config.allowlist is not None else {}
+    denied = config.denylist.field if config.denylist is not None else {}
+    return all(_matches(row.get(column), values) for column, values in allowed.items()) and not any(
+        _matches(row.get(column), values) for column, values in denied.items()
+    )
+
+
+def unknown_columns(config: EvalFilterConfig, columns: set[str]) -> list[str]:
+    """Columns of the filter that no row has; such a filter would keep or drop every row."""
+    lists = [part.field for part in (config.allowlist, config.denylist) if part is not None]
+    return sorted({column for fields in lists for column in fields} - columns)
+
+
+def _matches(cell: Any, values: list[Any]) -> bool:
+    """True if the cell is one of the values; compared as text, so that 42 in YAML matches `42` in CSV."""
+    return any(cell is None if value is None else _like(cell, value) for value in values)
+
+
+def _like(cell: Any, value: Any) -> bool:
+    return cell is not None and (cell == value or fnmatchcase(str(cell), str(value)))
+
+
+def check_expected_answers(
+    items: Sequence[EvalInputItem], dataset: DatasetBaseConfig, evaluators: Mapping[str, EvaluatorBaseConfig]
+) -> None:
+    """Raise DatasetError if an evaluator needs expected answers and no row has one.
+
+    If only some rows have none, those rows fail later, each alone.
+    """
+    needing = [name for name, evaluator in evaluators.items() if evaluator.needs_expected_answer]
+    keys = dataset.structure
+    if not needing or any(item.expected_output_obj is not None for item in items if not keys.disable):
+        return
+    columns = {str(column) for item in items for column in item.full_dataset_entry or ()}
+    if keys.disable:
+        seen = "structure.disable hands the whole row to the workflow, and expects nothing"
+    elif keys.answer_key in columns:
+        seen = f"the column '{keys.answer_key}' is empty in all {len(items)} rows"
+    else:
+        seen = f"there is no column '{keys.answer_key}'.{did_you_mean(keys.answer_key, columns)}"
+    raise DatasetError(
+        f"{dataset.file_path}: no row has an expected answer, and eval.evaluators.{', '.join(needing)} cannot score "
+        f"without: {seen} Columns: {one_of(columns)}.",
+        hint="Name the column of the answers in eval.general.dataset.structure.answer_key, or use another evaluator.",
+    )
+
+
+def misspelt_answers(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
+    """A warning if no column has the answers, but one has a similar name; None otherwise.
+
+    Evaluators of plug-ins need not declare that they use expected answers.
+    """
+    key = dataset.structure.answer_key
+    columns = {str(column) for item in items for column in item.full_dataset_entry or ()}
+    nearest = did_you_mean(key, columns - {dataset.structure.question_key})
+    if dataset.structure.disable or key in columns or not nearest:
+        return None
+    return (
+        f"{dataset.file_path}: there is no column '{key}', so evaluators get no expected answer.{nearest} Rename it, "
+        "or name it in eval.general.dataset.structure.answer_key."
+    )

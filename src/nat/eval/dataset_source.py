@@ -1,4 +1,4 @@
-"""Find the dataset of an evaluation, and read it with the loader that its type names."""
+"""Find the dataset of an evaluation, and read it with the loader of its type."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from nat.registry.catalog import current_catalog
 
 
 async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalInputItem]:
-    """Read the dataset's file and make its rows the items of an evaluation."""
+    """Read the dataset's file into the items of an evaluation."""
     if config.file_path is None:
         raise DatasetError("eval.general.dataset has no file_path", hint="Name the file there, or give --dataset.")
     component = current_catalog().component_of(ComponentGroup.DATASETS, config)
@@ -28,7 +28,7 @@ async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalIn
 
 
 def chosen_dataset(configured: DatasetBaseConfig | None, file: str | None) -> DatasetBaseConfig:
-    """The configured dataset, or `file` read with the same keys in the format that its suffix names."""
+    """The configured dataset; or `file` with the configured keys, in the format of its suffix."""
     if file is None:
         if configured is None:
             raise DatasetError("there is no dataset", hint="Add eval.general.dataset to the YAML, or give --dataset.")
@@ -39,12 +39,12 @@ def chosen_dataset(configured: DatasetBaseConfig | None, file: str | None) -> Da
 
 
 def _shared_keys(configured: DatasetBaseConfig) -> set[str]:
-    """What was set in the YAML and means the same in every format."""
+    """Keys that are set in the YAML and apply to every format."""
     return configured.model_fields_set & set(DatasetBaseConfig.model_fields) - {"type", "file_path"}
 
 
 def _type_of(file: Path, configured: DatasetBaseConfig | None) -> type[DatasetBaseConfig]:
-    """The dataset type of the name of the file's suffix; a configured format of another package keeps its own."""
+    """The dataset type named like the file's suffix; without one, the configured type."""
     formats = current_catalog().components[ComponentGroup.DATASETS]
     suffix = file.suffix.removeprefix(".").lower()
     names = formats.names()

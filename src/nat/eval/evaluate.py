@@ -1,4 +1,4 @@
-"""One evaluation: dataset → rollouts → scores → report files."""
+"""Run one evaluation: dataset → rollouts → scores → report files."""
 
 import asyncio
 import logging
@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
-from nat.config.output_folders import check_writable
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, EvaluationError
-from nat.eval.dataset import repeated
+from nat.eval.dataset import check_expected_answers, repeated
 from nat.eval.dataset_source import chosen_dataset, load_items
-from nat.eval.evaluation_files import write_reports
-from nat.eval.expected import check_expected_answers
+from nat.eval.report import check_writable, write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
-from nat.eval.scoring import checked, unscored
-from nat.eval.scoring_time import canceled_from_outside, limited
+from nat.eval.scoring import canceled_from_outside, checked, limited, unscored
 from nat.eval.usage_stats import usage_of
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
@@ -30,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class EvaluationRun:
-    """A pass of the workflow over a dataset, with every answer scored by every evaluator."""
+    """Runs the workflow on every item of a dataset, and every evaluator on every answer."""
 
     def __init__(self, config: EvaluationRunConfig) -> None:
         self.config = config
@@ -38,16 +35,16 @@ class EvaluationRun:
     async def run_and_evaluate(
         self, session_manager: WorkflowSession | None = None, job_id: str | None = None
     ) -> EvaluationRunOutput:
-        """Play and score every item.
+        """Run and score every item.
 
-        The workflow is that of `session_manager`, else of the session in use that serves the config file, else
-        it is built here and closed at the end, or, with an `endpoint`, played there. With `job_id` the reports go
-        to a folder of that name.
+        The workflow is that of `session_manager`; without it, that of the open session for the config file; without
+        that, it is built here and closed at the end. With an `endpoint` it runs there. With `job_id` the reports are
+        written to a folder of that name.
 
         Raises:
             ConfigError: the configuration is wrong.
             DatasetError: the dataset cannot be read.
-            EvaluationError: the result's path is none, or a name cannot be a report's.
+            EvaluationError: `result_json_path` is no JSON path, or a name cannot be a file name.
 
         """
         async with self._session(session_manager) as session:
@@ -97,7 +94,7 @@ class EvaluationRun:
 
 
 def _answer_path(text: str) -> JsonPath | None:
-    """None for the whole output, which then needs no walk."""
+    """The parsed path; None for the whole output."""
     if text == WHOLE:
         return None
     try:
@@ -107,7 +104,7 @@ def _answer_path(text: str) -> JsonPath | None:
 
 
 async def _play_all(session: WorkflowSession, items: Sequence[EvalInputItem], pass_index: int) -> list[Rollout]:
-    """One rollout per item, as many at a time as the session allows; a cancellation ends all of them."""
+    """One rollout per item, with the concurrency of the session; a cancellation ends all of them."""
     async with asyncio.TaskGroup() as tasks:
         rollouts = [
             tasks.create_task(
@@ -122,7 +119,7 @@ async def _play_all(session: WorkflowSession, items: Sequence[EvalInputItem], pa
 def _played(
     item: EvalInputItem, rollout: Rollout, path: JsonPath | None
 ) -> tuple[EvalInputItem, RolloutFailure | None]:
-    """The item with its answer and steps; an output without an answer at the path is a failure too."""
+    """The item with its answer and steps; an output without a value at the path is a failure too."""
     failure, answer = rollout.error, None
     if failure is None:
         try:
@@ -158,7 +155,7 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
     try:
         async with limited(config, len(items)) as limit:
             output: object = await evaluate(EvalInput(eval_input_items=items))
-    except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: its failure leaves its items without a score
+    except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: if it fails, its items have no score
         if canceled_from_outside():
             raise
         if limit is not None and limit.expired:

@@ -1,16 +1,17 @@
-"""`failures.txt`: each way in which rollouts failed, once, with the whole traceback. Pure."""
+"""Count failed rollouts by cause, show each way of failing once in `failures.txt`, and suggest a remedy. Pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutputItem
-from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
+from nat.data_models.rollout_failure import NO_SCORE, SCORED_TOO_LATE, TIMED_OUT, FailureCount, FirstFailure, counted
 
 FAILURES_NAME = "failures.txt"
 
 
 def first_of_each(failures: Iterable[FirstFailure]) -> list[FirstFailure]:
-    """One failure of each way, the first."""
+    """The first failure of each way of failing."""
     found: dict[str, FirstFailure] = {}
     for failure in failures:
         found.setdefault(failure.way, failure)
@@ -18,7 +19,7 @@ def first_of_each(failures: Iterable[FirstFailure]) -> list[FirstFailure]:
 
 
 def failures_text(failures: Sequence[FirstFailure]) -> str:
-    """The file; empty if nothing failed."""
+    """The text of the file; empty if nothing failed."""
     if not failures:
         return ""
     head = "Each way in which rollouts failed, once, as it happened first.\n"
@@ -26,13 +27,13 @@ def failures_text(failures: Sequence[FirstFailure]) -> str:
 
 
 def counts_of(output: EvaluationRunOutput) -> list[FailureCount]:
-    """The failed rollouts of an evaluation, and what an evaluator could not score, by cause."""
+    """Failed rollouts and missing scores of an evaluation, counted by cause."""
     unscored = [(_no_score_by(name, item), item.error) for name, item in _unscored(output)]
     return counted([*((failure.cause, str(failure)) for failure in output.failures), *unscored])
 
 
 def failures_of(output: EvaluationRunOutput) -> list[FirstFailure]:
-    """The same, one of each way with its traceback."""
+    """Failed rollouts and missing scores of an evaluation, one per way of failing, with its traceback."""
     raised = (
         FirstFailure(rollout=f"item {f.item_id}", cause=f.cause, error=str(f), traceback=f.traceback)
         for f in output.failures
@@ -60,3 +61,48 @@ def _unscored(output: EvaluationRunOutput) -> list[tuple[str, EvalOutputItem]]:
 def _section(failure: FirstFailure) -> str:
     what = failure.traceback or f"{failure.error or 'no error text was recorded'}\n"
     return f"==== {failure.cause}; {failure.rollout}\n\n{what}"
+
+
+_OF_ERRORS = {
+    r"response_format": "The server cannot force an output format: leave `response_format` out and let the agent read "
+    "the format from the answer's text, or serve the model with a server that has it (vLLM).",
+    r"tool_choice": "The server leaves the choice of tools to the model: leave `tool_choice` out or set it to 'auto', "
+    "or serve the model with a server that forces tools (vLLM).",
+    r"context has \d+ tokens|context_length_exceeded|maximum context length": "The prompt is longer than the model's "
+    "context: let the agent send less of the history, lower `max_tokens`, or raise the LLM's `max_seq_length` where "
+    "the model allows it.",
+    r"no chat template": "The model is a base model, or its template was not saved with it: put a chat_template.jinja "
+    "beside the tokenizer, or let the agent use completions.",
+    r"OPENAI_API_KEY|api_key client option|Missing credentials": "The agent makes a client of its own: take it from "
+    "`builder.get_llm(name, wrapper_type=…)`, which knows the address and the key and records the calls.",
+}
+_OF_SCORES = {
+    r"the (score|reward) is None": "Let the evaluator return a number for every answer, 0 for one that is wrong.",
+    r"the (score|reward) is .*, not a number": "Let the evaluator return a number: turn words into one "
+    "(`1.0 if score == 'good' else 0.0`).",
+    r"the (score|reward) is -?(nan|inf), not a finite number": "Look for a division by zero or the mean of nothing in "
+    "the evaluator.",
+    r"not an EvalOutputItem": "Let every path through `evaluate_item` return "
+    "`EvalOutputItem(id=item.id, score=…, reasoning=…)`.",
+    r"not an EvalOutput$": "Let the evaluator's function return `EvalOutput(average_score=…, eval_output_items=[…])`.",
+    r"'NoneType' object": "The evaluator reads something that is None. If it is `output_obj`, the workflow returned "
+    "nothing: `nat run` plays one input. If it is `expected_output_obj`, the row has no answer in the column that "
+    "eval.general.dataset.structure.answer_key names. The traceback is in failures.txt.",
+    r"only scores up to": "Scale the evaluator's scores, for example to between 0 and 1.",
+}
+_WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."
+_EVALUATOR = "Fix the evaluator: the traceback is in failures.txt, and `nat eval` runs it on the same dataset."
+_DEADLINE = "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the episodes."
+_SCORING_DEADLINE = "Find out what the evaluator waits for, or raise eval.general.scoring_timeout."
+
+
+def remedy_of(cause: str, error: str | None) -> str:
+    """What to do about a cause of `nat.data_models.rollout_failure`, given its most frequent error."""
+    if cause == TIMED_OUT:
+        return _DEADLINE
+    if cause.startswith(SCORED_TOO_LATE):
+        return _SCORING_DEADLINE
+    scored = cause.startswith(NO_SCORE)
+    known = {**_OF_SCORES, **_OF_ERRORS} if scored else _OF_ERRORS
+    found = (remedy for pattern, remedy in known.items() if re.search(pattern, error or ""))
+    return next(found, _EVALUATOR if scored else _WORKFLOW)

@@ -1,21 +1,27 @@
-"""The report files of an evaluation; each is written whole or not at all."""
+"""Write the report files of an evaluation; each is written completely or not at all."""
 
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from nat.data_models.evaluate import EvalDatasetStructureConfig
+from nat.config.load import dump_resolved
+from nat.data_models.config import Config
+from nat.data_models.evaluate import DatasetBaseConfig, EvalDatasetStructureConfig
+from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.errors import EvaluationError
-from nat.eval.failures import FAILURES_NAME
-from nat.secrets import redact_json
+from nat.errors import ConfigError, EvaluationError
+from nat.eval.failures import FAILURES_NAME, failures_of, failures_text
+from nat.secrets import redact, redact_json
 from nat.wire.text import without_surrogates
 
 WORKFLOW_OUTPUT = "workflow_output.json"
@@ -28,7 +34,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 @dataclass(frozen=True)
 class RowKeys:
-    """The dataset's own names for what a row of the report holds."""
+    """The dataset's names for the columns of a report."""
 
     id_key: str
     structure: EvalDatasetStructureConfig
@@ -37,9 +43,9 @@ class RowKeys:
 def workflow_rows(
     items: Sequence[EvalInputItem], failures: Sequence[RolloutFailure], keys: RowKeys
 ) -> Iterator[dict[str, Any]]:
-    """One row per item under the dataset's keys, so that it can be read as a dataset again; pure.
+    """One row per item under the dataset's keys, so that the report can be read as a dataset; pure.
 
-    Of the steps, those that end an LLM or tool call are kept. A failed item has no answer, but an `error`.
+    Only steps that end an LLM or tool call are included. A failed item has an `error` instead of an answer.
     """
     errors = {failure.item_id: failure for failure in failures}
     names = keys.structure
@@ -55,12 +61,12 @@ def workflow_rows(
 
 
 def evaluator_file(name: str) -> str:
-    """The file name of an evaluator's scores; EvaluationError if the name cannot be a file's."""
+    """The file name of an evaluator's scores; EvaluationError if its name cannot be part of one."""
     return f"{safe_name(name)}_output.json"
 
 
 def safe_name(name: str) -> str:
-    """The name itself, if it is one path component and not a hidden one."""
+    """The name, if it is a valid file name; EvaluationError otherwise."""
     if not _SAFE_NAME.fullmatch(name):
         raise EvaluationError(
             f"'{name}' cannot name a report file", hint="Use letters, digits, '_', '-' and '.', up to 128 of them."
@@ -69,7 +75,7 @@ def safe_name(name: str) -> str:
 
 
 def scores(output: EvalOutput) -> dict[str, Any]:
-    """An evaluator's scores as they are written, with the number of items that have none."""
+    """An evaluator's scores for its report, with the number of items without a score."""
     return {
         "average_score": output.average_score,
         "unscored": sum(item.score is None for item in output.eval_output_items),
@@ -78,7 +84,7 @@ def scores(output: EvalOutput) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> Path:
-    """Replace the file by `value` without secrets; what JSON does not know becomes text, subclasses keep fields."""
+    """Replace the file by `value` as JSON without secrets; unknown types become text."""
     try:
         text = to_json(value, indent=2, fallback=repr, inf_nan_mode="strings")
     except (PydanticSerializationError, UnicodeEncodeError):
@@ -87,7 +93,7 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def write_bytes(path: Path, data: bytes) -> Path:
-    """Replace the file by `data`: readers see the old one or the new one."""
+    """Replace the file by `data` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -99,14 +105,14 @@ def write_bytes(path: Path, data: bytes) -> Path:
 
 
 def remove_reports(folder: Path) -> None:
-    """Delete the files that an evaluation writes, and nothing else that may lie in the folder."""
+    """Delete the files that an evaluation writes, and no others."""
     for pattern in ("*_output.json", CONFIG_EFFECTIVE, CONFIG_METADATA, FAILURES_NAME):
         for path in folder.glob(pattern):
             path.unlink()
 
 
 def _question(item: EvalInputItem, names: EvalDatasetStructureConfig) -> dict[str, Any]:
-    """What was asked: the row itself where it was the question, else the columns that had a meaning."""
+    """The row itself if it was the question, else the columns that the structure names."""
     if names.disable:
         return dict(item.full_dataset_entry)
     return {
@@ -114,3 +120,74 @@ def _question(item: EvalInputItem, names: EvalDatasetStructureConfig) -> dict[st
         names.answer_key: item.expected_output_obj,
         names.expected_trajectory_key: item.expected_trajectory,
     }
+
+
+def write_reports(
+    output: EvaluationRunOutput,
+    run: EvaluationRunConfig,
+    config: Config,
+    dataset: DatasetBaseConfig,
+    job_id: str | None = None,
+) -> EvaluationRunOutput:
+    """Write all reports, and return the output with their paths; `job_id` names a sub-folder."""
+    general = config.eval.general
+    folder = general.report_dir if job_id is None else general.report_dir / safe_name(job_id)
+    names = {name: evaluator_file(name) for name, _ in output.evaluation_results}
+    if general.output is not None and general.output.cleanup:
+        remove_reports(folder)
+    keys = RowKeys(id_key=dataset.id_key, structure=dataset.structure)
+    rows = workflow_rows(output.eval_input.eval_input_items, output.failures, keys)
+    return output.model_copy(
+        update={
+            "workflow_output_file": write_json(folder / WORKFLOW_OUTPUT, list(rows)),
+            "evaluator_output_files": [
+                write_json(folder / names[name], scores(result)) for name, result in output.evaluation_results
+            ],
+            "failures_file": _write_failures(folder / FAILURES_NAME, failures_text(failures_of(output))),
+            "config_effective_file": write_bytes(folder / CONFIG_EFFECTIVE, dump_resolved(config).encode()),
+            "config_metadata_file": write_json(folder / CONFIG_METADATA, _metadata(run, dataset)),
+        }
+    )
+
+
+def _write_failures(path: Path, text: str) -> Path | None:
+    """Write the file; if nothing failed, delete an earlier one and return None."""
+    path.unlink(missing_ok=True)
+    return write_bytes(path, redact(text).encode(errors="backslashreplace")) if text else None
+
+
+def _metadata(run: EvaluationRunConfig, dataset: DatasetBaseConfig) -> dict[str, object]:
+    """The options of the evaluation. Only the keys of overrides are included, since a value may be a secret."""
+    return {
+        "config_file": str(run.config_file) if isinstance(run.config_file, Path) else None,
+        "dataset": str(dataset.file_path),
+        "result_json_path": run.result_json_path,
+        "reps": run.reps,
+        "overridden": [key for key, _ in run.override],
+        "timestamp": datetime.now(UTC).isoformat(),
+    }
+
+
+def check_writable(folder: Path, option: str) -> None:
+    """Raise ConfigError, naming the option, unless a file can be created in the folder; leaves no file behind.
+
+    It is called before any rollout, so that a run cannot end without a place for its results.
+    """
+    absolute = folder.absolute()
+    missing = [path for path in (absolute, *absolute.parents) if not path.exists()]
+    existing = absolute.parents[len(missing) - 1] if missing else absolute
+    if not existing.is_dir():
+        raise ConfigError([f"{option}: {existing} is a file, so {folder} cannot be a folder"])
+    try:
+        absolute.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=absolute):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            [f"{option}: cannot write to {folder}: {error.strerror or error}"],
+            hint="choose a folder that you may write to, or change its owner or mode",
+        ) from error
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()

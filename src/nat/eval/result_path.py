@@ -1,4 +1,4 @@
-"""Find the answer in what a workflow returned."""
+"""Find the answer in the output of a workflow."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -13,19 +13,19 @@ WHOLE = "$"
 
 
 class JsonMatch(Protocol):
-    """One place that a path found."""
+    """One match of a path."""
 
     value: Any
 
 
 class JsonPath(Protocol):
-    """A parsed JSON path; its text is what it was parsed from."""
+    """A parsed JSON path; `str` gives its text."""
 
     def find(self, value: Any, /) -> Sequence[JsonMatch]: ...
 
 
 def compile_path(path: str) -> JsonPath:
-    """The parsed JSON path; ValueError with the parser's words if it is none."""
+    """Parse a JSON path; ValueError has the parser's message."""
     from jsonpath_ng.exceptions import JSONPathError  # noqa: PLC0415 - heavy, and most evaluations need no path
     from jsonpath_ng.parser import parse  # noqa: PLC0415 - likewise
 
@@ -37,7 +37,7 @@ def compile_path(path: str) -> JsonPath:
 
 
 def value_at(path: JsonPath, output: Any) -> Any:
-    """The first value that the path finds in the output; LookupError if it finds none."""
+    """The first match in the output; LookupError if there is none."""
     matches = path.find(as_json_value(output))
     if not matches:
         raise LookupError(f"nothing at this path in the output {_shortened(output)}")
@@ -45,7 +45,7 @@ def value_at(path: JsonPath, output: Any) -> Any:
 
 
 def as_json_value(output: Any) -> Any:
-    """What a path can walk: records become dicts, text is parsed if it is JSON and stays text if not."""
+    """The output as JSON values: records become dicts, JSON text is parsed, other text is unchanged."""
     if isinstance(output, BaseModel):
         return output.model_dump(mode="json")
     if isinstance(output, str):
@@ -57,7 +57,7 @@ def as_json_value(output: Any) -> Any:
 
 
 def answer_of(output: Any, path: JsonPath | None) -> Any:
-    """What evaluators see: the value at the path, or the output itself: a chat's text, other records as JSON text."""
+    """The answer for evaluators: the value at the path, or the output: a chat's text, other records as JSON text."""
     if path is not None:
         return value_at(path, output)
     if isinstance(output, ChatResponse):

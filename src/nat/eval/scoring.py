@@ -1,21 +1,27 @@
-"""Scores, without a number for what could not be scored; pure."""
+"""Scores of an evaluator and its time limits; what could not be scored has no score."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from numbers import Real
 
+from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, problem_of
 from nat.errors import describe_error, traceback_of
 
 
 def average(items: Iterable[EvalOutputItem]) -> float | None:
-    """Mean of the scores that are numbers; None, and not zero, if there is none."""
+    """The mean of all numeric scores; None if there are none."""
     scores = [float(item.score) for item in items if is_score(item.score)]
     return mean(scores) if scores else None
 
 
 def unscored(item_id: object, error: str | BaseException) -> EvalOutputItem:
-    """The record of an item that could not be scored."""
+    """An item without a score, and the reason."""
     if isinstance(error, str):
         return EvalOutputItem(id=item_id, score=None, reasoning={"error": error}, error=error)
     item = unscored(item_id, describe_error(error))
@@ -23,9 +29,9 @@ def unscored(item_id: object, error: str | BaseException) -> EvalOutputItem:
 
 
 def checked(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalOutput:
-    """An evaluator's output with one item for each one given, in their order, and its mean made anew.
+    """An evaluator's output with one item per input, in input order, and a new mean.
 
-    Missing, doubled, unknown and non-finite scores are the evaluator's errors; each becomes a record.
+    Missing, duplicate, unknown and non-finite scores become items without a score.
     """
     by_id: dict[object, list[EvalOutputItem]] = {}
     for item in output.eval_output_items:
@@ -47,11 +53,76 @@ def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
     item = found[0]
     if is_score(item.score):
         return item.model_copy(update={"score": item.score if isinstance(item.score, int) else float(item.score)})
-    if item.score is not None and not isinstance(item.score, Real):  # records, which `compute_reward` may understand
+    if item.score is not None and not isinstance(item.score, Real):  # a record for a custom `compute_reward`
         return item
     return item.model_copy(update={"score": None, "error": item.error or problem_of(item.score)})
 
 
 def _no_numbers(items: Sequence[EvalOutputItem]) -> bool:
-    """True if every item was scored, but by something else than numbers (an evaluator's own records)."""
+    """True if every item has a score, but none is a number (an evaluator's own records)."""
     return bool(items) and all(item.error is None for item in items)
+
+
+SCORING_TIMEOUT = "eval.general.scoring_timeout"
+
+
+@dataclass(frozen=True)
+class ScoringTime:
+    """The time limit of one evaluator for `answers`."""
+
+    per_answer: float | None
+    answers: int
+    at_a_time: int
+    _whole: asyncio.Timeout
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds for all answers, if `at_a_time` of them are scored in parallel."""
+        return None if self.per_answer is None else self.per_answer * math.ceil(self.answers / self.at_a_time)
+
+    @property
+    def expired(self) -> bool:
+        return self._whole.expired()
+
+    def each(self) -> float | None:
+        """Seconds for one score; the caller applies them to each score, so the limit for all is removed."""
+        self._whole.reschedule(None)
+        return self.per_answer
+
+    def late(self, item: EvalInputItem) -> EvalOutputItem:
+        """The item without a score for an answer, after the limit for all expired."""
+        why = f"the evaluator did not end within {self.whole:g} s: {self.answers} answers, {self.at_a_time} at a time"
+        return timed_out(item, f"{why} ({SCORING_TIMEOUT}: {self.per_answer:g})")
+
+
+_current: ContextVar[ScoringTime | None] = ContextVar("nat_scoring_time", default=None)
+
+
+@asynccontextmanager
+async def limited(config: EvalGeneralConfig, answers: int) -> AsyncIterator[ScoringTime]:
+    """Cancel the block with TimeoutError when its time is over."""
+    async with asyncio.timeout(None) as timer:
+        time = ScoringTime(config.scoring_timeout, answers, config.max_concurrency, timer)
+        if time.whole is not None:
+            timer.reschedule(asyncio.get_running_loop().time() + time.whole)
+        token = _current.set(time)
+        try:
+            yield time
+        finally:
+            _current.reset(token)
+
+
+def current_scoring_time() -> ScoringTime | None:
+    """The limit of the running evaluator, None outside of one."""
+    return _current.get()
+
+
+def canceled_from_outside() -> bool:
+    """True if the current task was cancelled; False for a CancelledError that user code raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:
+    """An item without a score because of a time limit."""
+    return unscored(item.id, error).model_copy(update={"timed_out": True})

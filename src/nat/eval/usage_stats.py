@@ -1,4 +1,4 @@
-"""Count tokens and seconds from the steps of an evaluation; pure."""
+"""Count the tokens and seconds of an evaluation from its steps. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["UsageStats", "UsageStatsItem", "UsageStatsLLM", "usage_of"]
 
 
 def usage_of(items: Sequence[EvalInputItem]) -> UsageStats:
-    """The usage of each item, and the span of time from the first step of all to the last."""
+    """The usage of each item, and the time from the first step of any item to the last step of any."""
     used = {str(item.id): _item_usage(item.trajectory) for item in items}
     timed = [usage for usage in used.values() if usage.max_timestamp > 0]
     begin = min((usage.min_timestamp for usage in timed), default=0.0)
@@ -26,7 +26,7 @@ def _item_usage(steps: Sequence[IntermediateStep]) -> UsageStatsItem:
     per_llm: dict[str, UsageStatsLLM] = {}
     for step in answers:
         if step.usage_info is not None:
-            per_llm[step.name or ""] = _plus(per_llm.get(step.name or "", UsageStatsLLM()), step)
+            per_llm[step.name or ""] = _add_usage(per_llm.get(step.name or "", UsageStatsLLM()), step)
     return UsageStatsItem(
         usage_stats_per_llm=per_llm,
         total_tokens=sum(llm.total_tokens for llm in per_llm.values()),
@@ -37,7 +37,7 @@ def _item_usage(steps: Sequence[IntermediateStep]) -> UsageStatsItem:
     )
 
 
-def _plus(so_far: UsageStatsLLM, step: IntermediateStep) -> UsageStatsLLM:
+def _add_usage(so_far: UsageStatsLLM, step: IntermediateStep) -> UsageStatsLLM:
     assert step.usage_info is not None
     tokens = step.usage_info.token_usage
     return UsageStatsLLM(

@@ -11,8 +11,8 @@ from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneRunConfig
+from nat.eval.dataset import check_expected_answers, misspelt_answers
 from nat.eval.dataset_source import chosen_dataset, load_items
-from nat.eval.expected import check_expected_answers, misspelt_answers
 from nat.finetuning.configuration import num_generations
 from nat.runs.records import Phase
 

@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict
 
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import dump_resolved
-from nat.config.output_folders import check_writable
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
+from nat.eval.report import check_writable
 from nat.finetuning.configuration import num_generations, resolve_config, warnings
 from nat.finetuning.datasets import Examples, read_examples
 from nat.finetuning.runtime import build_parts, check_health

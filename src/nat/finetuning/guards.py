@@ -27,7 +27,7 @@ from nat.errors import (
     TrainingFailed,
     UntrainableSampling,
 )
-from nat.eval.remedies import remedy_of
+from nat.eval.failures import remedy_of
 from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy

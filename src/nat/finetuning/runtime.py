@@ -10,7 +10,6 @@ from pathlib import Path
 
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import dump_resolved
-from nat.config.output_folders import check_writable
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel, TrainingJobStatus, TrainingStatusEnum
 from nat.errors import (
@@ -22,6 +21,7 @@ from nat.errors import (
     TooManyFailures,
     describe_error,
 )
+from nat.eval.report import check_writable
 from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after, saved_results
 from nat.finetuning.configuration import resolve_config, trained_llm, warnings

@@ -8,7 +8,7 @@ import pytest
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutputItem
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
-from nat.eval.scoring_time import limited
+from nat.eval.scoring import limited
 
 
 class Lengths(BaseEvaluator):

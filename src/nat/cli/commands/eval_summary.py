@@ -8,8 +8,7 @@ from nat.data_models.evaluator import EvalOutput
 from nat.data_models.rollout_failure import FailureCount, counted
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
-from nat.eval.failures import counts_of
-from nat.eval.remedies import remedy_of
+from nat.eval.failures import counts_of, remedy_of
 
 _HEADER = ("Evaluator", "Avg Score", "Scored", "Output File")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nat.data_models.finetuning import ServedModel
-from nat.eval.remedies import remedy_of
+from nat.eval.failures import remedy_of
 from nat.finetuning.best_model import best_text
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.runtime import RunResult

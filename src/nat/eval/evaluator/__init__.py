@@ -1,1 +1,1 @@
-"""The base of evaluators, and the records that they exchange."""
+"""The base class of evaluators, and the alias of their records."""

@@ -5,18 +5,17 @@ from abc import ABC, abstractmethod
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.errors import ANY_FAILURE
-from nat.eval.scoring import average, unscored
-from nat.eval.scoring_time import SCORING_TIMEOUT, canceled_from_outside, current_scoring_time, timed_out
+from nat.eval.scoring import SCORING_TIMEOUT, average, canceled_from_outside, current_scoring_time, timed_out, unscored
 from nat.secrets import excerpt
 
 
 class BaseEvaluator(ABC):
-    """Implement `evaluate_item`; an item whose scoring raises has no score, and says why."""
+    """Implement `evaluate_item`; if it raises, the item has no score and records the error."""
 
     def __init__(self, max_concurrency: int = 4, tqdm_desc: str = "Evaluating") -> None:
         self.max_concurrency = max_concurrency
         self.tqdm_desc = tqdm_desc
-        """Names the tasks, as a debugger shows them."""
+        """Prefix of the task names."""
         self.semaphore = asyncio.Semaphore(max_concurrency)
 
     @abstractmethod
@@ -40,8 +39,8 @@ class BaseEvaluator(ABC):
             timer = asyncio.timeout(seconds)
             try:
                 async with timer:
-                    scored: object = await self.evaluate_item(item)  # user code, which may return anything
-            except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of one item: its failure is a record
+                    scored: object = await self.evaluate_item(item)  # user code may return anything
+            except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of one item
                 if canceled_from_outside():
                     raise
                 if timer.expired():

@@ -1,4 +1,4 @@
-"""The evaluators' records, under the name that the guide imports."""
+"""Alias for plug-ins: the code is in `nat.data_models.evaluator`."""
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 

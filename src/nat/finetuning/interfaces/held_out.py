@@ -10,7 +10,7 @@ from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.score import mean
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.dataset import repetitions
-from nat.eval.remedies import remedy_of
+from nat.eval.failures import remedy_of
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome

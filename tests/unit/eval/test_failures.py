@@ -4,7 +4,7 @@ import pytest
 
 from nat.data_models.rollout_failure import NO_SCORE, RAISED, TIMED_OUT
 from nat.data_models.score import problem_of
-from nat.eval.remedies import remedy_of
+from nat.eval.failures import remedy_of
 
 
 @pytest.mark.parametrize(
