@@ -10,8 +10,8 @@ from fakes.openai_server import OpenAIServer
 from nat.builder.context import Context
 from nat.errors import ConfigError, UntrainableSampling
 from nat.finetuning.trajectories.rows import training_groups
-from nat.runs.left_out import LeftOutCause
 from nat.runs.records import Phase
+from nat.runs.rollouts import LeftOutCause
 
 
 class OurCoin(Coin):

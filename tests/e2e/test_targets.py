@@ -8,8 +8,8 @@ from nat.builder.context import Context
 from nat.capture.address import address_of
 from nat.capture.redirect import redirecting
 from nat.finetuning.trajectories.rows import training_groups
-from nat.runs.left_out import LeftOutCause
 from nat.runs.records import Phase
+from nat.runs.rollouts import LeftOutCause
 
 
 async def team(question, ask):

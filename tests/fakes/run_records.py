@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from nat.runs.records import EpochRecord, JobRecord, RolloutRecord, ValidationRecord
+from nat.runs.records import EpochRecord, JobRecord, ValidationRecord
+from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import JobStatus
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)

@@ -17,8 +17,7 @@ from rich.text import Text
 from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import RunProgress
-from nat.runs.epochs import shown, when
-from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
+from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord, shown, when
 from nat.secrets import redact
 
 _ROWS_SHOWN = 12

@@ -20,8 +20,7 @@ from nat.finetuning.diagnosis import (
     has_fallen,
 )
 from nat.finetuning.verdict import compare
-from nat.runs.epochs import shown, when
-from nat.runs.records import EpochRecord, ValidationRecord, Verdict
+from nat.runs.records import EpochRecord, ValidationRecord, Verdict, shown, when
 
 EQUAL_GROUPS_EPOCHS = 5
 """Epochs in a row with too many equal groups before the alarm is raised."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory
 from nat.finetuning.trajectories.groups import has_signal, mean_reward
-from nat.runs.epochs import shown
+from nat.runs.records import shown
 
 
 class CurriculumState(BaseModel):

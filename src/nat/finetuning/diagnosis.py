@@ -12,8 +12,7 @@ from math import sqrt
 from statistics import fmean, median, variance
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.runs.epochs import shown
-from nat.runs.records import EpochRecord, Verdict
+from nat.runs.records import EpochRecord, Verdict, shown
 
 KL = "train/approx_kl"
 WEIGHTS = "train/update_ratio"

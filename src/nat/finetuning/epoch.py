@@ -15,10 +15,8 @@ from nat.data_models.finetuning import (
 from nat.data_models.score import is_finite
 from nat.finetuning.metrics import epoch_metrics
 from nat.finetuning.trajectories.groups import example_id, has_signal, statistics_of
-from nat.runs.epochs import shown
-from nat.runs.left_out import LeftOutCause
-from nat.runs.records import EpochRecord, JobRecord, RolloutRecord, count_of
-from nat.runs.tally import tally
+from nat.runs.records import EpochRecord, JobRecord, count_of, shown
+from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally
 from nat.wire.training import JobStatus
 
 

@@ -31,10 +31,8 @@ from nat.eval.failures import remedy_of
 from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.epochs import shown
-from nat.runs.left_out import LeftOutCause
-from nat.runs.records import EpochRecord
-from nat.runs.tally import RolloutTally
+from nat.runs.records import EpochRecord, shown
+from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire import rewards
 
 Epochs = Callable[[], Sequence[EpochRecord]]

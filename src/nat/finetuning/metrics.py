@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
-from nat.runs.records import RolloutRecord
+from nat.runs.rollouts import RolloutRecord
 from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nat.files import write_text
-from nat.runs.files import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
+from nat.runs.folder import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
 from nat.secrets import redact_json
 

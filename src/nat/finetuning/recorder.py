@@ -8,10 +8,10 @@ from nat.finetuning.alarms import Alarm
 from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
-from nat.runs.epochs import shown
-from nat.runs.files import append_metrics, doublings, files_due, write_rollouts
+from nat.runs.folder import append_metrics, doublings, files_due, write_rollouts
 from nat.runs.memory import tidy
-from nat.runs.records import EpochRecord, JobRecord, Phase, RolloutRecord
+from nat.runs.records import EpochRecord, JobRecord, Phase, shown
+from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
 

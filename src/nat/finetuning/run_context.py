@@ -19,13 +19,10 @@ from nat.data_models.rollout_failure import FailureCount
 from nat.errors import describe_error
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import RunProgress
-from nat.runs.epochs import when
-from nat.runs.files import write_files
-from nat.runs.folder import create_run_folder, new_run_id
+from nat.runs.folder import create_run_folder, new_run_id, write_files
 from nat.runs.journal import Journal
-from nat.runs.plot import PLOT_NAME
-from nat.runs.plot_process import draw_run
-from nat.runs.records import Phase, RunState, ValidationRecord
+from nat.runs.plot import PLOT_NAME, draw_run
+from nat.runs.records import Phase, RunState, ValidationRecord, when
 from nat.secrets import redacted_logs
 
 logger = logging.getLogger(__name__)

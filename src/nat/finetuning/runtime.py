@@ -37,8 +37,7 @@ from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.remote import open_remote
 from nat.runs.journal import Journal
-from nat.runs.plot import PLOT_NAME
-from nat.runs.plot_process import draw_run
+from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import BestEpoch, RunState, RunSummary
 
 logger = logging.getLogger(__name__)

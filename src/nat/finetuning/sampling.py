@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nat.runs.records import RolloutRecord
+from nat.runs.rollouts import RolloutRecord
 from nat.wire.sampling import FORCED, Sampling, read_sampling, replaced
 
 REPLACE = "finetuning.sampling_in_training: {temperature: 1.0}"

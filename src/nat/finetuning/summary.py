@@ -7,8 +7,7 @@ from pathlib import Path
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
-from nat.runs.failures import num_rollouts, total_of
-from nat.runs.records import BestEpoch, EpochRecord, JobRecord, RunSummary, ValidationRecord
+from nat.runs.records import BestEpoch, EpochRecord, JobRecord, RunSummary, ValidationRecord, num_rollouts, total_of
 
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 

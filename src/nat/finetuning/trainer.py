@@ -34,9 +34,8 @@ from nat.finetuning.recorder import Recorder
 from nat.finetuning.run_context import RunContext, Stopwatch, current_run, open_run
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
-from nat.runs.epochs import shown
-from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState
-from nat.runs.tally import tally
+from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState, shown
+from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
 

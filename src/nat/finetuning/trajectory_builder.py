@@ -19,7 +19,7 @@ from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import group_by_example
 from nat.finetuning.trajectories.outcome import Outcome, failed, scored, unscored, unscored_by, with_facts
-from nat.runs.records import RolloutRecord
+from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
 

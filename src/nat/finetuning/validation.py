@@ -10,9 +10,8 @@ from nat.finetuning.alarms import held_out_warning
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
-from nat.runs.epochs import when
-from nat.runs.files import files_due
-from nat.runs.records import BestMeasure, ValidationRecord
+from nat.runs.folder import files_due
+from nat.runs.records import BestMeasure, ValidationRecord, when
 
 WHOLE_DATASET = "all examples"
 """Replaces the example ids where a plug-in's trainer reports only the mean."""

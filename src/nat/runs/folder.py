@@ -1,20 +1,27 @@
-"""Where a run's files lie: `<output_dir>/<run_id>/`, with `latest` beside it.
+"""A run's folder, `<output_dir>/<run_id>/`, and its files for people and scripts.
 
     <output_dir>/
     ├── 20260314-092653-5a1f/      one folder per run; names sort by time
     ├── latest -> 20260314-…       the newest run, switched by one rename
     └── reward_plot.png -> latest/reward_plot.png, and so on for the file names of the guide
 
-A file or folder of the user's is never replaced: where one is in the way, the link is left out with a warning.
+The files are derived from the journal, which has all of their content, and are replaced whole. A file or folder of the
+user's is never replaced: if one has the name of a link, the link is left out with a warning.
 """
 
+import json
 import logging
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from nat.errors import JournalError
-from nat.files import replace_link
+from nat.eval.failures import FAILURES_NAME, failures_text
+from nat.files import replace_link, replacing, write_text
+from nat.runs.journal import Journal
+from nat.runs.records import EpochRecord, Phase, ValidationRecord
+from nat.secrets import redact_json
 
 logger = logging.getLogger(__name__)
 
@@ -27,18 +34,18 @@ GUIDE_NAMES = (
     "reward_plot.png",
     "summary.json",
 )
-"""The files that the guide promises in `output_dir` itself, and the summary."""
+"""The files that the guide names in `output_dir` itself, and the summary."""
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def new_run_id(now: datetime, suffix: str) -> str:
-    """A name that sorts by time to the second; `suffix` keeps runs of the same second apart."""
+    """A name that sorts by time; `suffix` distinguishes runs of the same second."""
     return checked_name(f"{now:%Y%m%d-%H%M%S}-{suffix}")
 
 
 def checked_name(name: str) -> str:
-    """`name` itself, if it can be a folder's name and cannot lead out of its parent."""
+    """Return `name` if it is a valid folder name that cannot lead out of its parent."""
     if _SAFE_NAME.fullmatch(name) is None or name == LATEST:
         raise JournalError(
             f"{name!r} cannot name a run's folder",
@@ -48,7 +55,7 @@ def checked_name(name: str) -> str:
 
 
 def create_run_folder(output_dir: Path, run_id: str) -> Path:
-    """Make the run's folder, which must be new and is its owner's alone, and point `latest` at it."""
+    """Create the run's folder, mode 0700, and point `latest` at it; JournalError if it exists."""
     run_dir = output_dir / checked_name(run_id)
     try:
         run_dir.mkdir(parents=True, mode=0o700)
@@ -59,7 +66,7 @@ def create_run_folder(output_dir: Path, run_id: str) -> Path:
 
 
 def link_guide_names(output_dir: Path) -> None:
-    """Let each guide name lead to the latest run's file; our link to a file that this run lacks goes away."""
+    """Link each file name of the guide to the latest run's file; remove links to files that it does not have."""
     for name in GUIDE_NAMES:
         path = output_dir / name
         target = f"{LATEST}/{name}"
@@ -71,9 +78,107 @@ def link_guide_names(output_dir: Path) -> None:
 
 def _link(path: Path, target: str) -> None:
     if path.exists() and not path.is_symlink():
-        logger.warning("%s is not a link of ours and stays as it is; this run's file is %s", path, path.parent / target)
+        logger.warning(
+            "%s is not a link of ours and is not replaced; this run's file is %s", path, path.parent / target
+        )
         return
     try:
         replace_link(path, target)
-    except OSError as error:  # a file system or user without symbolic links; the run's folder is complete without
+    except (
+        OSError
+    ) as error:  # no symbolic links on this file system or for this user; the run's folder does not need them
         logger.warning("cannot link %s to %s: %s", path, target, error)
+
+
+CONFIG_NAME = "config.resolved.yaml"
+METRICS_NAME = "training_metrics.jsonl"
+REWARD_HISTORY_NAME = "reward_history.json"
+REWARD_HISTORY_FIELDS = {"epoch", "timestamp", "avg_reward", "min_reward", "max_reward", "num_trajectories"}
+
+
+def files_due(count: int) -> bool:
+    """Whether to write the files after `count` epochs: at first every epoch, later every 2, 4, 8 and so on."""
+    return count % doublings(count // 20) == 0
+
+
+def doublings(ratio: int) -> int:
+    """The largest power of two up to `ratio`, at least 1."""
+    return 1 << max(0, ratio.bit_length() - 1)
+
+
+def append_metrics(run_dir: Path, record: EpochRecord) -> None:
+    """Append a line to `training_metrics.jsonl`, unbuffered."""
+    with (run_dir / METRICS_NAME).open("ab", buffering=0) as file:
+        file.write(_metrics_line(record).encode())
+
+
+def write_files(journal: Journal) -> None:
+    """Write every file except the trajectories; the time grows with the number of epochs."""
+    run_dir = journal.run_dir
+    write_text(run_dir / CONFIG_NAME, journal.info().config_text)
+    history: list[dict[str, Any]] = []
+    curriculum_state = None
+    with replacing(run_dir / METRICS_NAME) as file:
+        for epoch in journal.each_epoch():
+            file.write(_metrics_line(epoch).encode())
+            history.append(_dump(epoch, REWARD_HISTORY_FIELDS))
+            curriculum_state = epoch.curriculum_state
+    _write_json(run_dir / REWARD_HISTORY_NAME, history)
+    if validations := journal.validations():
+        _write_json(run_dir / "validation_history.json", [_validation(record) for record in validations])
+    if curriculum_state is not None:
+        _write_json(run_dir / "curriculum_state.json", curriculum_state)
+    if (summary := journal.summary()) is not None:
+        _write_json(run_dir / "summary.json", summary.model_dump(mode="json"))
+    link_guide_names(run_dir.parent)
+
+
+def write_rollouts(journal: Journal, phase: Phase, epoch: int) -> None:
+    """Write the files about the rollouts of one epoch or validation: trajectories and failures."""
+    write_trajectories(journal, phase, epoch)
+    write_failures(journal)
+
+
+def write_trajectories(journal: Journal, phase: Phase, epoch: int) -> Path:
+    """Stream one line per rollout into `trajectories/epoch_0003.jsonl` or `validation_0003.jsonl`."""
+    path = trajectories_path(journal.run_dir, phase, epoch)
+    with replacing(path) as file:
+        for line in journal.rollout_lines(phase, epoch):
+            file.write(line.encode())
+            file.write(b"\n")
+    return path
+
+
+def write_failures(journal: Journal) -> Path | None:
+    """Write `failures.txt`, one traceback for each kind of failure; None if nothing failed."""
+    text = failures_text(journal.failures())
+    if not text:
+        return None
+    with replacing(journal.run_dir / FAILURES_NAME) as file:
+        file.write(text.encode(errors="backslashreplace"))
+    return journal.run_dir / FAILURES_NAME
+
+
+def trajectories_path(run_dir: Path, phase: Phase, epoch: int) -> Path:
+    """The file of an epoch's rollouts; its number is the `epoch` of the metrics."""
+    stem = "epoch" if phase is Phase.TRAIN else "validation"
+    return run_dir / "trajectories" / f"{stem}_{epoch:04d}.jsonl"
+
+
+def _metrics_line(record: EpochRecord) -> str:
+    fields = record.model_dump(mode="json")
+    if record.curriculum_state is None:
+        del fields["curriculum_state"]
+    return redact_json(json.dumps(fields)) + "\n"
+
+
+def _validation(record: ValidationRecord) -> dict[str, Any]:
+    return {**_dump(record, {"epoch", "timestamp"}), **record.statistics}
+
+
+def _dump(record: EpochRecord | ValidationRecord, fields: set[str]) -> dict[str, Any]:
+    return record.model_dump(mode="json", include=fields)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

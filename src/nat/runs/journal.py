@@ -1,7 +1,7 @@
-"""The journal: one SQLite file per run that holds everything the run did, whole at any moment.
+"""The journal: one SQLite file per run that records everything the run did, consistent at any moment.
 
-Each `record_*` call is one transaction; when it returns, what it was given outlives the process and the
-machine. The files that people read are derived from here (`nat.runs.files`), so they cannot disagree.
+Each `record_*` call is one transaction; when it returns, its records survive a crash of the process or the machine. The
+files that people read are derived from the journal (`nat.runs.folder`), so they cannot disagree.
 
 WAL mode lets a dashboard read while the run writes. `synchronous=FULL`, because in WAL mode `NORMAL` may
 lose the last transactions when the power fails, and a training job that was submitted and then forgotten
@@ -21,24 +21,14 @@ from pydantic import BaseModel
 from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError
 from nat.files import storage_failure
-from nat.runs.failures import first_failure
-from nat.runs.records import (
-    BestEpoch,
-    EpochRecord,
-    JobRecord,
-    Phase,
-    RolloutRecord,
-    RunInfo,
-    RunState,
-    RunSummary,
-    ValidationRecord,
-)
+from nat.runs.records import BestEpoch, EpochRecord, JobRecord, Phase, RunInfo, RunState, RunSummary, ValidationRecord
+from nat.runs.rollouts import RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.text import json_text, without_surrogates
 
 JOURNAL_NAME = "journal.sqlite"
 SCHEMA_VERSION = 2
-"""Kept in SQLite's `user_version`; another version is refused with a clear error."""
+"""Stored in SQLite's `user_version`; a journal of another version is refused."""
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
@@ -52,9 +42,9 @@ CREATE TABLE failures (way TEXT PRIMARY KEY, record TEXT NOT NULL);
 """
 
 _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
-"""What stands behind SQLite's own codes."""
+"""The system's error codes behind SQLite's."""
 _BUSY_SECONDS = 30.0
-"""How long a writer waits for another one before it fails."""
+"""How long a writer waits for another writer before it fails."""
 
 
 class Journal:
@@ -68,7 +58,7 @@ class Journal:
 
     @classmethod
     def create(cls, run_dir: Path, run_id: str, config_text: str, *, created_at: datetime) -> Self:
-        """Begin the journal of a new run in a folder that exists and has none yet."""
+        """Create the journal of a new run in an existing folder that has none."""
         path = run_dir / JOURNAL_NAME
         if path.exists():
             raise JournalError(f"{path} exists already", hint="Give the new run another id.")
@@ -85,7 +75,7 @@ class Journal:
 
     @classmethod
     def open(cls, run_dir: Path, *, read_only: bool = False) -> Self:
-        """Open the journal of a run that exists, be it going on, finished or killed."""
+        """Open the journal of an existing run, whether it is running, finished or killed."""
         path = run_dir / JOURNAL_NAME
         if not path.is_file():
             raise JournalError(
@@ -113,12 +103,12 @@ class Journal:
     def close(self) -> None:
         self._connection.close()
 
-    # Writing. The same key again replaces the record, so that a step that is repeated is not counted twice.
+    # Writing. A record replaces an earlier one with the same key, so a repeated step is not counted twice.
 
     def record_rollouts(self, phase: Phase, epoch: int, records: Iterable[RolloutRecord]) -> int:
-        """All of `records` or, if one cannot be written, none; they may come from a generator. Returns their number.
+        """Write all `records`, which may come from a generator, or none if one fails; return their number.
 
-        Of each way to fail the first rollout is kept with its traceback.
+        The first rollout of each kind of failure is kept with its traceback.
         """
         failures: dict[str, FirstFailure] = {}
 
@@ -158,7 +148,7 @@ class Journal:
             _put_fact(connection, "best", best)
 
     def set_state(self, state: RunState, *, at: datetime, message: str | None = None) -> None:
-        """How the run stands; a final state keeps the time and the reason."""
+        """Set the run's state; a final state stores the time and the reason."""
         finished_at = None if state is RunState.RUNNING else at
         info = self.info().model_copy(update={"state": state, "message": message, "finished_at": finished_at})
         with self._transaction() as connection:
@@ -182,14 +172,14 @@ class Journal:
         return list(self.each_epoch())
 
     def each_epoch(self) -> Iterator[EpochRecord]:
-        """One at a time, since those of a long run together take megabytes."""
+        """One at a time, since those of a long run take megabytes."""
         return (EpochRecord.model_validate_json(text) for text in self._texts("epochs", "epoch"))
 
     def validations(self) -> list[ValidationRecord]:
         return [ValidationRecord.model_validate_json(text) for text in self._texts("validations", "epoch")]
 
     def validation(self, epoch: int) -> ValidationRecord | None:
-        """The one after `epoch` epochs, if it was played."""
+        """The validation after `epoch` epochs, if there was one."""
         row = self._connection.execute("SELECT record FROM validations WHERE epoch = ?", (epoch,)).fetchone()
         return None if row is None else ValidationRecord.model_validate_json(row[0])
 
@@ -197,11 +187,11 @@ class Journal:
         return [JobRecord.model_validate_json(text) for text in self._texts("jobs", "rowid")]
 
     def failures(self) -> list[FirstFailure]:
-        """The first rollout of each way to fail, in the order in which they happened."""
+        """The first rollout of each kind of failure, in the order of time."""
         return [FirstFailure.model_validate_json(text) for text in self._texts("failures", "rowid")]
 
     def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
-        """One at a time, by example and generation; long rollouts never lie in memory together."""
+        """One at a time, by example and generation, to save memory."""
         return (RolloutRecord.model_validate_json(text) for text in self.rollout_lines(phase, epoch))
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
@@ -246,15 +236,15 @@ class Journal:
             self._connection.execute("ROLLBACK")
 
     def _check_in_place(self) -> None:
-        """SQLite would go on writing to a deleted file, and all of it would be lost."""
+        """SQLite would continue to write to a deleted file, and all of it would be lost."""
         try:
             here = _identity(self._path)
         except FileNotFoundError:
             here = None
         if here != self._identity:
             raise JournalError(
-                f"{self._path} was deleted, moved or replaced while the run was going on",
-                hint="Leave a run's folder alone until it has ended. What the run did until now cannot be recorded.",
+                f"{self._path} was deleted, moved or replaced during the run",
+                hint="Do not change a run's folder before the run has ended. This run's results cannot be recorded.",
             )
 
     def _not_written(self, error: sqlite3.OperationalError) -> JournalError:
@@ -262,12 +252,12 @@ class Journal:
         failure = storage_failure(OSError(_ERRNO.get(code, 0), ""))
         return JournalError(
             f"{self._path} cannot be written: {error}",
-            hint=failure.hint if failure else "see whether somebody else holds the file",
+            hint=failure.hint if failure else "check whether another process has locked the file",
         )
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Which file this is, whatever it is called."""
+    """Device and inode: the file's identity, whatever its name."""
     found = path.stat()
     return found.st_dev, found.st_ino
 
@@ -284,7 +274,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
-    """A record as it is written: without secrets, since all files of a run are made from the journal."""
+    """A record as JSON without secrets, since all files of a run are derived from the journal."""
     return redact_json(json_text(record, exclude_defaults=exclude_defaults))
 
 

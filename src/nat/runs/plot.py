@@ -1,25 +1,33 @@
-"""`reward_plot.png`: the picture of a run, drawn from the journal.
+"""`reward_plot.png`: the plot of a run, drawn from the journal by `python -m nat.runs.plot RUN_DIR`.
 
-Matplotlib is imported when a picture is drawn and not before, and only its object-oriented half: no pyplot,
-so no global state, no window system and no settings of the user's that change.
+Matplotlib takes 45 MB, more with each plot of a long run, and blocks its process, so a child process draws. Only its
+object-oriented half is imported: without pyplot there is no global state and no window system, and the user's settings
+do not apply.
 """
 
+import sys
 from collections.abc import Sequence
+from math import hypot, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from nat.builder.child_processes import run_module
 from nat.data_models.rollout_failure import FailureCount
+from nat.data_models.score import mean
+from nat.errors import NatError, describe_error
 from nat.eval.failures import FAILURES_NAME
 from nat.files import replacing
-from nat.runs.curves import mean_interval, moving_average, smoothing_reach
-from nat.runs.epochs import shown
-from nat.runs.failures import num_rollouts, total_of
-from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict
+from nat.runs.journal import Journal
+from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict, num_rollouts, shown, total_of
+from nat.secrets import keep_files_private
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLOT_NAME = "reward_plot.png"
+
+Z_95 = 1.959964
+"""Two-sided 95 % quantile of the normal distribution."""
 
 _INK = "#1f2933"
 _FAINT = "#7b8794"
@@ -29,7 +37,7 @@ _HELD_OUT = "#e8590c"
 _CURRICULUM = "#868e96"
 _MINUS = "\N{MINUS SIGN}"
 _SMOOTHED_FROM = 5
-"""Fewer epochs than this need no second line."""
+"""A plot of fewer epochs has no smoothed line."""
 _BELOW = -0.145
 _LINE_CHARS = 140
 _HEADROOM = 1.04
@@ -48,7 +56,7 @@ def draw(
     validations: Sequence[ValidationRecord],
     summary: RunSummary | None,
 ) -> None:
-    """Replace `path` by the picture: 12 x 7 inches at 150 dpi."""
+    """Replace `path` by the plot: 12 x 7 inches at 150 dpi."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
 
     figure = Figure(figsize=(12, 7), dpi=150, facecolor="white")
@@ -153,7 +161,7 @@ def _curriculum(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
 
 
 def _range(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
-    """Leave room for the last validation; show rewards of 0 to 1 on that range, lest a small rise look large."""
+    """Leave room for the last validation; show rewards of 0 to 1 on that range, so that a small rise looks small."""
     last = max((shown(epoch.epoch) for epoch in epochs), default=1)
     axes.set_xlim(-0.03 * last, 1.03 * last)
     if epochs and min(epoch.min_reward for epoch in epochs) >= 0 and max(epoch.max_reward for epoch in epochs) <= 1:
@@ -161,7 +169,7 @@ def _range(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
 
 
 def _headline(axes: "Axes", run_id: str, summary: RunSummary | None) -> None:
-    """Title, verdict below it, and what the run was on the right."""
+    """The title, the verdict below it, and facts of the run on the right."""
     title, verdict, color = "Mean reward by epoch", "", _FAINT
     facts = [f"run {run_id}"]
     if summary is not None:
@@ -178,7 +186,7 @@ def _headline(axes: "Axes", run_id: str, summary: RunSummary | None) -> None:
 
 
 def _failures(axes: "Axes", failures: Sequence[FailureCount], rollouts: int) -> None:
-    """One line below the frame: a curve over what is left of the rollouts must not look whole."""
+    """One line below the frame, because the curves leave failed rollouts out."""
     failed = sum(each.count for each in failures)
     text = f"{failed} of {rollouts} rollouts failed: {'; '.join(map(str, failures))}"
     text = text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]} …"
@@ -209,9 +217,55 @@ def _write(axes: "Axes", x: int, y: float, text: str, *, size: int, color: str, 
 
 
 def duration(seconds: float) -> str:
-    """The two largest units, which is enough."""
+    """A duration in its two largest units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def moving_average(values: Sequence[float], reach: int) -> list[float]:
+    """Mean of each value and up to `reach` neighbours on either side; centred, so that the curve does not lag."""
+    spans = (values[max(0, place - reach) : place + reach + 1] for place in range(len(values)))
+    return [mean(span) for span in spans]
+
+
+def smoothing_reach(count: int) -> int:
+    """A twentieth of the epochs, at least one: smooths the curve without hiding a collapse."""
+    return max(1, round(count / 20))
+
+
+def mean_interval(scores: Sequence[float]) -> tuple[float, float, float]:
+    """Lower end, mean and upper end of the mean's 95 % interval, by the normal approximation; at least one score.
+
+    All three lie within the scores' own range. The interval is for one point of the curve; the verdict on a run
+    compares the same examples before and after (`nat.finetuning.verdict`).
+    """
+    middle = mean(scores)
+    if len(scores) == 1:
+        return middle, middle, middle
+    reach = Z_95 * hypot(*(score - middle for score in scores)) / sqrt(len(scores) * (len(scores) - 1))
+    return max(min(scores), middle - reach), middle, min(max(scores), middle + reach)
+
+
+async def draw_run(run_dir: Path) -> str | None:
+    """Replace the plot of a run; return the error's text, or None."""
+    code, output = await run_module(__name__, str(run_dir))
+    return (output or f"the plot process ended with exit code {code}") if code else None
+
+
+def main(run_dir: Path) -> str | None:
+    """Draw the journal's run; return the error's text, or None."""
+    keep_files_private()
+    try:
+        with Journal.open(run_dir, read_only=True) as journal:
+            run_id = journal.info().run_id
+            draw(run_dir / PLOT_NAME, run_id, journal.epochs(), journal.validations(), journal.summary())
+    except (OSError, NatError) as error:
+        return describe_error(error)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

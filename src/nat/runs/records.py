@@ -1,21 +1,30 @@
-"""The records of a run: one per rollout, job, epoch and validation, and the summary at its end.
+"""The records of a run: one per job, epoch and validation, and the summary at its end.
 
-An epoch's number counts the updates before it, from 0; people read epochs from 1 (`nat.runs.epochs`).
+An epoch's number counts the updates before it, from 0: the rollouts and the validation of epoch 3 use the weights after
+3 epochs of training. That holds in code, journal, metrics and file names. Log, progress, messages and plot count epochs
+from 1; they use `shown` and `when`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from nat.data_models.conversation import ConversationRecord
-from nat.data_models.rollout_failure import FailureCount
+from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
-from nat.runs.epochs import when
-from nat.runs.left_out import LeftOutCause
-from nat.wire.training import JobStatus, TrainingRow
+from nat.wire.training import JobStatus
+
+
+def shown(epoch: int) -> int:
+    """The epoch's number for people, who count from 1."""
+    return epoch + 1
+
+
+def when(epochs_done: int) -> str:
+    """Which weights were validated, for people."""
+    return f"after epoch {epochs_done}" if epochs_done else "before training"
 
 
 class RunRecord(BaseModel):
@@ -40,58 +49,8 @@ class Phase(StrEnum):
     VALIDATION = "validation"
 
 
-class RolloutRecord(RunRecord):
-    """One run of the agent on one example, with all that was trained on or why it was not."""
-
-    example_id: str
-    generation: int = Field(ge=0)
-    """Which of the example's rollouts in this epoch."""
-    reward: float | None = None
-    """None if the rollout failed or could not be scored; never a substitute number."""
-    left_out: LeftOutCause | None = None
-    """None if it was trained on (or, in a validation, scored)."""
-    error: str | None = None
-    """The type and message of what went wrong, if something did."""
-    traceback: str | None = Field(default=None, exclude=True, repr=False)
-    """Of the error; the journal keeps it once for each way to fail, not with every rollout."""
-    messages: list[dict[str, Any]] = []
-    """The conversations in OpenAI's shape, one after the other."""
-    conversations: list[ConversationRecord] = []
-    """How many there are, how long each is, and why it began."""
-    output: str | None = None
-    """What the workflow returned, as text."""
-    reasoning: Any = None
-    """What the evaluator said of the score; any JSON."""
-    num_calls: int = Field(default=0, ge=0)
-    """LLM calls, those of other functions and models included."""
-    num_failed_calls: int = Field(default=0, ge=0)
-    """Attempts at a call that brought no answer; a client's own retries count each."""
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
-    broken_prefixes: int = Field(default=0, ge=0)
-    """Calls whose prompt did not continue the tokens before it, so that a new row began."""
-    broken_by: dict[str, int] = {}
-    """The same by cause."""
-    truncated: bool = False
-    """True if some completion stopped at its token limit: of the target, where one is set and was called."""
-    rows: list[TrainingRow] = []
-    """The exact token ids and sampler logprobs; empty if the server does not tell them."""
-    functions: dict[str, int] = {}
-    """LLM calls by the function that made them."""
-    models: dict[str, int] = {}
-    """LLM calls by model, under the names that `target_model` is compared with."""
-    untrainable_calls: dict[str, dict[str, int]] = {}
-    """Calls to the target that were left out for how they were sampled: by function, and by the fields that do it."""
-    untempered_calls: dict[str, dict[str, int]] = {}
-    """Calls that were sampled at another temperature than that of their log probabilities, likewise."""
-    policy_versions: dict[str, int] = {}
-    """Answers of the target, by the weights that sampled them; empty if the server does not name them."""
-    seed: int | None = None
-    seconds: float = Field(default=0.0, ge=0)
-
-
 class JobRecord(RunRecord):
-    """One training job as last seen; recorded when submitted, and again under the same id when it ended."""
+    """One training job; recorded when it is submitted, and again under the same id when it ends."""
 
     id: str
     epoch: int = Field(ge=0)
@@ -101,24 +60,24 @@ class JobRecord(RunRecord):
     num_trajectories: int = Field(ge=0)
     num_rows: int = Field(default=0, ge=0)
     tokens_trained: int = Field(default=0, ge=0)
-    """Sampled tokens that carried loss, as the job reports it; those that were submitted if it does not."""
+    """Sampled tokens that carried loss, as the job reports them; else those that were submitted."""
     policy_version: str | None = None
-    """The weights that came out of it."""
+    """The weights that it produced."""
     metrics: dict[str, float] = {}
     message: str | None = None
-    """Why it failed, or what the backend said."""
+    """Why it failed, or the backend's message."""
     submitted_at: AwareDatetime
     finished_at: AwareDatetime | None = None
 
 
 def count_of(metrics: Mapping[str, float], name: str, otherwise: int) -> int:
-    """A count that a backend reports; `otherwise` if it reports none, or something that is none."""
+    """A count that a backend reports; `otherwise` if it is missing or not a count."""
     value = metrics.get(name, -1.0)
     return round(value) if isfinite(value) and value >= 0 else otherwise
 
 
 class EpochRecord(RunRecord):
-    """One finished epoch: a line of `training_metrics.jsonl`, whose field names plug-ins of others read."""
+    """One finished epoch: a line of `training_metrics.jsonl`, whose field names other programs read."""
 
     epoch: int = Field(ge=0)
     timestamp: AwareDatetime
@@ -145,7 +104,7 @@ class EpochRecord(RunRecord):
     left_out: dict[str, int] = {}
     """Rollouts that were not trained on, by cause."""
     failures: list[FailureCount] = []
-    """Those of `left_out` that are nobody's choice, with the commonest error of each cause."""
+    """Those of `left_out` that failed, with the most common error of each cause."""
     groups_without_difference: int = Field(default=0, ge=0)
     """Groups whose rewards are all equal: they carry no learning signal."""
     seconds: float = Field(default=0.0, ge=0)
@@ -154,7 +113,7 @@ class EpochRecord(RunRecord):
 
     @property
     def trained_groups(self) -> int:
-        """Groups that the job trained, as it reports it; those that were submitted if it does not."""
+        """Groups that the job trained, as it reports them; else those that were submitted."""
         return count_of(self.metrics, "train/trained_groups", self.filtered_groups)
 
     @property
@@ -163,21 +122,21 @@ class EpochRecord(RunRecord):
 
 
 class ValidationRecord(RunRecord):
-    """The held-out examples played with the weights after `epoch` epochs of training."""
+    """Scores of the held-out examples with the weights after `epoch` epochs of training."""
 
     epoch: int = Field(ge=0)
     timestamp: AwareDatetime
     scores: dict[str, float | None]
     """Mean score of each example's repetitions; None where all of them failed."""
     num_rollouts: int = Field(default=0, ge=0)
-    """Rollouts of the examples, the failed ones included; 0 where a trainer gave the mean alone."""
+    """Rollouts of the examples, the failed ones included; 0 if a trainer reported only the mean."""
     failures: list[FailureCount] = []
-    """Why examples have no score, with the commonest error of each cause."""
+    """Why examples have no score, with the most common error of each cause."""
     seconds: float = Field(default=0.0, ge=0)
 
     @property
     def rewards(self) -> list[float]:
-        """The scores there are; a failure is not among them."""
+        """The scores of the examples that have one."""
         return [score for score in self.scores.values() if score is not None and is_score(score)]
 
     @property
@@ -202,7 +161,7 @@ class ValidationRecord(RunRecord):
 
     @property
     def statistics(self) -> dict[str, float | None]:
-        """The numbers that files and trainers show of it."""
+        """The statistics in files and for trainers."""
         return {
             "avg_reward": self.avg_reward,
             "min_reward": self.min_reward,
@@ -210,6 +169,16 @@ class ValidationRecord(RunRecord):
             "num_examples": self.num_examples,
             "num_failed": self.num_failed,
         }
+
+
+def total_of(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> list[FailureCount]:
+    """Failed rollouts of the whole run, by cause."""
+    return total([*(epoch.failures for epoch in epochs), *(record.failures for record in validations)])
+
+
+def num_rollouts(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> int:
+    """Rollouts of the whole run, the failed ones included."""
+    return sum(epoch.num_rollouts for epoch in epochs) + sum(record.num_rollouts for record in validations)
 
 
 class Verdict(StrEnum):
@@ -221,7 +190,7 @@ class Verdict(StrEnum):
 
 
 class BestMeasure(StrEnum):
-    """By what the weights of an epoch are compared with those of others."""
+    """The score that decides which epoch's weights are the best."""
 
     HELD_OUT = "held-out score"
     TRAINING = "training reward"
@@ -231,12 +200,12 @@ class BestEpoch(RunRecord):
     """The weights with the highest score so far; of equal ones the earliest."""
 
     epoch: int = Field(ge=0)
-    """They are those after so many epochs; 0 are those that the run started from."""
+    """Epochs of training behind the weights; 0 for those that the run started from."""
     score: float
-    """Mean over the held-out examples; without a validation dataset, mean reward of the rollouts that they played."""
+    """Mean over the held-out examples; without a validation dataset, mean reward of their training rollouts."""
     measure: BestMeasure
     weights: str | None = None
-    """What the backend calls them; None if it did not keep them."""
+    """The backend's name for them; None if it did not keep them."""
     checkpoint: str | None = None
     """The checkpoint's folder, relative to the run's folder if it lies there; None if there is none."""
 
@@ -263,19 +232,19 @@ class RunSummary(RunRecord):
     epochs: int = Field(ge=0)
     seconds: float = Field(ge=0)
     rollouts: int = Field(default=0, ge=0)
-    """Played in training and validation, the failed ones included."""
+    """Rollouts in training and validation, the failed ones included."""
     failures: list[FailureCount] = []
     """Rollouts that could not be trained on or scored, by cause, with an error of each."""
     failures_file: str | None = None
     """The tracebacks, relative to the run's folder; None if nothing failed."""
     tokens_trained: int = Field(ge=0)
-    """The sum over the jobs: each token once, however many passes went over it."""
+    """Sum over the jobs; a token counts once, however many passes train on it."""
     row_tokens: int = Field(default=0, ge=0)
-    """Tokens of all rows that were trained on, prompts included; 0 if the backend does not tell."""
+    """Tokens of all rows that were trained on, prompts included; 0 if the backend does not report them."""
     packed_tokens: int = Field(default=0, ge=0)
-    """Of these, what one pass over each batch computed: rows of a group share their beginnings."""
+    """Of these, the tokens that one pass over each batch computed: rows of a group share their prefixes."""
     unique_tokens: int = Field(default=0, ge=0)
-    """The least that a pass could have computed."""
+    """The fewest tokens that a pass could have computed."""
     broken_by: dict[str, int] = {}
     """Calls in all epochs whose prompt did not continue the tokens before it, by cause."""
     model: str | None = None
@@ -283,17 +252,17 @@ class RunSummary(RunRecord):
     served_model: str | None = None
     """The trained model's name and server, where a server keeps it."""
     plot: str | None = None
-    """The picture, relative to the run's folder."""
+    """The plot, relative to the run's folder."""
     best: BestEpoch | None = None
-    """Which weights scored highest, and their checkpoint."""
+    """The weights that scored highest, and their checkpoint."""
     best_model: str | None = None
     """These weights as a plain model, relative to the run's folder, where `finetuning.export_best` asked for it."""
     next_step: str | None = None
-    """What to try, where no improvement was shown."""
+    """What to try if no improvement was shown."""
 
 
 class RunInfo(RunRecord):
-    """What the journal says of the run as a whole."""
+    """The run as a whole, as the journal records it."""
 
     run_id: str
     created_at: AwareDatetime

@@ -40,7 +40,7 @@ async def test_files_of_the_working_folder_hide_no_library(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert python_module("nat.backend")[0] == sys.executable
     assert await run_module("random") == (0, "")  # the library's own, which prints some figures
-    assert (await run_module("nat.runs.plot_process", str(tmp_path)))[1].startswith("JournalError: no journal")
+    assert (await run_module("nat.runs.plot", str(tmp_path)))[1].startswith("JournalError: no journal")
 
 
 async def test_a_cancelled_wait_leaves_no_process(module, tmp_path):

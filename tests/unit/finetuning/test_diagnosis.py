@@ -17,9 +17,8 @@ from nat.finetuning.diagnosis import (
     diagnose,
     next_step,
 )
-from nat.runs.left_out import LeftOutCause
 from nat.runs.records import Verdict
-from nat.runs.tally import tally
+from nat.runs.rollouts import LeftOutCause, tally
 
 CONFIG = GuardsConfig()
 QUIET = {

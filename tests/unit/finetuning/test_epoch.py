@@ -18,7 +18,7 @@ from nat.finetuning.epoch import (
     submitted_job,
     with_signal,
 )
-from nat.runs.left_out import LeftOutCause
+from nat.runs.rollouts import LeftOutCause
 from nat.wire.training import JobStatus, TrainingRow
 
 

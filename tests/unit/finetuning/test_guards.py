@@ -24,8 +24,7 @@ from nat.finetuning.guards import (
     check_trained,
     check_trajectories,
 )
-from nat.runs.left_out import LeftOutCause
-from nat.runs.tally import RolloutTally, tally
+from nat.runs.rollouts import LeftOutCause, RolloutTally, tally
 
 CONFIG = GuardsConfig()
 

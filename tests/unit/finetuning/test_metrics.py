@@ -11,7 +11,7 @@ from nat.finetuning.metrics import (
     reward_metrics,
     rollout_metrics,
 )
-from nat.runs.left_out import LeftOutCause
+from nat.runs.rollouts import LeftOutCause
 from nat.wire.training import TrainingRow
 
 

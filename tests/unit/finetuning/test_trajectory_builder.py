@@ -10,7 +10,7 @@ from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
-from nat.runs.left_out import LeftOutCause
+from nat.runs.rollouts import LeftOutCause
 
 
 def item(name, *calls):

@@ -1,12 +1,31 @@
+import json
 import logging
+import tracemalloc
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
 from nat.errors import JournalError
-from nat.runs.folder import GUIDE_NAMES, checked_name, create_run_folder, link_guide_names, new_run_id
+from nat.runs.folder import (
+    GUIDE_NAMES,
+    append_metrics,
+    checked_name,
+    create_run_folder,
+    files_due,
+    link_guide_names,
+    new_run_id,
+    write_files,
+    write_trajectories,
+)
+from nat.runs.journal import Journal
+from nat.runs.records import Phase, RunSummary, Verdict
+from nat.runs.rollouts import LeftOutCause
+from nat.wire.training import TrainingRow
 
 MOMENTS = st.datetimes(min_value=datetime(2000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds it
 
@@ -74,3 +93,153 @@ def test_a_file_of_the_users_is_never_replaced(tmp_path, caplog):
         link_guide_names(tmp_path)
     assert {(tmp_path / name).read_text() for name in GUIDE_NAMES} == {"mine"}
     assert f"this run's file is {tmp_path / 'latest/summary.json'}" in caplog.text
+
+
+@pytest.fixture
+def journal(tmp_path) -> Iterator[Journal]:
+    run_dir = create_run_folder(tmp_path, "run-1")
+    with Journal.create(run_dir, "run-1", "seed: 7\n", created_at=NOON) as opened:
+        yield opened
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_training_metrics_have_the_fields_that_others_read(journal):
+    """One line per epoch with the documented names; the curriculum's state only when it is on."""
+    journal.record_epoch(epoch_record(0, curriculum_percentile=1.0, metrics={"train/entropy": 0.5}))
+    journal.record_epoch(epoch_record(1, curriculum_percentile=0.3, curriculum_state={"current_percentile": 0.3}))
+    write_files(journal)
+    first, second = lines(journal.run_dir / "training_metrics.jsonl")
+    documented = {
+        *("epoch", "timestamp", "run_id", "avg_reward", "min_reward", "max_reward", "num_trajectories", "num_groups"),
+        *("filtered_trajectories", "filtered_groups", "filtered_avg_reward", "filtered_min_reward"),
+        *("filtered_max_reward", "curriculum_percentile"),
+    }
+    assert documented <= first.keys()
+    assert "curriculum_state" not in first
+    assert first["metrics"] == {"train/entropy": 0.5}
+    assert second["curriculum_state"] == {"current_percentile": 0.3}
+    assert json.loads((journal.run_dir / "curriculum_state.json").read_text()) == {"current_percentile": 0.3}
+
+
+def test_reward_history_is_a_list_of_epochs(journal):
+    """reward_history.json has exactly the fields that plots of others use."""
+    journal.record_epoch(epoch_record(0, 0.25))
+    write_files(journal)
+    (entry,) = json.loads((journal.run_dir / "reward_history.json").read_text())
+    timestamp = entry.pop("timestamp")
+    assert timestamp.startswith("2026-03-14T12:00:00")
+    assert entry == {"epoch": 0, "avg_reward": 0.25, "min_reward": 0.0, "max_reward": 1.0, "num_trajectories": 192}
+
+
+def test_a_failed_validation_example_is_no_zero(journal):
+    """The history's mean is over what was scored, and says how many were not."""
+    journal.record_validation(validation_record(0, {"a": 1.0, "b": None, "c": 0.5}))
+    journal.record_validation(validation_record(5, {"a": None}))
+    write_files(journal)
+    first, second = json.loads((journal.run_dir / "validation_history.json").read_text())
+    assert (first["avg_reward"], first["num_examples"], first["num_failed"]) == (0.75, 2, 1)
+    assert (second["avg_reward"], second["min_reward"], second["num_examples"]) == (None, None, 0)
+
+
+def test_files_without_content_are_not_written(journal):
+    """No validation, no curriculum, no summary: no files that pretend there was one."""
+    write_files(journal)
+    written = {path.name for path in journal.run_dir.iterdir() if "journal" not in path.name}
+    assert written == {"config.resolved.yaml", "training_metrics.jsonl", "reward_history.json"}
+    assert (journal.run_dir / "config.resolved.yaml").read_text() == "seed: 7\n"
+
+
+def test_summary_has_what_was_promised(journal):
+    """summary.json is read by scripts; the verdict is one of three words."""
+    summary = RunSummary(
+        run_id="run-1",
+        before=0.2,
+        after=0.9,
+        difference=0.7,
+        interval=(0.6, 0.8),
+        confidence=0.95,
+        verdict=Verdict.NOT_SHOWN,
+        num_examples=10,
+        num_left_out=1,
+        epochs=3,
+        seconds=1.5,
+        tokens_trained=99,
+        model="model",
+        plot="reward_plot.png",
+    )
+    journal.record_summary(summary)
+    write_files(journal)
+    read = json.loads((journal.run_dir / "summary.json").read_text())
+    assert read["verdict"] == "not shown"
+    assert read["interval"] == [0.6, 0.8]
+    assert RunSummary.model_validate(read) == summary
+    assert json.loads((journal.run_dir.parent / "summary.json").read_text()) == read
+
+
+def test_trajectories_are_complete_one_rollout_a_line(journal):
+    """Ids, logprobs, messages and the cause of a rollout that was left out stand in the file, as text."""
+    row = TrainingRow(token_ids=[5, 6], logprobs=[None, -0.25])
+    journal.record_rollouts(
+        Phase.TRAIN,
+        3,
+        [
+            rollout_record(
+                "a", messages=[{"role": "user", "content": "é\nsecond line"}], rows=[row], completion_tokens=1
+            ),
+            rollout_record("b", reward=None, left_out=LeftOutCause.FAILED, error="ValueError: boom"),
+        ],
+    )
+    path = write_trajectories(journal, Phase.TRAIN, 3)
+    assert path == journal.run_dir / "trajectories" / "epoch_0003.jsonl"
+    first, second = lines(path)
+    assert first["rows"] == [{"token_ids": [5, 6], "logprobs": [None, -0.25]}]
+    assert first["messages"] == [{"role": "user", "content": "é\nsecond line"}]
+    assert (second["left_out"], second["error"]) == ("the workflow raised an error", "ValueError: boom")
+    assert write_trajectories(journal, Phase.VALIDATION, 3).name == "validation_0003.jsonl"
+
+
+def test_files_are_made_again_from_the_journal(journal):
+    """Whatever became of the files, the journal gives the same ones again."""
+    journal.record_epoch(epoch_record(0))
+    write_files(journal)
+    path = journal.run_dir / "training_metrics.jsonl"
+    before = path.read_bytes()
+    path.write_text("damaged")
+    write_files(journal)
+    assert path.read_bytes() == before
+
+
+def test_long_rollouts_are_streamed(journal):
+    """Recording and writing 20 MB of rollouts holds a few of them at a time, never all."""
+    messages = [{"role": "user", "content": "x" * 100_000}]
+    tracemalloc.start()
+    journal.record_rollouts(Phase.TRAIN, 0, (rollout_record(str(n), messages=messages) for n in range(200)))
+    path = write_trajectories(journal, Phase.TRAIN, 0)
+    assert sum(record.generation for record in journal.rollouts(Phase.TRAIN, 0)) == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 20_000_000
+    assert peak < 3_000_000
+
+
+def test_an_appended_line_is_the_one_that_the_whole_file_has(journal):
+    """After an epoch one line is added; writing all files again changes nothing in it."""
+    records = [epoch_record(0), epoch_record(1, curriculum_percentile=0.3, curriculum_state={"a": 1})]
+    for record in records:
+        journal.record_epoch(record)
+        append_metrics(journal.run_dir, record)
+    appended = (journal.run_dir / "training_metrics.jsonl").read_text()
+    write_files(journal)
+    assert (journal.run_dir / "training_metrics.jsonl").read_text() == appended
+    assert len(appended.splitlines()) == 2
+
+
+def test_files_of_all_epochs_are_written_less_and_less_often():
+    """After each of the first 40 epochs; over 10,000 epochs a record is written about 40 times, not 5,000 times."""
+    assert all(files_due(count) for count in range(40))
+    due = [count for count in range(1, 10_000) if files_due(count)]
+    assert sum(due) < 45 * 10_000
+    assert all(after <= before * 1.06 + 1 for before, after in pairwise(due))

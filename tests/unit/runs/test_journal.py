@@ -145,7 +145,7 @@ WRITER = textwrap.dedent("""
     from itertools import count
     from pathlib import Path
     from fakes.run_records import NOON, epoch_record, rollout_record
-    from nat.runs.files import write_files, write_trajectories
+    from nat.runs.folder import write_files, write_trajectories
     from nat.runs.journal import Journal
     from nat.runs.records import Phase
 

@@ -1,13 +1,19 @@
+"""The plot is drawn by another process, which says what went wrong."""
+
 import math
 import struct
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest import approx  # noqa: PT013 - reads as a word
 
-from fakes.run_records import epoch_records, validation_record
+from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
 from nat.data_models.rollout_failure import FailureCount
-from nat.runs.plot import draw, duration
+from nat.runs.journal import JOURNAL_NAME, Journal
+from nat.runs.plot import PLOT_NAME, draw, draw_run, duration, mean_interval, moving_average, smoothing_reach
 from nat.runs.records import RunSummary, Verdict
 
 SUMMARY = RunSummary(
@@ -112,3 +118,69 @@ def test_matplotlib_is_imported_only_to_draw():
 def testdurations_read_well(seconds, text):
     """The two largest units are enough."""
     assert duration(seconds) == text
+
+
+NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=30)
+
+
+def test_moving_average_is_centred():
+    """Each value is averaged with its neighbours on both sides; the ends with those there are."""
+    assert moving_average([0, 3, 6, 0], 1) == [1.5, 3, 3, 3]
+
+
+@given(NUMBERS, st.integers(0, 40))
+def test_moving_average_stays_within_the_values(values, reach):
+    """Smoothing keeps the length and invents no extremes."""
+    smooth = moving_average(values, reach)
+    assert len(smooth) == len(values)
+    assert min(values) - 1e-9 <= min(smooth)
+    assert max(smooth) <= max(values) + 1e-9
+
+
+def test_smoothing_grows_with_the_run():
+    """A short run is averaged over three epochs, a long one over about a tenth of it."""
+    assert [smoothing_reach(count) for count in (1, 20, 100)] == [1, 1, 5]
+
+
+def test_mean_interval_is_the_normal_one():
+    """Mean ± 1.96 standard errors, by the sample's standard deviation."""
+    low, mean, high = mean_interval([0.0] * 50 + [1.0] * 50)
+    assert mean == 0.5
+    reach = 1.959964 * (0.25 * 100 / 99 / 100) ** 0.5
+    assert (low, high) == approx((0.5 - reach, 0.5 + reach))
+
+
+@given(NUMBERS)
+def test_mean_interval_holds_the_mean_and_stays_in_range(scores):
+    """The bar never leaves the scores' own range, and one score alone has no width."""
+    low, mean, high = mean_interval(scores)
+    assert min(scores) <= low <= mean <= high <= max(scores)
+    assert mean_interval(scores[:1] * len(scores)) == (scores[0],) * 3
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """A run of one epoch that goes on."""
+    with Journal.create(tmp_path, "run-1", "config: 1\n", created_at=NOON) as journal:
+        journal.record_epoch(epoch_record())
+        yield tmp_path
+
+
+async def test_the_process_draws_what_the_journal_holds(run_dir):
+    """While the run goes on, and for its owner alone: the picture that `draw` makes of the same records."""
+    assert await draw_run(run_dir) is None
+    path = run_dir / PLOT_NAME
+    drawn, mode = path.read_bytes(), path.stat().st_mode
+    draw(path, "run-1", [epoch_record()], [], None)
+    assert drawn == path.read_bytes()
+    assert mode & 0o777 == 0o600
+
+
+async def test_the_reason_comes_back(run_dir):
+    """A picture that cannot be written is told in one line, without a traceback."""
+    (run_dir / PLOT_NAME).mkdir()
+    said = str(await draw_run(run_dir))
+    assert said.startswith("IsADirectoryError: ")
+    assert "\n" not in said
+    (run_dir / JOURNAL_NAME).unlink()
+    assert str(await draw_run(run_dir)).startswith(f"JournalError: no {JOURNAL_NAME} in {run_dir}")

@@ -9,9 +9,9 @@ from nat.eval.failures import remedy_of
 from nat.finetuning.best_model import best_text
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.runtime import RunResult
-from nat.runs.left_out import LeftOutCause
 from nat.runs.plot import duration
 from nat.runs.records import RunSummary
+from nat.runs.rollouts import LeftOutCause
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
 

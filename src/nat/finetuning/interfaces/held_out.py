@@ -15,10 +15,9 @@ from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import held_out_phase
-from nat.runs.epochs import when
-from nat.runs.files import write_rollouts
-from nat.runs.records import Phase, RolloutRecord, ValidationRecord
-from nat.runs.tally import tally
+from nat.runs.folder import write_rollouts
+from nat.runs.records import Phase, ValidationRecord, when
+from nat.runs.rollouts import RolloutRecord, tally
 from nat.wire.text import without_surrogates
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from nat.errors import ANY_FAILURE, ConfigError, EvaluationError
 from nat.eval.config import EvaluationRunOutput
 from nat.eval.evaluate import EvaluationRun
 from nat.eval.evaluator.evaluator_model import EvalOutputItem
-from nat.runs.records import RolloutRecord
+from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
 

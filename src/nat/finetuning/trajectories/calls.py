@@ -10,7 +10,7 @@ from typing import Any
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
 from nat.data_models.llm_call import LLMCall
-from nat.runs.left_out import LeftOutCause
+from nat.runs.rollouts import LeftOutCause
 from nat.wire.rows import CallTokens
 
 WHOLE_WORKFLOW = "<workflow>"

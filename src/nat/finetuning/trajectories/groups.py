@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.data_models.score import mean
-from nat.runs.records import RolloutRecord
+from nat.runs.rollouts import RolloutRecord
 from nat.wire import rewards
 
 

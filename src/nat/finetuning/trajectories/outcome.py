@@ -17,8 +17,7 @@ from nat.finetuning.trajectories.credit import judge
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Conversation, ConversationGraph, conversations
 from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
-from nat.runs.left_out import LeftOutCause
-from nat.runs.records import RolloutRecord
+from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}

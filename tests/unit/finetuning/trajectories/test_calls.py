@@ -9,7 +9,7 @@ from nat.data_models.intermediate_step import (
     StreamEventData,
 )
 from nat.finetuning.trajectories.calls import Target, calls_of, token_logprobs
-from nat.runs.left_out import LeftOutCause
+from nat.runs.rollouts import LeftOutCause
 
 
 def test_captured_calls_come_in_order_with_their_function():

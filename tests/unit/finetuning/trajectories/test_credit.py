@@ -21,7 +21,7 @@ from nat.finetuning.trajectories.calls import Target, calls_of
 from nat.finetuning.trajectories.credit import Steps, credit_warnings, returns
 from nat.finetuning.trajectories.outcome import scored
 from nat.finetuning.trajectories.rows import training_groups
-from nat.runs.left_out import LeftOutCause
+from nat.runs.rollouts import LeftOutCause
 
 
 def node(name, caller=None):

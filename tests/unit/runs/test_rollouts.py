@@ -1,6 +1,5 @@
 from fakes.run_records import rollout_record
-from nat.runs.left_out import LeftOutCause
-from nat.runs.tally import RolloutTally, tally
+from nat.runs.rollouts import LeftOutCause, RolloutTally, tally
 
 
 def test_a_tally_counts_causes_errors_and_names():

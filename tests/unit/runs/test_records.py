@@ -1,4 +1,4 @@
-from nat.runs.epochs import shown, when
+from nat.runs.records import shown, when
 
 
 def test_people_count_epochs_from_1():

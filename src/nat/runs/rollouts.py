@@ -1,0 +1,153 @@
+"""The rollouts of a run: their records, why some are not trained on, and counts over an epoch. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from nat.data_models import rollout_failure
+from nat.data_models.conversation import ConversationRecord
+from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
+from nat.runs.records import Phase, RunRecord, shown, when
+from nat.wire.training import TrainingRow
+
+
+class LeftOutCause(StrEnum):
+    """Why a rollout was not trained on; the value is the text that users see."""
+
+    FAILED = rollout_failure.RAISED
+    TIMED_OUT = rollout_failure.TIMED_OUT
+    NO_SCORE = rollout_failure.NO_SCORE
+    SCORED_TOO_LATE = rollout_failure.SCORED_TOO_LATE
+    NO_TARGET_FUNCTION = "no LLM call came from a target function"
+    NO_TARGET_MODEL = "no LLM call went to the target model"
+    NO_LOGPROBS = "the server sent no logprobs"
+    UNTRAINABLE_SAMPLING = "its answers were not drawn from the model's own distribution"
+    NO_REWARD_DIFFERENCE = "its group has no difference in reward"
+    OUTSIDE_CURRICULUM = "the curriculum left its group out"
+
+    @property
+    def failure(self) -> bool:
+        """True if the workflow or the evaluator failed, so that `max_failure_rate` counts the rollout."""
+        return self in _FAILURES
+
+    @property
+    def by_choice(self) -> bool:
+        """True if the rollout could have been trained on, and the trainer chose others."""
+        return self in (LeftOutCause.NO_REWARD_DIFFERENCE, LeftOutCause.OUTSIDE_CURRICULUM)
+
+
+_FAILURES = frozenset(
+    {LeftOutCause.FAILED, LeftOutCause.TIMED_OUT, LeftOutCause.NO_SCORE, LeftOutCause.SCORED_TOO_LATE}
+)
+
+
+class RolloutRecord(BaseModel):
+    """One run of the agent on one example: what was trained on, or why it was left out."""
+
+    model_config = RunRecord.model_config
+
+    example_id: str
+    generation: int = Field(ge=0)
+    """Number of the rollout among those of the example in this epoch."""
+    reward: float | None = None
+    """None if the rollout failed or could not be scored; never a substitute number."""
+    left_out: LeftOutCause | None = None
+    """None if it was trained on (or, in a validation, scored)."""
+    error: str | None = None
+    """Type and message of the error, if there was one."""
+    traceback: str | None = Field(default=None, exclude=True, repr=False)
+    """Of the error; the journal keeps one per kind of failure, not one per rollout."""
+    messages: list[dict[str, Any]] = []
+    """The conversations in OpenAI's shape, one after the other."""
+    conversations: list[ConversationRecord] = []
+    """The length of each conversation, and why it began."""
+    output: str | None = None
+    """The workflow's result, as text."""
+    reasoning: Any = None
+    """The evaluator's explanation of the score; any JSON."""
+    num_calls: int = Field(default=0, ge=0)
+    """LLM calls, those of other functions and models included."""
+    num_failed_calls: int = Field(default=0, ge=0)
+    """Calls without an answer; each retry of a client counts."""
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    broken_prefixes: int = Field(default=0, ge=0)
+    """Calls whose prompt did not continue the tokens before it, so that a new row began."""
+    broken_by: dict[str, int] = {}
+    """The same by cause."""
+    truncated: bool = False
+    """True if a completion stopped at its token limit; only of the target, if one is set and was called."""
+    rows: list[TrainingRow] = []
+    """The exact token ids and sampler logprobs; empty if the server does not send them."""
+    functions: dict[str, int] = {}
+    """LLM calls by the function that made them."""
+    models: dict[str, int] = {}
+    """LLM calls by model, under the names that `target_model` is compared with."""
+    untrainable_calls: dict[str, dict[str, int]] = {}
+    """Calls to the target that were left out because of sampling options: by function, then by option."""
+    untempered_calls: dict[str, dict[str, int]] = {}
+    """Calls whose temperature is not that of their log probabilities, likewise."""
+    policy_versions: dict[str, int] = {}
+    """Answers of the target by policy version; empty if the server does not send it."""
+    seed: int | None = None
+    seconds: float = Field(default=0.0, ge=0)
+
+
+@dataclass(frozen=True)
+class RolloutTally:
+    """Counts for the guards and for error messages."""
+
+    num_rollouts: int = 0
+    causes: Counter[LeftOutCause] = field(default_factory=Counter)
+    """Rollouts that were left out, by cause."""
+    failures: Sequence[FailureCount] = ()
+    """Of these, the failed ones, with the most common error of each cause."""
+    functions: Counter[str] = field(default_factory=Counter)
+    """LLM calls by the function that made them."""
+    models: Counter[str] = field(default_factory=Counter)
+    """LLM calls by model."""
+    untrainable: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """LLM calls that were left out because of sampling options, by function and options."""
+
+    @property
+    def num_usable(self) -> int:
+        """Rollouts that could be trained on, whether or not the trainer chose them."""
+        return self.num_rollouts - sum(count for cause, count in self.causes.items() if not cause.by_choice)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(count for cause, count in self.causes.items() if cause.failure)
+
+
+def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
+    """Count in one pass; the records may come from a generator and need not fit into memory."""
+    counts = RolloutTally()
+    num_rollouts = 0
+    errors: list[tuple[str, str | None]] = []
+    for record in records:
+        num_rollouts += 1
+        counts.functions.update(record.functions)
+        counts.models.update(record.models)
+        counts.untrainable.update(
+            {(name, how): n for name, own in record.untrainable_calls.items() for how, n in own.items()}
+        )
+        if record.left_out is not None:
+            counts.causes[record.left_out] += 1
+            if not record.left_out.by_choice:
+                errors.append((record.left_out, record.error))
+    return RolloutTally(
+        num_rollouts, counts.causes, counted(errors), counts.functions, counts.models, counts.untrainable
+    )
+
+
+def first_failure(record: RolloutRecord, phase: Phase, epoch: int) -> FirstFailure | None:
+    """The entry of a rollout in `failures.txt`; None if it did not fail."""
+    if record.left_out is None or record.left_out.by_choice:
+        return None
+    where = f"training, epoch {shown(epoch)}" if phase is Phase.TRAIN else f"held-out {when(epoch)}"
+    rollout = f"{where}, example {record.example_id}, generation {record.generation}"
+    return FirstFailure(rollout=rollout, cause=record.left_out, error=record.error, traceback=record.traceback)
