@@ -120,7 +120,7 @@ async def test_another_server_is_told_before_anything_is_played(tmp_path):
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)
         async with running(Starlette()) as other:  # knows no /health, as old servers
-            with project.registered(), pytest.raises(WorkflowError, match="cannot be trained on"):
+            with project.registered(), pytest.raises(WorkflowError, match="cannot be used for training"):
                 await project.run(endpoint=url_of(other))
         assert server.requests == []
 
