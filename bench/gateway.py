@@ -158,10 +158,9 @@ async def serve(kind: str, url: str) -> None:
 async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
     from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
     from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
-    from nat.gateway.access import RolloutAccess  # noqa: PLC0415
+    from nat.gateway.access import Keyring, RolloutAccess  # noqa: PLC0415
     from nat.gateway.app import GatewayApp  # noqa: PLC0415
-    from nat.gateway.keys import Keyring  # noqa: PLC0415
-    from nat.gateway.listen import listening  # noqa: PLC0415
+    from nat.http.server import listening  # noqa: PLC0415
     from nat.plugins.gateway.llm import open_upstream  # noqa: PLC0415
     from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
 
@@ -185,16 +184,16 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
 async def _bare(url: str, *, lean: bool) -> AsyncIterator[tuple[str, str]]:
     """Hands on what comes, and looks at nothing."""
     from nat.capture.library import httpx  # noqa: PLC0415 - not in the rows of others
-    from nat.gateway.asgi import Receive, Scope, Send, Sender, read_body  # noqa: PLC0415
-    from nat.gateway.limits import Limits  # noqa: PLC0415
-    from nat.gateway.listen import listening  # noqa: PLC0415
     from nat.gateway.transport import PlainTransport  # noqa: PLC0415
+    from nat.http.asgi import Receive, Scope, Send, Sender  # noqa: PLC0415
+    from nat.http.limits import read_body  # noqa: PLC0415
+    from nat.http.server import listening  # noqa: PLC0415
 
     transport = PlainTransport() if lean else None
     async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1000), transport=transport) as client:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            body, sender = await read_body(scope, receive, Limits()), Sender(send)
+            body, sender = await read_body(scope, receive), Sender(send)
             async with client.stream("POST", f"{url}/chat/completions", content=body) as response:
                 await sender.begin("text/event-stream")
                 async for piece in response.aiter_raw():

@@ -31,10 +31,10 @@ from nat.data_models.intermediate_step import IntermediateStepType
 from nat.finetuning.trajectories.calls import SeenCall
 from nat.finetuning.trajectories.messages import ConversationGraph
 from nat.finetuning.trajectories.rows import broken_by
+from nat.gateway.access import Keyring
 from nat.gateway.app import GatewayApp
-from nat.gateway.keys import Keyring
-from nat.gateway.listen import listening
 from nat.gateway.upstream import Upstream
+from nat.http.server import listening
 from nat.plugins.llms.tap import push_step
 
 TURNS, GENERATIONS = 3, 8

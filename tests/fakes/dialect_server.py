@@ -10,6 +10,7 @@ from openai import OpenAI
 from fakes.chat_chunks import Cut, chunks
 from nat.capture.library import httpx
 from nat.gateway.dialects import Dialect, Memory, Untranslatable
+from nat.http.errors import ApiError
 
 
 class DialectServer:
@@ -37,7 +38,7 @@ class DialectServer:
         try:
             self.chats.append(self._dialect.to_chat(asked, self.memory))
         except Untranslatable as error:
-            status, body = self._dialect.error(400, str(error))
+            status, body = self._dialect.error(ApiError(str(error)))
             return httpx.Response(status, json=body)
         answer = self._answers.pop(0)
         if not asked.get("stream"):

@@ -10,12 +10,10 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm_call import LLMCall
-from nat.gateway.access import RolloutAccess
-from nat.gateway.app import GatewayApp
-from nat.gateway.keys import Keyring
-from nat.gateway.limits import Limits
-from nat.gateway.listen import listening
+from nat.gateway.access import Keyring, RolloutAccess
+from nat.gateway.app import GatewayApp, Limits
 from nat.gateway.upstream import Upstream
+from nat.http.server import listening
 from nat.plugins.llms.tap import push_step
 
 EXACT = CapturePolicy(logprobs=True, token_ids=True, seed=7)

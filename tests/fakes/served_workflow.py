@@ -9,7 +9,7 @@ import httpx
 from fakes.running_server import running
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.front_end.app import create_app
-from nat.front_end.served import opened_workflow
+from nat.front_end.workflow import opened_workflow
 
 
 @asynccontextmanager

@@ -11,36 +11,23 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from starlette.types import ASGIApp
-
-from nat.asgi.host_check import HostNames
-from nat.asgi.listen import Server, forget_signals, port_of, take_port
-from nat.errors import BackendError
+from nat.http.asgi import App
+from nat.http.guards import HostNames
+from nat.http.server import Server, ignore_signals_after_stop, port_of
 from nat.wire.serving import READY
 
 _LAST_GRACE_SECONDS = 10.0
 
 
-def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
-    """Take the port; before the model is loaded, so that a taken one is told at once."""
-    try:
-        return take_port(host, port)
-    except OSError as error:
-        raise BackendError(
-            f"cannot listen on {host} port {port}: {error.strerror}",
-            hint=f"choose another {option}; 0 takes a free one",
-        ) from error
-
-
 def serve_until_stopped(
-    app: ASGIApp, listeners: Mapping[str, socket.socket], *, names: HostNames, exit_with_parent: bool
+    app: App, listeners: Mapping[str, socket.socket], *, names: HostNames, exit_with_parent: bool
 ) -> None:
     """Answer on all `listeners`; the ready line gives their ports under the same names."""
     ready = {"event": READY, **{name: port_of(listener) for name, listener in listeners.items()}}
     server = Server(app, lambda: print(json.dumps(ready), flush=True), names=names)  # noqa: T201 - for the parent
     if exit_with_parent:
         threading.Thread(target=_stop_at_end_of_stdin, args=(server,), daemon=True, name="parent").start()
-    forget_signals()
+    ignore_signals_after_stop()
     server.run(sockets=list(listeners.values()))
 
 

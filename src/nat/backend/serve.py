@@ -10,11 +10,9 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from nat.asgi.host_check import HostNames
-from nat.asgi.listen import port_of
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
-from nat.backend.listen import listen, serve_until_stopped
+from nat.backend.listen import serve_until_stopped
 from nat.backend.lock import claimed
 from nat.backend.model import LoadedModel, LoraSettings, load_model
 from nat.backend.protocol import Endpoint, Opened, opener_of
@@ -27,6 +25,8 @@ from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
 from nat.files import remove_unfinished
+from nat.http.guards import HostNames
+from nat.http.server import bind, port_of
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, ServeOptions
@@ -40,7 +40,7 @@ def serve(options: ServeOptions) -> None:
         torch.set_num_threads(options.threads)
     with ExitStack() as stack:
         listeners = {
-            name: stack.enter_context(listen(options.host, port, option=f"--{name}"))
+            name: stack.enter_context(bind(options.host, port, command="nat backend serve", option=f"--{name}"))
             for name, port in options.ports.items()
         }
         if options.output_dir is not None:

@@ -1,24 +1,39 @@
-"""The HTTP application: the routes, what guards them, and their description at `/docs` and `/openapi.json`."""
+"""The HTTP application: the routes, their guards, and their description at `/docs` and `/openapi.json`."""
 
 from collections.abc import Collection
+from typing import Any
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from pydantic.json_schema import JsonSchemaValue
 from starlette.responses import JSONResponse, Response
 
-from nat.asgi.head_check import HeadCheck
-from nat.front_end.chat import ChatRoutes
-from nat.front_end.description import CHAT_BODY, describe, input_body
-from nat.front_end.errors import ServeError, on_crash, on_http_exception, on_serve_error
-from nat.front_end.exchange import ClientGone
-from nat.front_end.generate import GenerateRoutes
-from nat.front_end.guard import needs_key, no_web_pages
-from nat.front_end.served import ServedWorkflow
-from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER
+from nat.builder.function import Function
+from nat.builder.tool import inlined
+from nat.front_end.conversion import INPUT_KEY
+from nat.front_end.routes import ChatRoutes, GenerateRoutes
+from nat.front_end.workflow import ServedWorkflow
+from nat.http.errors import ApiError
+from nat.http.guards import Guard, KeyCheck, OriginCheck
+from nat.http.starlette import add_error_handlers
+from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
 
-_HUNG_UP = 499
-"""What proxies log for a client that went away; nobody reads it."""
+CHAT_BODY: JsonSchemaValue = {
+    "type": "object",
+    "required": ["messages"],
+    "properties": {
+        "messages": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["role", "content"],
+                "properties": {"role": {"type": "string"}, "content": {}},
+            },
+            "description": "A workflow that takes `messages` gets all; any other the last user message's text.",
+        },
+        "model": {"type": "string", "description": "Comes back in the answer."},
+        "stream": {"type": "boolean", "description": "At /v1/chat/completions: answer piece by piece."},
+    },
+}
 
 
 def create_app(
@@ -27,8 +42,8 @@ def create_app(
     """The routes of one workflow, called `name`; without a key, for this machine and for pages of `allowed_hosts`."""
     app = FastAPI(title=name, description=served.function.description or "", redoc_url=None)
     generate, chat = GenerateRoutes(served), ChatRoutes(served, name=name)
-    body = input_body(served.function)
-    for path, handler, wanted in (
+    body = _input_body(served.function)
+    for path, handler, schema in (
         ("/generate", generate.generate, body),
         ("/generate/stream", generate.stream, body),
         ("/generate/full", generate.full, body),
@@ -36,22 +51,35 @@ def create_app(
         ("/chat/stream", chat.stream, CHAT_BODY),
         ("/v1/chat/completions", chat.completions, CHAT_BODY),
     ):
-        app.add_api_route(path, handler, methods=["POST"], response_model=None, openapi_extra=describe(wanted))
+        app.add_api_route(path, handler, methods=["POST"], response_model=None, openapi_extra=_request_body(schema))
     app.add_api_route("/health", health, methods=["GET"], response_model=None)
-    app.add_exception_handler(ServeError, on_serve_error)
-    app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(ClientGone, on_hang_up)
-    app.add_exception_handler(ClientDisconnect, on_hang_up)
-    app.add_exception_handler(Exception, on_crash)
-    app.add_middleware(HeadCheck, objection=no_web_pages(allowed_hosts) if api_key is None else needs_key(api_key))
+    add_error_handlers(app, _explain_crash)
+    check = (
+        OriginCheck(own_pages=True, allowed_hosts=allowed_hosts)
+        if api_key is None
+        else KeyCheck(api_key, f"as a bearer token ({KEY_VARIABLE} for clients of ours)")
+    )
+    app.add_middleware(Guard, check=check)
     return app
 
 
 async def health() -> Response:
-    """Whether the workflow is served; the header says that whole steps can be had."""
+    """Whether the workflow is served; the header says that whole steps are available."""
     return JSONResponse({"status": "healthy"}, headers={ROLLOUT_HEADER: PROTOCOL_VERSION})
 
 
-async def on_hang_up(_: Request, __: Exception) -> Response:
-    """The client is gone, and the work was cancelled."""
-    return Response(status_code=_HUNG_UP)
+def _explain_crash(error: Exception) -> ApiError:
+    """A bug: the log has the traceback, the client the kind of error."""
+    return ApiError(f"the server failed: {error}", status=500, type=type(error).__name__)
+
+
+def _input_body(function: Function) -> JsonSchemaValue:
+    """The workflow's arguments by name, or the input as `input_message`."""
+    # Written out: a reference would point to another place of the page.
+    schema = inlined(function.input_schema.model_json_schema())
+    return {"anyOf": [schema, {"type": "object", "required": [INPUT_KEY], "properties": {INPUT_KEY: {}}}]}
+
+
+def _request_body(body: JsonSchemaValue) -> dict[str, Any]:
+    """A route's part of the OpenAPI page."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}

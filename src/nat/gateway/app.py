@@ -1,35 +1,42 @@
-"""The routes: every call needs the key of a rollout, and opens that rollout's model and nothing else."""
+"""The routes: every call needs the key of a rollout, and reaches the models of that rollout and nothing else."""
 
-import asyncio
 import logging
-from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from pydantic_core import from_json
-
-from nat.gateway.access import RolloutAccess
-from nat.gateway.asgi import ClientGone, Receive, Scope, Send, Sender, disconnected, header, read_body
+from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.call import Call, Route
-from nat.gateway.dialects import Dialect, chat, completions, messages, responses
-from nat.gateway.keys import Keyring
-from nat.gateway.limits import Limits
-from nat.gateway.refusal import Refusal
+from nat.gateway.dialects import Dialect, chat, messages, responses
 from nat.gateway.retries import RETRY_HEADER, Sent, fingerprint
+from nat.http.asgi import Receive, Scope, Send, Sender, cancel_on_disconnect, header
+from nat.http.errors import ApiError, ClientDisconnected
+from nat.http.guards import bearer_token
+from nat.http.limits import MAX_BODY_BYTES, parse_json, read_body
 from nat.secrets import excerpt
-from nat.wire.json_bounds import check_request
 
 logger = logging.getLogger(__name__)
 
 ROUTES = {
     "/v1/chat/completions": Route(chat, "/chat/completions"),
-    "/v1/completions": Route(completions, "/completions"),
+    "/v1/completions": Route(chat, "/completions"),
     "/v1/responses": Route(responses, "/chat/completions"),
     "/v1/messages": Route(messages, "/chat/completions"),
 }
 MODELS = "/v1/models"
 HEALTH = "/health"
 _NO_ROLLOUT = "this is not the key of a rollout that runs: the key is wrong, or its rollout is over"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request and one rollout may cost; how long an answer may take is the LLM's own `timeout`."""
+
+    body_bytes: int = MAX_BODY_BYTES
+    rollout_bytes: int = 512 * 2**20
+    """All requests of a rollout and their answers, which are kept as its steps until it ends."""
+    request_bytes: int = 1000
+    """Counted for each request besides its body: an empty one is recorded, too."""
 
 
 class GatewayApp:
@@ -43,15 +50,16 @@ class GatewayApp:
         sender, dialect = Sender(send), _dialect(scope["path"])
         try:
             await self._answer(scope, receive, sender)
-        except ClientGone:
+        except ClientDisconnected:
             return
-        except Refusal as refusal:
+        except ApiError as error:
             if not sender.begun:
-                await sender.json(*dialect.error(refusal.status, refusal.message))
+                await sender.json(*dialect.error(error))
         except Exception as error:
             logger.exception("the gateway failed at %s %s", scope["method"], scope["path"])
             if not sender.begun:
-                await sender.json(*dialect.error(500, f"the gateway failed: {type(error).__name__}"))
+                failure = ApiError(f"the gateway failed: {type(error).__name__}", status=500)
+                await sender.json(*dialect.error(failure))
 
     async def _answer(self, scope: Scope, receive: Receive, sender: Sender) -> None:
         method, path = scope["method"], scope["path"].rstrip("/")
@@ -65,59 +73,48 @@ class GatewayApp:
             await self._call(access, path, scope, receive, sender)
         else:
             status = HTTPStatus.METHOD_NOT_ALLOWED if path in ROUTES else HTTPStatus.NOT_FOUND
-            raise Refusal(status, f"{method} {path}: {status.phrase}; there are POST {', '.join(ROUTES)}")
+            raise ApiError(f"{method} {path}: {status.phrase}; there are POST {', '.join(ROUTES)}", status=status)
 
     def _access(self, scope: Scope) -> RolloutAccess:
         access = self._keyring.find(key_of(scope))
         if access is None:
-            raise Refusal(401, _NO_ROLLOUT)
+            raise ApiError(_NO_ROLLOUT, status=401)
         return access
 
     async def _call(self, access: RolloutAccess, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:
-        body = await read_body(scope, receive, self._limits)
+        body = await read_body(scope, receive, max_bytes=self._limits.body_bytes)
         if access.closed:  # while the body was on its way
-            raise Refusal(401, _NO_ROLLOUT)
+            raise ApiError(_NO_ROLLOUT, status=401)
         self._charge(access, len(body))
-        asked = _parsed(body)
-        request, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
-        sent = access.answers.again(request, retry=retry)
+        request = _parsed(body)
+        digest, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
+        sent = access.answers.again(digest, retry=retry)
         if sent is not None:
             await sender.whole(200, sent.content, sent.content_type)
             return
-        call = Call(ROUTES[path], asked, access.memory, access.upstream(asked.get("model")))
+        call = Call(ROUTES[path], request, access.memory, access.upstream(request.get("model")))
         recorded: list[Sent] = []
         answering = access.start(call.answer(sender, recorded.append))
         try:
-            await _while_wanted(answering, receive)
+            await cancel_on_disconnect(receive, answering)
         finally:
-            access.answers.settle(request, *recorded)
+            access.answers.settle(digest, *recorded)
             access.bytes_spent += sum(len(sent.content) for sent in recorded)
+        if answering.cancelled():  # its rollout has ended
+            raise ApiError(_NO_ROLLOUT, status=401)
+        answering.result()
 
     def _charge(self, access: RolloutAccess, size: int) -> None:
-        """Refusal if the rollout has had all that it may have; what it sends and gets is kept until it ends."""
+        """Count what the rollout keeps of a request.
+
+        Raises:
+            ApiError: it is more than a rollout may have.
+
+        """
         most = self._limits.rollout_bytes
         access.bytes_spent += size + self._limits.request_bytes
         if access.bytes_spent > most:
-            raise Refusal(413, f"the requests of this rollout and their answers have more than {most} bytes")
-
-
-async def _while_wanted(answering: asyncio.Task[None], receive: Receive) -> None:
-    """Wait for an answer; end it when its client goes, or when this task ends. Refusal if its rollout ended it."""
-    gone = asyncio.create_task(disconnected(receive))
-    try:
-        await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
-        left = not answering.done()
-    finally:
-        for task in (gone, answering):
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone
-        await asyncio.wait((answering,))
-    if left:
-        raise ClientGone
-    if answering.cancelled():
-        raise Refusal(401, _NO_ROLLOUT)
-    answering.result()
+            raise ApiError(f"the requests of this rollout and their answers have more than {most} bytes", status=413)
 
 
 def _models(access: RolloutAccess, path: str) -> dict[str, Any]:
@@ -132,25 +129,18 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def key_of(scope: Scope) -> bytes:
-    """As OpenAI's clients send it, or as Anthropic's do."""
-    scheme, _, token = header(scope, b"authorization").partition(b" ")
-    return token if scheme.lower() == b"bearer" else header(scope, b"x-api-key")
+    """The key as OpenAI's clients send it, or as Anthropic's do."""
+    token = bearer_token(scope)
+    return header(scope, b"x-api-key") if token is None else token
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
-    try:
-        check_request(body)
-    except ValueError as error:
-        raise Refusal(413, str(error)) from error
-    try:
-        asked = from_json(body)
-    except ValueError as error:
-        raise Refusal(400, f"the body is no JSON: {error}") from error
-    if not isinstance(asked, dict):
-        raise Refusal(400, f"the body is no JSON object: {excerpt(repr(body), 100)}")
-    return asked
+    request = parse_json(body)
+    if not isinstance(request, dict):
+        raise ApiError(f"the body is not a JSON object: {excerpt(repr(body), 100)}")
+    return request
 
 
 def _dialect(path: str) -> Dialect:
-    """In which errors of a path are told."""
+    """The dialect in which a path reports errors."""
     return next((route.dialect for known, route in ROUTES.items() if path.startswith(known)), chat)

@@ -1,4 +1,4 @@
-"""One call of an agent: asked upstream as a chat, answered in the agent's own dialect."""
+"""One call of an agent: sent upstream as a chat, answered in the agent's own dialect."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from nat.gateway.asgi import EVENTS, JSON, Sender
 from nat.gateway.dialects import BrokenOrder, Dialect, Memory, Stream, Untranslatable
-from nat.gateway.refusal import Refusal
 from nat.gateway.retries import Sent
 from nat.gateway.upstream import Upstream
+from nat.http.asgi import EVENT_STREAM, JSON, Sender
+from nat.http.errors import ApiError
 
 Body = dict[str, Any]
 Keep = Callable[[Sent], None]
-"""Is told the answer when the call is recorded, before the client gets the last of it."""
+"""Receives the answer when the call is recorded, before the client gets the last of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,49 +30,55 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an agent asks."""
+    """A request of an agent, and where it goes."""
 
     route: Route
-    asked: Body
+    request: Body
     memory: Memory
     upstream: Upstream
 
     async def answer(self, sender: Sender, keep: Keep) -> None:
-        """Ask, record, send on. Refusal if there is no answer; a stream that has begun says so itself too."""
+        """Send the request upstream, record the answer and pass it on.
+
+        Raises:
+            ApiError: there is no answer; a stream that has begun also carries the error itself.
+
+        """
         try:
-            chat = self.upstream.adapted(self.route.dialect.to_chat(self.asked, self.memory))
+            chat = self.upstream.adapted(self.route.dialect.to_chat(self.request, self.memory))
         except Untranslatable as error:
-            raise Refusal(400, str(error)) from error
+            raise ApiError(str(error)) from error
         try:
             async with asyncio.timeout(self.upstream.timeout):
                 await (self._stream(chat, sender, keep) if chat.get("stream") else self._whole(chat, sender, keep))
         except TimeoutError as error:
-            raise Refusal(504, f"no answer within {self.upstream.timeout:g} s, the `timeout` of the LLM") from error
+            message = f"no answer within {self.upstream.timeout:g} s, the `timeout` of the LLM"
+            raise ApiError(message, status=504) from error
 
     async def _whole(self, chat: Body, sender: Sender, keep: Keep) -> None:
         completion = await self.upstream.complete(self.route.upstream, chat)
-        sent = Sent(JSON, to_json(self.route.dialect.from_chat(completion, self.asked, self.memory)))
+        sent = Sent(JSON, to_json(self.route.dialect.from_chat(completion, self.request, self.memory)))
         keep(sent)
         await sender.whole(200, sent.content, sent.content_type)
         sent.delivered = True
 
     async def _stream(self, chat: Body, sender: Sender, keep: Keep) -> None:
         async with self.upstream.stream(self.route.upstream, chat) as answer:
-            stream, pieces = self.route.dialect.stream(self.asked, self.memory), list[bytes]()
-            await sender.begin(EVENTS)
+            stream, pieces = self.route.dialect.stream(self.request, self.memory), list[bytes]()
+            await sender.begin(EVENT_STREAM)
             try:
                 async with aclosing(aiter(answer)) as parts:
                     async for chunks in parts:
                         pieces.append(_pushed(stream, chunks))
                         await sender.write(pieces[-1])
                 pieces += (_pushed(stream, answer.last), stream.finish())
-            except Refusal as refusal:
-                await sender.end(stream.fail(refusal.message))
+            except ApiError as error:
+                await sender.end(stream.fail(error.message))
                 raise
             except asyncio.CancelledError:
                 await sender.end(stream.fail("the time of this call or of its rollout is over"))
                 raise
-        sent = Sent(EVENTS, b"".join(pieces))
+        sent = Sent(EVENT_STREAM, b"".join(pieces))
         keep(sent)
         await sender.end(b"".join(pieces[-2:]))
         sent.delivered = True
@@ -81,11 +87,11 @@ class Call:
 def _pushed(stream: Stream, chunks: list[Body]) -> bytes:
     for chunk in chunks:
         if chunk.get("error"):
-            raise Refusal(502, _error_text(chunk["error"]))
+            raise ApiError(_error_text(chunk["error"]), status=502)
     try:
         return b"".join(map(stream.push, chunks))
     except BrokenOrder as error:
-        raise Refusal(502, str(error)) from error
+        raise ApiError(str(error), status=502) from error
 
 
 def _error_text(error: object) -> str:

@@ -1,4 +1,10 @@
-"""Rollouts that are opened and closed over HTTP, for a service that is always up."""
+"""The routes of `nat gateway serve`: its own key opens and closes rollouts, and their keys open the model.
+
+POST   /rollouts        a new rollout and its key
+GET    /rollouts        the ids of those that are open
+GET    /rollouts/{id}   its steps until now
+DELETE /rollouts/{id}   its steps, and its end
+"""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -6,19 +12,25 @@ from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nat.builder.context import ContextState, RuntimeTypeEnum
 from nat.capture.policy import CapturePolicy, capturing
 from nat.data_models.intermediate_step import IntermediateStep
-from nat.gateway.access import RolloutAccess
-from nat.gateway.keys import Keyring
-from nat.gateway.refusal import Refusal
+from nat.gateway.access import Keyring, RolloutAccess
+from nat.gateway.app import GatewayApp, Limits, key_of
+from nat.gateway.dialects import chat
 from nat.gateway.upstream import Upstream
+from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, Sender, header
+from nat.http.errors import ApiError, ClientDisconnected, from_validation
+from nat.http.guards import same_key
+from nat.http.limits import read_body
 from nat.rollout.step_lines import StepEncoder
 
+ROLLOUTS = "/rollouts"
 
-class RolloutWanted(BaseModel):
+
+class RolloutRequest(BaseModel):
     """The body of `POST /rollouts`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -26,7 +38,7 @@ class RolloutWanted(BaseModel):
     id: Annotated[str, Field(pattern=r"^[\w.#:-]{1,200}$")] | None = None
     """A name for it, made up if left out."""
     seed: int | None = None
-    """From which each call gets a seed of its own."""
+    """Each call derives its own seed from it."""
     logprobs: bool = True
     """Record the log probability of each sampled token."""
     token_ids: bool = True
@@ -34,7 +46,7 @@ class RolloutWanted(BaseModel):
 
 
 class RolloutOpened(BaseModel):
-    """Its answer: what the service is to be given."""
+    """Its response: what the service needs to call the model."""
 
     id: str
     key: str
@@ -53,7 +65,7 @@ class _Open:
 
 
 class Rollouts:
-    """Those that are open now, by their id; whoever opens this closes it (`aclosing`)."""
+    """The open rollouts by their id; whoever makes this closes it (`aclosing`)."""
 
     def __init__(self, keyring: Keyring, upstreams: Mapping[str, Upstream]) -> None:
         self._keyring = keyring
@@ -64,22 +76,22 @@ class Rollouts:
     def ids(self) -> list[str]:
         return list(self._open)
 
-    async def open(self, wanted: RolloutWanted, *, url: str) -> RolloutOpened:
-        """A new rollout; Refusal if one with this id is open."""
-        name = wanted.id or uuid.uuid4().hex
+    async def open(self, request: RolloutRequest, *, url: str) -> RolloutOpened:
+        """Open a new rollout; ApiError if one with this id is open."""
+        name = request.id or uuid.uuid4().hex
         if name in self._open:
-            raise Refusal(409, f"the rollout {name!r} is open already")
+            raise ApiError(f"the rollout {name!r} is open already", status=409)
         opened = self._open[name] = _Open()
-        context = _inside(name, wanted, opened.steps)
+        context = _inside(name, request, opened.steps)
         key = await opened.stack.enter_async_context(self._keyring.opened(RolloutAccess(self._upstreams, context)))
         return RolloutOpened(id=name, key=key, base_url=f"{url}/v1", anthropic_base_url=url)
 
     def lines(self, name: str) -> bytes:
-        """The steps until now, as `nat serve` sends them."""
+        """The steps until now, in the format of `nat serve`."""
         return _lines(self._find(name).steps)
 
     async def close(self, name: str) -> bytes:
-        """End the rollout; its steps, for the last time."""
+        """End the rollout; its steps are returned for the last time."""
         closing = self._find(name)
         del self._open[name]  # before anybody else can close it, too
         await closing.stack.aclose()
@@ -93,7 +105,54 @@ class Rollouts:
         try:
             return self._open[name]
         except KeyError:
-            raise Refusal(404, f"there is no open rollout {name!r}") from None
+            raise ApiError(f"there is no open rollout {name!r}", status=404) from None
+
+
+class RolloutRoutes:
+    """The ASGI application: rollouts here, all else to the gateway."""
+
+    def __init__(self, gateway: GatewayApp, rollouts: Rollouts, *, api_key: str, limits: Limits | None = None) -> None:
+        self._gateway = gateway
+        self._rollouts = rollouts
+        self._key = api_key.encode()
+        self._limits = limits or Limits()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, sender = scope["path"], Sender(send)
+        if path != ROLLOUTS and not path.startswith(f"{ROLLOUTS}/"):
+            await self._gateway(scope, receive, send)
+            return
+        try:
+            await self._answer(scope, receive, sender)
+        except ClientDisconnected:
+            return
+        except ApiError as error:
+            await sender.json(*chat.error(error))
+
+    async def _answer(self, scope: Scope, receive: Receive, sender: Sender) -> None:
+        if not same_key(key_of(scope), self._key):
+            raise ApiError("rollouts are opened and closed with the key of this gateway", status=401)
+        method, name = scope["method"], scope["path"].removeprefix(ROLLOUTS).removeprefix("/")
+        match method, name:
+            case "POST", "":
+                request = _parsed(await read_body(scope, receive, max_bytes=self._limits.body_bytes))
+                url = f"{scope['scheme']}://{header(scope, b'host').decode('latin-1')}"
+                await sender.json(201, await self._rollouts.open(request, url=url))
+            case "GET", "":
+                await sender.json(200, {"rollouts": self._rollouts.ids})
+            case "GET", _:
+                await sender.whole(200, self._rollouts.lines(name), EVENT_STREAM)
+            case "DELETE", _ if name:
+                await sender.whole(200, await self._rollouts.close(name), EVENT_STREAM)
+            case _:
+                raise ApiError(f"{method} {scope['path']}: rollouts are opened with POST {ROLLOUTS}", status=405)
+
+
+def _parsed(body: bytes) -> RolloutRequest:
+    try:
+        return RolloutRequest.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        raise from_validation(error) from error
 
 
 def _lines(steps: Sequence[IntermediateStep]) -> bytes:
@@ -101,10 +160,10 @@ def _lines(steps: Sequence[IntermediateStep]) -> bytes:
     return b"".join([*map(encoder.encode, steps), encoder.rest()])
 
 
-def _inside(name: str, wanted: RolloutWanted, steps: list[IntermediateStep]) -> Context:
+def _inside(name: str, request: RolloutRequest, steps: list[IntermediateStep]) -> Context:
     """The context of a rollout whose steps go into the list."""
-    state = ContextState(workflow_run_id=name, rollout_seed=wanted.seed, runtime_type=RuntimeTypeEnum.RUN_OR_SERVE)
+    state = ContextState(workflow_run_id=name, rollout_seed=request.seed, runtime_type=RuntimeTypeEnum.RUN_OR_SERVE)
     state.intermediate_step_manager.subscribe(steps.append)
-    policy = CapturePolicy(logprobs=wanted.logprobs, token_ids=wanted.token_ids, seed=wanted.seed)
+    policy = CapturePolicy(logprobs=request.logprobs, token_ids=request.token_ids, seed=request.seed)
     with state.active(), capturing(policy):
         return copy_context()

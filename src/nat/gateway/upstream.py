@@ -14,16 +14,16 @@ from nat.capture.http import CapturingAsyncClient
 from nat.capture.library import httpx
 from nat.capture.tap import Tap
 from nat.gateway.dialects.content import count_at
-from nat.gateway.refusal import Refusal
-from nat.gateway.sse import EventReader
 from nat.gateway.transport import PlainTransport
+from nat.http.errors import ApiError
+from nat.http.sse import EventReader
 
 _LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
 """Under which names servers take the longest answer."""
 _COUNTS = ("n", "best_of")
 OPENAI = "https://api.openai.com/v1"
 
-_OUR_KEY_REFUSED = frozenset({401, 403})
+_KEY_REFUSED = frozenset({401, 403})
 _RETRIED = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _FIRST_WAIT_SECONDS = 0.5
@@ -81,40 +81,40 @@ class Upstream:
         return {**body, "model": self.model_name, **counts}
 
     async def complete(self, route: str, body: Body) -> Body:
-        """The whole answer; Refusal if there is none."""
-        response = await self._ask(route, body, stream=False)
+        """The whole answer; ApiError if there is none."""
+        response = await self._send(route, body, stream=False)
         try:
             return read_completion(response.content)
         except UnreadableAnswer as error:
-            raise Refusal(502, f"the model server's answer cannot be read: {error}") from error
+            raise ApiError(f"the model server's answer cannot be read: {error}", status=502) from error
 
     @asynccontextmanager
     async def stream(self, route: str, body: Body) -> AsyncIterator["Chunks"]:
-        """The answer's chunks as they come; Refusal if there are none."""
-        response = await self._ask(route, body, stream=True)
+        """The answer's chunks as they come; ApiError if there are none."""
+        response = await self._send(route, body, stream=True)
         try:
             yield Chunks(response)
         finally:
             await response.aclose()
 
-    async def _ask(self, route: str, body: Body, *, stream: bool) -> httpx.Response:
+    async def _send(self, route: str, body: Body, *, stream: bool) -> httpx.Response:
         content, retries = to_json(body), 0
         while True:
             request = self._client.build_request("POST", self._base_url + route, content=content, headers=self._headers)
             try:
                 response = await self._client.send(request, stream=stream)
             except httpx.TransportError as error:
-                refusal = Refusal(502, f"the model server does not answer: {type(error).__name__}")
+                failure = ApiError(f"the model server does not answer: {type(error).__name__}", status=502)
                 wait = None
             else:
                 if response.is_success:
                     return response
                 await response.aread()
-                refusal, wait = _refusal(response), _asked_wait(response)
+                failure, wait = _upstream_error(response), _retry_after(response)
                 if not _worth_a_retry(response.status_code):
-                    raise refusal
+                    raise failure
             if retries == self._max_retries:
-                raise refusal
+                raise failure
             await asyncio.sleep(min(_FIRST_WAIT_SECONDS * 2**retries, _LONGEST_WAIT_SECONDS) if wait is None else wait)
             retries += 1
 
@@ -133,7 +133,7 @@ class Chunks:
 
     async def __aiter__(self) -> AsyncGenerator[list[Body], None]:
         if "text/event-stream" not in self._response.headers.get("Content-Type", ""):
-            raise Refusal(502, "the model server did not stream its answer")
+            raise ApiError("the model server did not stream its answer", status=502)
         reader = EventReader()
         assert isinstance(self._response.stream, httpx.AsyncByteStream), "it was asked for as a stream"
         pieces = aiter(self._response.stream)
@@ -146,14 +146,14 @@ class Chunks:
                 elif chunks:
                     yield chunks
         except httpx.TransportError as error:
-            raise Refusal(502, f"the model server broke off its answer: {type(error).__name__}") from error
+            raise ApiError(f"the model server broke off its answer: {type(error).__name__}", status=502) from error
         except ValueError as error:
-            raise Refusal(502, f"the model server's answer cannot be read: {error}") from error
+            raise ApiError(f"the model server's answer cannot be read: {error}", status=502) from error
         finally:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
         if not (reader.done or self._finished):
-            raise Refusal(502, "the model server ended its stream before the answer was complete")
+            raise ApiError("the model server ended its stream before the answer was complete", status=502)
 
 
 def _ends(chunk: Body) -> bool:
@@ -165,20 +165,20 @@ def _is_plain(url: str) -> bool:
     return url.startswith("http://") and getproxies().keys().isdisjoint(("http", "all"))
 
 
-def _refusal(response: httpx.Response) -> Refusal:
+def _upstream_error(response: httpx.Response) -> ApiError:
     """What the server said; of its opinion on our key the agent learns nothing."""
-    if response.status_code in _OUR_KEY_REFUSED:
-        return Refusal(502, f"the model server refuses the key of this gateway (status {response.status_code})")
+    if response.status_code in _KEY_REFUSED:
+        return ApiError(f"the model server refuses the key of this gateway (status {response.status_code})", status=502)
     if not response.is_error:
-        return Refusal(502, f"the model server answers with status {response.status_code}")
-    return Refusal(response.status_code, error_text(response.content))
+        return ApiError(f"the model server answers with status {response.status_code}", status=502)
+    return ApiError(error_text(response.content), status=response.status_code)
 
 
 def _worth_a_retry(status: int) -> bool:
     return status in _RETRIED or status >= _SERVER_ERROR
 
 
-def _asked_wait(response: httpx.Response) -> float | None:
+def _retry_after(response: httpx.Response) -> float | None:
     """Seconds that the server asks to wait; None if it asks for none that make sense."""
     for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

@@ -114,7 +114,7 @@ def _temperature(value: Any) -> float | None:
         return 1.0
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if MIN_TEMPERATURE <= number <= MAX_TEMPERATURE else None
 

@@ -8,7 +8,7 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
 from nat.data_models.api_server import ChatResponse, ChatResponseChunk
-from nat.front_end.outputs import chunk_text
+from nat.front_end.conversion import chunk_text
 
 MESSAGES = [
     {"role": "system", "content": "be loud"},

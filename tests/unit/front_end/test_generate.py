@@ -45,7 +45,7 @@ async def test_an_object_is_given_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("content", "status", "told"),
     [
-        (b"{", 400, "the body is no JSON"),
+        (b"{", 400, "the body is not JSON"),
         (b'{"answer": "x"}', 422, "takes question: question: Field required"),
         (b"[null, null]", 422, "[None, None] (list) is no str"),
         (b"null", 422, "None (NoneType) is no str"),

@@ -16,11 +16,11 @@ from nat.capture.interning import Interner
 from nat.config.load import load_config
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.errors import ConfigError
-from nat.gateway.keys import Keyring
+from nat.gateway.access import Keyring
 from nat.gateway.options import GatewayOptions
-from nat.gateway.refusal import Refusal
-from nat.gateway.rollouts import Rollouts, RolloutWanted
+from nat.gateway.rollouts import RolloutRequest, Rollouts
 from nat.gateway.serve import running_gateway
+from nat.http.errors import ApiError
 from nat.rollout.step_lines import StepDecoder
 from nat.wire.rollout import STEP
 
@@ -151,16 +151,16 @@ async def test_a_rollout_is_closed_once():
     """Of two who close it while its calls end, one gets its steps and the other hears that it is gone."""
     keyring = Keyring()
     rollouts = Rollouts(keyring, {})
-    opened = await rollouts.open(RolloutWanted(id="one"), url="http://localhost")
+    opened = await rollouts.open(RolloutRequest(id="one"), url="http://localhost")
     access = keyring.find(opened.key.encode())
     assert access is not None
     access.start(asyncio.sleep(60))
     lines, refusal = await asyncio.gather(rollouts.close("one"), rollouts.close("one"), return_exceptions=True)
     assert (lines, rollouts.ids) == (b"", [])
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, ApiError)
 
 
-@pytest.mark.parametrize(("llms", "options", "told"), [({}, {}, "there is none"), (None, {"llm": "studnt"}, "student")])
+@pytest.mark.parametrize(("llms", "options", "told"), [({}, {}, "has no LLM"), (None, {"llm": "studnt"}, "student")])
 async def test_what_is_not_there_is_not_served(tmp_path, llms, options, told):
     """No LLM, or a name that no LLM has, ends it before it listens."""
     file = tmp_path / "config.yml"

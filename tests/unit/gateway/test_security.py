@@ -11,12 +11,10 @@ from fakes.gateway import gateway
 from fakes.http_server import HttpServer, SeenRequest, write_json
 from fakes.openai_replies import Refuse, Say
 from nat.capture.tap import Tap
-from nat.gateway.access import RolloutAccess
-from nat.gateway.app import GatewayApp
-from nat.gateway.keys import Keyring
-from nat.gateway.limits import Limits
-from nat.gateway.listen import listening
+from nat.gateway.access import Keyring, RolloutAccess
+from nat.gateway.app import GatewayApp, Limits
 from nat.gateway.upstream import Upstream
+from nat.http.server import listening
 
 ASK = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
 CHAT = "/v1/chat/completions"

@@ -30,6 +30,7 @@ UNTRAINABLE = [
     ({"repeat_penalty": 1.1}, "repeat_penalty=1.1"),
     ({"mirostat": 2}, "mirostat=2"),
     ({"custom_logit_processor": "abc"}, "custom_logit_processor=abc"),
+    ({"temperature": 10**400}, "temperature=…"),
 ]
 
 

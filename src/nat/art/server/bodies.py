@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from nat.backend.server.errors import ApiError
+from nat.http.errors import ApiError
 
 
 @contextmanager

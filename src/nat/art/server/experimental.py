@@ -14,7 +14,7 @@ from nat.art.server.bodies import nothing, refusals
 from nat.art.server.port import Models
 from nat.art.wire import ArtBucketRequest
 from nat.backend.server.bodies import read
-from nat.backend.server.errors import ApiError
+from nat.http.errors import ApiError
 
 _BUCKET = TypeAdapter(ArtBucketRequest)
 

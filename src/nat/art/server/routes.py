@@ -14,7 +14,7 @@ from nat.art.server.stream import TrainingStream
 from nat.art.server.submissions import Submissions
 from nat.art.wire import ArtDeleteRequest, ArtLogRequest, ArtModel, ArtPrepareRequest, ArtTrainRequest, BareModel
 from nat.backend.server.bodies import json_answer, read, read_batch
-from nat.backend.server.errors import ApiError
+from nat.http.errors import ApiError
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from nat.art.wire import ArtBucketRequest
-from nat.backend.server.errors import ApiError
+from nat.http.errors import ApiError
 
 logger = logging.getLogger(__name__)
 

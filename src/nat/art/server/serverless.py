@@ -33,7 +33,7 @@ from nat.art.wire import (
     ServerlessTrainRequest,
 )
 from nat.backend.server.bodies import json_answer, read, read_batch
-from nat.backend.server.errors import ApiError
+from nat.http.errors import ApiError
 
 PREFIX = "/v1/preview"
 MAX_JOBS = 1000

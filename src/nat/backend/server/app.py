@@ -1,26 +1,47 @@
 """The backend's HTTP application: its routes behind the key and the body limit."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
 
 from fastapi import APIRouter, FastAPI
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import Request
 from starlette.responses import Response
 
-from nat.asgi.head_check import HeadCheck
+from nat.backend.failures import explained
 from nat.backend.inference.worker import Worker
 from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
-from nat.backend.server.errors import ApiError, on_api_error, on_backend_error, on_crash, on_hang_up, on_http_exception
-from nat.backend.server.guard import BodyLimit, needs_key, no_web_pages
 from nat.backend.server.service import AnswerMemory, Service
-from nat.errors import BackendError
+from nat.errors import (
+    BackendError,
+    BatchRefused,
+    ExportRefused,
+    ModelBusy,
+    ModelNotPrepared,
+    ModelNotServed,
+    ModelNotSupported,
+    TooManyModels,
+)
+from nat.http.errors import ApiError
+from nat.http.guards import Guard, KeyCheck, OriginCheck
+from nat.http.limits import MAX_BATCH_BYTES, BodyLimit
+from nat.http.starlette import add_error_handlers, error_response
 from nat.wire.answers import ModelCard, ModelList
 
-MAX_BODY_BYTES = 256 * 2**20
 OPENAI_PATHS = "/v1/"
-"""How the paths begin on which the OpenAI SDKs send their key."""
+"""The OpenAI SDKs send their key on paths that begin with this."""
+_KEY_HINT = "as a bearer token, or as the password of Basic authentication (http://any:KEY@host)"
+_STATUSES: dict[type[BackendError], HTTPStatus] = {
+    BatchRefused: HTTPStatus.BAD_REQUEST,
+    ExportRefused: HTTPStatus.CONFLICT,
+    ModelBusy: HTTPStatus.CONFLICT,
+    ModelNotPrepared: HTTPStatus.BAD_REQUEST,
+    ModelNotServed: HTTPStatus.NOT_FOUND,
+    ModelNotSupported: HTTPStatus.BAD_REQUEST,
+    TooManyModels: HTTPStatus.CONFLICT,
+}
+"""Errors that the client can mend; any other is the server's."""
 
 
 def create_app(
@@ -30,26 +51,24 @@ def create_app(
     well_known_key: bool = False,
     answers: AnswerMemory | None = None,
     extra_routers: Sequence[APIRouter] = (),
-    max_body_bytes: int = MAX_BODY_BYTES,
+    max_body_bytes: int = MAX_BATCH_BYTES,
 ) -> FastAPI:
     """The OpenAI routes on `worker`'s models, and the routers of others behind the same guards.
 
-    A `well_known_key` is asked for where the OpenAI SDKs send one, and nowhere else; it keeps nobody out, so web
-    pages are refused by other means. With `answers`, chat answers carry their tokens and are remembered there.
+    A `well_known_key` is needed only where the OpenAI SDKs send one; it keeps nobody out, so web pages are refused by
+    their origin. With `answers`, chat answers carry their tokens and are remembered there.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.include_router(inference_router(Service(worker, answers=answers)))
     for router in extra_routers:
         app.include_router(router)
-    app.add_exception_handler(ApiError, on_api_error)
-    app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(BackendError, on_backend_error)
-    app.add_exception_handler(ClientDisconnect, on_hang_up)
-    app.add_exception_handler(Exception, on_crash)
+    add_error_handlers(app, _explain_crash)
+    app.add_exception_handler(BackendError, _on_backend_error)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
-    app.add_middleware(HeadCheck, objection=needs_key(api_key, paths=OPENAI_PATHS if well_known_key else "/"))
+    paths = OPENAI_PATHS if well_known_key else "/"
+    app.add_middleware(Guard, check=KeyCheck(api_key, _KEY_HINT, paths=paths, basic=True))
     if well_known_key:
-        app.add_middleware(HeadCheck, objection=no_web_pages)
+        app.add_middleware(Guard, check=OriginCheck(own_pages=False))
     return app
 
 
@@ -78,3 +97,15 @@ def inference_router(service: Service) -> APIRouter:
         return {"status": "ok", "policy_version": service.worker.policy_version}
 
     return router
+
+
+async def _on_backend_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, BackendError), "registered for BackendError"
+    status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+    return error_response(ApiError("; ".join(filter(None, [error.message, error.hint])), status=status))
+
+
+def _explain_crash(error: Exception) -> ApiError:
+    """Memory, a disk or a bug: the log has the traceback, the client the kind of error and what to do."""
+    found = explained(error)
+    return ApiError(f"the backend failed: {found.message}; {found.hint}", status=500)

@@ -1,45 +1,33 @@
-"""Bodies that are records: read one, refuse a bad one before anything else happens, and write one."""
+"""Bodies that are records: read and check one, write one, and stream many as events."""
 
 import asyncio
 import gc
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from nat.backend.server.errors import TOO_LONG, ApiError, from_validation
-from nat.wire.json_bounds import check_batch, check_request
+from nat.http.asgi import EVENT_STREAM, JSON
+from nat.http.errors import ApiError, from_validation
+from nat.http.limits import check_batch, check_request, read_body
+from nat.http.sse import DONE, event
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
+TOO_LONG = "context_length_exceeded"
+"""OpenAI's code for a prompt that does not fit the model."""
 SMALL = 2**20
-"""Bytes of a body that says what to do, and to which model."""
+"""Most bytes of a body without a batch: a command, and the model that it is for."""
 LARGE = 1_000_000
-"""Bytes from which on a body's records are so many that walking through them again and again takes most of the time."""
+"""From this many bytes on, the garbage collector's walks through a body's records take most of the time."""
 _one_large_body = threading.Lock()
-
-
-async def _read_bytes(http: Request, *, max_bytes: int, reason: str, code: str | None = None) -> bytes:
-    """The body of a route whose limit is below that of the server.
-
-    Raises:
-        ApiError: 413; before anything is read, if the size is announced.
-
-    """
-    message = f"the request's body is larger than the {max_bytes} bytes that {reason}"
-    too_large = ApiError(message, status=413, code=code)
-    if int(http.headers.get("content-length", "0")) > max_bytes:
-        raise too_large
-    body = bytearray()
-    async for piece in http.stream():
-        body += piece
-        if len(body) > max_bytes:
-            raise too_large
-    return bytes(body)
 
 
 async def read_chat(http: Request, kind: type[M], *, max_bytes: int) -> M:
@@ -49,8 +37,9 @@ async def read_chat(http: Request, kind: type[M], *, max_bytes: int) -> M:
         ApiError: 413 if it is too large or has too many objects, 400 with the first findings.
 
     """
-    body = await _read_bytes(http, max_bytes=max_bytes, reason="the model's context can need", code=TOO_LONG)
-    _bounded(check_request, body)
+    reason = "the most that the model's context can need"
+    body = await read_body(http.scope, http.receive, max_bytes=max_bytes, reason=reason, code=TOO_LONG)
+    check_request(body)
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
@@ -58,31 +47,25 @@ async def read_chat(http: Request, kind: type[M], *, max_bytes: int) -> M:
 
 
 async def read(http: Request, kind: TypeAdapter[T]) -> T:
-    """The checked body of a request that says what to do.
+    """The checked body of a command.
 
     Raises:
         ApiError: 413 if it is larger than `SMALL`, 422 with the first findings.
 
     """
-    return await _read(kind, await _read_bytes(http, max_bytes=SMALL, reason="a request without a batch may have"))
+    reason = "the most that a request without a batch may have"
+    return await _read(kind, await read_body(http.scope, http.receive, max_bytes=SMALL, reason=reason))
 
 
 async def read_batch(http: Request, kind: TypeAdapter[T]) -> T:
     """The same for a batch, as large as the server takes."""
     content = await http.body()
-    _bounded(check_batch, content)
+    check_batch(content)
     return await _read(kind, content)
 
 
-def _bounded(check: Callable[[bytes], None], content: bytes) -> None:
-    try:
-        check(content)
-    except ValueError as error:
-        raise ApiError(str(error), status=413) from error
-
-
 async def _read(kind: TypeAdapter[T], content: bytes) -> T:
-    """In a thread, because others are to be answered meanwhile."""
+    """Parse in a thread, so that others are answered meanwhile."""
     try:
         return await asyncio.to_thread(parse, kind, content)
     except ValidationError as error:
@@ -90,7 +73,7 @@ async def _read(kind: TypeAdapter[T], content: bytes) -> T:
 
 
 def parse(kind: TypeAdapter[T], content: bytes) -> T:
-    """Check a body; a large one without the garbage collector, which holds up all threads and finds nothing."""
+    """Check a body; a large one with the garbage collector off, which holds up all threads and finds nothing."""
     if len(content) < LARGE:
         return kind.validate_json(content)
     with _one_large_body:
@@ -102,5 +85,25 @@ def parse(kind: TypeAdapter[T], content: bytes) -> T:
 
 
 def json_answer(record: BaseModel) -> Response:
-    """A record as it is on the wire."""
-    return Response(record.model_dump_json(), media_type="application/json")
+    """A record as a response."""
+    return Response(record.model_dump_json(), media_type=JSON)
+
+
+def chunk_event(chunk: BaseModel) -> bytes:
+    """One chunk of a stream; fields that were not set are left out."""
+    return event(chunk.__pydantic_serializer__.to_json(chunk, exclude_unset=True))
+
+
+def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
+    """The events, then `[DONE]`. An error becomes the last event, because the status is already sent."""
+    return StreamingResponse(_closed(events), media_type=EVENT_STREAM, headers={"cache-control": "no-cache"})
+
+
+async def _closed(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        async for each in events:
+            yield each
+    except ApiError as error:
+        logger.warning("a stream ended early: %s", error.message)
+        yield event(error.json())
+    yield DONE

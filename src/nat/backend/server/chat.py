@@ -10,16 +10,15 @@ from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.messages import template_message
-from nat.backend.server.bodies import read_chat
+from nat.backend.server.bodies import chunk_event, event_stream, read_chat
 from nat.backend.server.continuation import Chat, Continuations, Prompt
-from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError
-from nat.backend.server.generation import ClientLeft, complete, start_stream
+from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, usage_of
-from nat.backend.server.sse import event, event_stream
 from nat.backend.server.tools import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered
 from nat.errors import ModelNotSupported
+from nat.http.errors import ApiError
 from nat.wire.answers import AnsweredMessage, AnsweredToolCall, CalledFunction, ChatAnswer, ChatChoice
 from nat.wire.chat import SESSION_HEADER, ChatRequest
 
@@ -55,10 +54,7 @@ class ChatRoute:
         if asked.stream:
             request, deltas = start_stream(self._service.worker, sequences, model=asked.model)
             return event_stream(writer.stream(request, deltas))
-        try:
-            request = await complete(self._service.worker, sequences, http, model=asked.model)
-        except ClientLeft:
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        request = await complete(self._service.worker, sequences, http, model=asked.model)
         return await self._service.written(request, writer.whole)
 
     async def _prompt(self, asked: ChatRequest, session: str) -> Prompt:
@@ -137,7 +133,7 @@ class _ChatWriter:
         if self._asked.stream_options.include_usage:
             last = self._answer("chat.completion.chunk", request, [])
             last.usage = usage_of(request.sequences)
-            yield event(last)
+            yield chunk_event(last)
 
     def _choice(self, sequence: Sequence) -> ChatChoice:
         text = self._service.text(sequence)
@@ -164,7 +160,7 @@ class _ChatWriter:
         ]
         chunk = self._answer("chat.completion.chunk", request, choices)
         self._add_prompt(chunk)
-        return event(chunk)
+        return chunk_event(chunk)
 
     def _chunk(self, request: Request, delta: Delta, parser: HermesParser) -> bytes:
         content, calls = (delta.text, []) if not self._asked.calls_tools else parser.push(delta.text)
@@ -183,7 +179,7 @@ class _ChatWriter:
             message.tool_calls = [_answered(call, first + i) for i, call in enumerate(calls)]
         choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
-        return event(self._answer("chat.completion.chunk", request, [choice]))
+        return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 
     def _add_prompt(self, answer: ChatAnswer) -> None:
         if self._asked.return_token_ids:

@@ -8,12 +8,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request
-from nat.backend.server.bodies import read_chat
-from nat.backend.server.errors import CLIENT_CLOSED_REQUEST, ApiError
-from nat.backend.server.generation import ClientLeft, complete, start_stream
+from nat.backend.server.bodies import chunk_event, event_stream, read_chat
+from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter, Ranked
 from nat.backend.server.service import Service, usage_of
-from nat.backend.server.sse import event, event_stream
+from nat.http.errors import ApiError
 from nat.wire.answers import TextAnswer, TextChoice
 from nat.wire.chat import CompletionRequest
 
@@ -42,10 +41,7 @@ class CompletionRoute:
         if asked.stream:
             request, deltas = start_stream(self._service.worker, sequences, model=asked.model)
             return event_stream(writer.stream(request, deltas))
-        try:
-            request = await complete(self._service.worker, sequences, http, model=asked.model)
-        except ClientLeft:
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        request = await complete(self._service.worker, sequences, http, model=asked.model)
         return await self._service.written(request, writer.whole)
 
     def _encode(self, prompt: str | list[int]) -> list[int]:
@@ -98,12 +94,12 @@ class _TextWriter:
                     if self._asked.return_token_ids and delta.index in first:
                         choice.prompt_token_ids = request.sequences[delta.index].prompt_ids
                     first.discard(delta.index)
-                    parts.append(event(self._answer(request, [choice])))
+                    parts.append(chunk_event(self._answer(request, [choice])))
                 yield b"".join(parts)
         if self._asked.stream_options.include_usage:
             last = self._answer(request, [])
             last.usage = usage_of(request.sequences)
-            yield event(last)
+            yield chunk_event(last)
 
     def _add_tokens(
         self, choice: TextChoice, token_ids: list[int], logprobs: list[float], top: list[Ranked], *, offset: int

@@ -1,4 +1,4 @@
-"""Between the event loop and the model thread: hand a request over, wait for its answer, notice who leaves."""
+"""Between the event loop and the model thread: submit a request, wait for its answer, cancel it on disconnect."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,12 +7,9 @@ from starlette.requests import Request as HttpRequest
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.inference.worker import Worker
-from nat.backend.server.errors import ApiError
 from nat.errors import ModelNotServed
-
-
-class ClientLeft(Exception):
-    """The connection closed before the answer was there."""
+from nat.http.asgi import cancel_on_disconnect
+from nat.http.errors import ApiError
 
 
 class _Pending:
@@ -58,16 +55,19 @@ class _Feed:
 
 
 async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest, *, model: str) -> Request:
-    """Wait until all sequences are finished; ClientLeft (and nothing goes on) if the asker disconnects first."""
+    """Wait until all sequences are finished; closing the connection cancels the request.
+
+    Raises:
+        ClientDisconnected: before they were finished.
+
+    """
     pending = _Pending()
     request = Request(sequences, pending, model=model)
     worker.submit(request)
-    leaving = asyncio.ensure_future(_disconnect(http))
-    leaving.add_done_callback(lambda _: pending.settle(ClientLeft()))
     try:
+        await cancel_on_disconnect(http.receive, pending.done)
         await pending.done
     finally:
-        leaving.cancel()
         if not request.finished:
             worker.cancel(request)
     return request
@@ -93,11 +93,6 @@ async def _follow(worker: Worker, request: Request, feed: _Feed) -> AsyncIterato
     finally:
         if not request.finished:
             worker.cancel(request)
-
-
-async def _disconnect(http: HttpRequest) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _sampling_failed(error: BaseException) -> ApiError:

@@ -15,9 +15,9 @@ from nat.backend.inference.sampler import derive_seed
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel
-from nat.backend.server.errors import TOO_LONG, ApiError
-from nat.backend.server.length import LengthLimits
+from nat.backend.server.bodies import TOO_LONG
 from nat.backend.server.threads import PromptThreads
+from nat.http.errors import ApiError
 from nat.wire.answers import PromptTokens, Usage
 from nat.wire.chat import ChatRequest, SamplingRequest
 from nat.wire.sampling import Sampling, read_sampling
@@ -27,7 +27,47 @@ MAX_ALTERNATIVES = 1_000_000
 """Of all tokens of an answer together: a hundred bytes each, first as objects and then as JSON."""
 LARGE_ANSWER = 2000
 """Tokens and alternatives that are written within milliseconds; more are written away from the event loop."""
+_ENVELOPE_BYTES = 2**20
+"""A body beside its texts: keys, ids, tools, ignored fields."""
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
+
+
+@dataclass(frozen=True)
+class LengthLimits:
+    """What is too long for the model's context, found out before anything of it is tokenised."""
+
+    tokens: int
+    """The model's context."""
+    characters: int
+    """Those of a text in which each token is the longest that there is."""
+
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> "LengthLimits":
+        return cls(loaded.max_seq_length, loaded.max_seq_length * loaded.tokenizer.longest_token)
+
+    @property
+    def body_bytes(self) -> int:
+        """How large a request's body may be."""
+        return _ENVELOPE_BYTES + self.characters
+
+    def check_text(self, text: str, *, param: str) -> None:
+        """Refuse a text of more characters than the context can hold.
+
+        Raises:
+            ApiError: 400 with OpenAI's code.
+
+        """
+        if len(text) > self.characters:
+            raise self._error(f"the prompt has {len(text)} characters, {self.characters} at most", param)
+
+    def check_messages(self, count: int) -> None:
+        """Refuse a conversation of more messages than the context has tokens."""
+        if count > self.tokens:
+            raise self._error(f"there are {count} messages, and each takes at least one token", "messages")
+
+    def _error(self, seen: str, param: str) -> ApiError:
+        message = f"this model's context has {self.tokens} tokens; {seen}. Shorten the prompt"
+        return ApiError(message, param=param, code=TOO_LONG)
 
 
 class AnswerMemory(Protocol):

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
-from nat.backend.server.errors import ApiError, first_of
 from nat.backend.training.jobs import TrainingJobs
+from nat.http.errors import ApiError, first_of
 from nat.wire.training import ExportRequest, JobState, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0

@@ -13,7 +13,7 @@ from nat.cli.commands.config_options import config_file_option, json_option, ove
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.eval.result_path import answer_of
-from nat.front_end.outputs import plain
+from nat.front_end.conversion import plain
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import opened_session
 

@@ -5,6 +5,8 @@ A dialect is a module with the functions of `Dialect`; upstream there is only `/
 
 from typing import Any, Protocol
 
+from nat.http.errors import ApiError
+
 Body = dict[str, Any]
 """A JSON object of the wire."""
 
@@ -55,5 +57,5 @@ class Dialect(Protocol):
     def stream(self, asked: Body, memory: Memory) -> Stream:
         """The same answer in events; `asked` has `stream: true`."""
 
-    def error(self, status: int, message: str) -> tuple[int, Body]:
-        """The status and the body that say it; clients of the dialect may know other statuses than OpenAI's."""
+    def error(self, failure: ApiError) -> tuple[int, Body]:
+        """Status and body of an error; clients of the dialect may know other statuses than OpenAI's."""

@@ -1,10 +1,10 @@
 """OpenAI's chat completions: what upstream speaks. The agent sees its own name of the model and what it asked for."""
 
-from nat.gateway.dialects import Body, Memory
-from nat.gateway.sse import DONE, event
+from pydantic_core import to_json
 
-_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-_SERVER_ERROR = 500
+from nat.gateway.dialects import Body, Memory
+from nat.http.errors import ApiError
+from nat.http.sse import DONE, event
 
 
 def to_chat(body: Body, _memory: Memory) -> Body:
@@ -24,13 +24,13 @@ class Stream:
         self._asked = asked
 
     def push(self, chunk: Body) -> bytes:
-        return event(from_chat(chunk, self._asked, {}))
+        return event(to_json(from_chat(chunk, self._asked, {})))
 
     def finish(self) -> bytes:
         return DONE
 
     def fail(self, message: str) -> bytes:
-        return event(error(502, message)[1]) + DONE
+        return event(ApiError(message, status=502).json()) + DONE
 
 
 def stream(asked: Body, _memory: Memory) -> Stream:
@@ -38,7 +38,6 @@ def stream(asked: Body, _memory: Memory) -> Stream:
     return Stream(asked)
 
 
-def error(status: int, message: str) -> tuple[int, Body]:
-    """An error as OpenAI words it."""
-    kind = _TYPES.get(status, "server_error" if status >= _SERVER_ERROR else "invalid_request_error")
-    return status, {"error": {"message": message, "type": kind, "param": None, "code": None}}
+def error(failure: ApiError) -> tuple[int, Body]:
+    """An error in OpenAI's shape."""
+    return failure.status, failure.body().model_dump()

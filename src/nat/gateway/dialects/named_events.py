@@ -3,8 +3,9 @@
 from pydantic_core import to_json
 
 from nat.gateway.dialects import Body
+from nat.http.sse import event
 
 
 def named_event(name: str, data: Body) -> bytes:
     """One event on the wire, its name in its data too."""
-    return b"event: " + name.encode() + b"\ndata: " + to_json({"type": name, **data}) + b"\n\n"
+    return event(to_json({"type": name, **data}), name)

@@ -20,9 +20,9 @@ KEPT_FOLDERS = "folders"
 async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
     """Listen on a free port of this machine, and run the program for each input."""
     check(config)
+    from nat.gateway.access import Keyring  # noqa: PLC0415 - likewise
     from nat.gateway.app import GatewayApp  # noqa: PLC0415 - the HTTP library takes a second to import
-    from nat.gateway.keys import Keyring  # noqa: PLC0415 - likewise
-    from nat.gateway.listen import listening  # noqa: PLC0415 - the server comes with the `serve` extra only
+    from nat.http.server import listening  # noqa: PLC0415 - the server comes with the `serve` extra only
     from nat.plugins.command.workflow import CommandWorkflow  # noqa: PLC0415 - as above
 
     keep_memory_private()  # the program is of the same user, who may else read our environment

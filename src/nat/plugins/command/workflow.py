@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from nat.builder.context import Context
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.errors import CommandFailed
-from nat.gateway.access import RolloutAccess
-from nat.gateway.keys import Keyring
+from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.upstream import Upstream
 from nat.plugins.command.config import CommandConfig
 from nat.plugins.command.environment import environment

@@ -6,7 +6,7 @@ import pytest
 from fakes.art_clients import CHAT, FULL_NAT, MINIMAL_NAT, VERSIONS, ArtClient, choice
 from fakes.keys import KEY
 from nat.art.server.routes import inference_url
-from nat.wire.json_bounds import MOST_IN_BATCH
+from nat.http.limits import MAX_BATCH_VALUES
 
 ART = ArtClient()
 CONTROL = {
@@ -35,9 +35,9 @@ async def test_what_is_no_batch_is_small(client, path):
 
 async def test_a_batch_may_not_have_too_many_values(client):
     """Two hundred megabytes of empty ones took ten gigabytes, and held up everybody for thirteen seconds."""
-    body = json.dumps(ART.log()).encode().removesuffix(b"}") + b', "x": [' + b"1," * MOST_IN_BATCH + b"1]}"
+    body = json.dumps(ART.log()).encode().removesuffix(b"}") + b', "x": [' + b"1," * MAX_BATCH_VALUES + b"1]}"
     answer = await client.post("/_log", content=body)
-    assert (answer.status_code, f"at most {MOST_IN_BATCH}" in answer.text) == (413, True)
+    assert (answer.status_code, f"at most {MAX_BATCH_VALUES}" in answer.text) == (413, True)
 
 
 async def prepared(client, art=ART):

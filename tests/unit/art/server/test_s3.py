@@ -2,7 +2,7 @@ import pytest
 
 from nat.art.server import s3
 from nat.art.wire import ArtBucketRequest, ArtModel
-from nat.backend.server.errors import ApiError
+from nat.http.errors import ApiError
 
 MODEL = ArtModel(name="me", project="games")
 

@@ -1,7 +1,7 @@
 import pytest
 
 from fakes.keys import KEY
-from nat.backend.server.guard import needs_key
+from nat.backend.server.app import create_app
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/chat/completions", "/nowhere"])
@@ -19,7 +19,7 @@ async def test_a_server_without_a_key_is_refused(connect, worker):
     async with connect(worker) as client:
         assert (await client.get("/health")).status_code == 200
     with pytest.raises(ValueError, match="needs an API key"):
-        needs_key("")
+        create_app(worker, api_key="")
 
 
 @pytest.mark.parametrize("user", ["art", ""])

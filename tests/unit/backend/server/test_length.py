@@ -11,11 +11,11 @@ from starlette.responses import PlainTextResponse
 from fakes.scripted_worker import ScriptedWorker
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.server.chat import ChatRoute
-from nat.backend.server.errors import ApiError, on_api_error
-from nat.backend.server.length import LengthLimits
-from nat.backend.server.service import Service
+from nat.backend.server.service import LengthLimits, Service
 from nat.backend.server.threads import PromptThreads
 from nat.backend.tokenizer import ChatTokenizer
+from nat.http.errors import ApiError
+from nat.http.starlette import add_error_handlers
 
 SLOW = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
@@ -104,7 +104,8 @@ async def test_a_slow_template_holds_up_nobody_and_is_ended(loaded):
     tokenizer = ChatTokenizer(tiny_tokenizer())
     tokenizer.hf.chat_template = SLOW
     worker = ScriptedWorker(dataclasses.replace(loaded, tokenizer=tokenizer), "hi")
-    app = Starlette(exception_handlers={ApiError: on_api_error})
+    app = Starlette()
+    add_error_handlers(app, lambda error: ApiError(str(error), status=500))
     app.add_route("/chat", ChatRoute(Service(worker, threads=PromptThreads(seconds=0.3))).handle, methods=["POST"])
     app.add_route("/health", lambda _: PlainTextResponse("ok"))
     answered = []

@@ -7,6 +7,7 @@ from fakes.chat_chunks import chunks, completion, uncut
 from fakes.dialect_server import DialectServer
 from nat.gateway.dialects import messages
 from nat.gateway.dialects.answer_parts import chat_call
+from nat.http.errors import ApiError
 
 ASK = {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
 HI = {"role": "assistant", "content": "hi"}
@@ -150,7 +151,10 @@ def test_a_stream_that_breaks_off_raises_in_the_client():
 )
 def test_errors_have_the_vendors_types(status, seen, kind):
     """An agent that tells errors by their type finds the types that it knows."""
-    assert messages.error(status, "why") == (seen, {"type": "error", "error": {"type": kind, "message": "why"}})
+    assert messages.error(ApiError("why", status=status)) == (
+        seen,
+        {"type": "error", "error": {"type": kind, "message": "why"}},
+    )
 
 
 def test_the_sdk_reads_the_refusal():

@@ -4,6 +4,7 @@ from nat.gateway.dialects import Body, Memory
 from nat.gateway.dialects.answer_parts import AnswerParts, Began, Ended, Grew, Part, Step, read_whole
 from nat.gateway.dialects.named_events import named_event
 from nat.gateway.dialects.sampled import as_object, remember_arguments
+from nat.http.errors import ApiError
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -27,11 +28,11 @@ def from_chat(completion: Body, asked: Body, memory: Memory) -> Body:
     return _head(answer, asked) | {"content": content} | _ending(answer, asked) | {"usage": _usage(answer)}
 
 
-def error(status: int, message: str) -> tuple[int, Body]:
-    """Anthropic's clients know a server that is too busy by a status of its own."""
-    status = _OVERLOADED if status == _UNAVAILABLE else status
+def error(failure: ApiError) -> tuple[int, Body]:
+    """An error in Anthropic's shape; its clients know a server that is too busy by a status of its own."""
+    status = _OVERLOADED if failure.status == _UNAVAILABLE else failure.status
     kind = _ERRORS.get(status, "api_error" if status >= _SERVERS_FAULT else "invalid_request_error")
-    return status, {"type": "error", "error": {"type": kind, "message": message}}
+    return status, {"type": "error", "error": {"type": kind, "message": failure.message}}
 
 
 class MessageStream:
@@ -54,7 +55,7 @@ class MessageStream:
         return self._opening() + ends + named_event("message_delta", end) + named_event("message_stop", {})
 
     def fail(self, message: str) -> bytes:
-        return named_event("error", error(_SERVERS_FAULT, message)[1])
+        return named_event("error", error(ApiError(message, status=_SERVERS_FAULT))[1])
 
     def _opening(self) -> bytes:
         if self._started:

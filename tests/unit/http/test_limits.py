@@ -1,13 +1,32 @@
-"""How much the bodies of all requests may take together."""
+"""How large bodies may be, alone and together, and how many values they may have."""
 
 import asyncio
 
 import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 
-from nat.asgi.held_bodies import HeldBodies
+from nat.http.errors import ApiError
+from nat.http.limits import MAX_BATCH_VALUES, MAX_OBJECTS, MAX_VALUES, HeldBodies, check_batch, check_request
+
+
+def test_a_request_has_as_many_values_as_a_conversation():
+    """However large it is."""
+    check_request(b"[{" * (MAX_OBJECTS // 2) + b"," * MAX_VALUES + b" " * 10_000_000)
+    for body in (b"[" * (MAX_OBJECTS + 1), b"{" * MAX_OBJECTS + b"[", b"," * (MAX_VALUES + 1)):
+        with pytest.raises(ApiError, match="at most"):
+            check_request(body)
+
+
+def test_a_batch_has_as_many_as_its_tokens():
+    """Millions of them; of whichever kind they are."""
+    for kind in (b"{", b"[", b",", b"{},["):
+        most = kind * (MAX_BATCH_VALUES // (len(kind) - kind.count(b"}")))
+        check_batch(most)
+        with pytest.raises(ApiError, match=f"at most {MAX_BATCH_VALUES}"):
+            check_batch(most + b"[" + kind)
 
 
 def served(told, answering):
@@ -23,7 +42,7 @@ def served(told, answering):
 
     app = Starlette()
     app.add_route("/length", length, methods=["POST"])
-    transport = httpx.ASGITransport(HeldBodies(app, most_bytes=1000))
+    transport = httpx.ASGITransport(HeldBodies(app, max_bytes=1000))
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 

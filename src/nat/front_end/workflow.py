@@ -1,4 +1,4 @@
-"""The open workflow behind the routes: bounded, with a deadline, under the wishes of whoever asks."""
+"""The open workflow behind the routes: with a limit of concurrent requests, a deadline, and a rollout's options."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.capture.redirect import redirecting
 from nat.config.load import load_config
 from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.rollout_failure import RolloutFailure
+from nat.http.errors import ApiError
 from nat.rollout.rollout import Invocable, Rollout, run_rollout
 from nat.wire.rollout import RolloutOptions
 
@@ -76,7 +79,7 @@ class ServedWorkflow:
 
 
 class _Streamed(Invocable):
-    """Hands the pieces on as they come; its own output is the list of them."""
+    """Passes the pieces on as they come; its output is the list of them."""
 
     def __init__(self, workflow: Workflow, on_chunk: OnChunk) -> None:
         self._workflow = workflow
@@ -88,6 +91,12 @@ class _Streamed(Invocable):
             chunks.append(piece)
             self._on_chunk(piece)
         return chunks
+
+
+def failure_error(failure: RolloutFailure) -> ApiError:
+    """The workflow raised an error, or ran into its deadline."""
+    status = HTTPStatus.GATEWAY_TIMEOUT if failure.kind == "timeout" else HTTPStatus.INTERNAL_SERVER_ERROR
+    return ApiError(failure.message, status=status, type=failure.type)
 
 
 @asynccontextmanager

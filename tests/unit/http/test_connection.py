@@ -9,9 +9,9 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from nat.asgi.connection import Patience
-from nat.asgi.host_check import HostNames
-from nat.asgi.listen import Server, port_of, take_port
+from nat.http.guards import HostNames
+from nat.http.limits import ConnectionLimits
+from nat.http.server import Server, bind, port_of
 
 POST = b"POST /length HTTP/1.1\r\nhost: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -46,10 +46,10 @@ def application(told):
 @asynccontextmanager
 async def served(told=None, **bounds):
     """A function that opens a connection."""
-    with take_port("127.0.0.1", 0) as listener:
+    with bind("127.0.0.1", 0, command="a test") as listener:
         ready = asyncio.Event()
         app = application([] if told is None else told)
-        server = Server(app, ready.set, names=HostNames("127.0.0.1"), patience=Patience(**bounds))
+        server = Server(app, ready.set, names=HostNames("127.0.0.1"), limits=ConnectionLimits(**bounds))
         task = asyncio.create_task(server._serve([listener]))
         await ready.wait()
         opened = []
@@ -198,4 +198,4 @@ async def test_what_is_no_http_is_told_so_in_the_shape_of_all_errors():
 
 def test_files_have_room_beside_connections():
     """A process has a limit of open files, and connections are some of them."""
-    assert 0 < Patience().most_connections <= Patience().connections
+    assert 0 < ConnectionLimits().max_connections <= ConnectionLimits().connections

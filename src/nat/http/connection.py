@@ -1,49 +1,22 @@
-"""uvicorn's connection with an end to its patience: what a client may send, how slowly, and how many there may be.
-
-A client that opens a connection and says nothing costs a file descriptor, and there are about a thousand of them.
-"""
+"""uvicorn's connection with limits: how much a client may send before its body, how slowly, on how many connections."""
 
 import asyncio
-import resource
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from nat.asgi.refusal import raw_refusal
-
-
-@dataclass(frozen=True)
-class Patience:
-    """Bounds of one connection, and their number."""
-
-    head_seconds: float = 10.0
-    """From the first byte of a request, or from the beginning of the connection, to the end of its headers."""
-    head_bytes: int = 64 * 2**10
-    """Of a request's headers, and of all else that is no body: what describes its chunks, and what follows them."""
-    body_seconds: float = 30.0
-    """For the body, and as much again as it takes at `body_rate`."""
-    body_rate: float = 10_000.0
-    """Bytes per second of the slowest client; a batch may have hundreds of megabytes."""
-    unread_seconds: float = 120.0
-    """How long an answer may wait for a client that does not read."""
-    connections: int = 2000
-
-    @property
-    def most_connections(self) -> int:
-        """No more than the process has file descriptors for, with some left for its files."""
-        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return self.connections if open_files == resource.RLIM_INFINITY else min(self.connections, open_files * 3 // 4)
+from nat.http.errors import ApiError
+from nat.http.limits import ConnectionLimits
 
 
 class Connection(HttpToolsProtocol):
-    """One client; whoever exceeds a bound is told so, as far as it listens, and cut off."""
+    """One client; if it exceeds a limit it gets an error, as far as it still reads, and is disconnected."""
 
-    def __init__(self, *, patience: Patience, **options: Any) -> None:
+    def __init__(self, *, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(**options)
-        self._patience = patience
-        self._most = patience.most_connections
+        self._limits = limits
+        self._max_connections = limits.max_connections
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._in_head = self._in_body = False
@@ -51,13 +24,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        if len(self.connections) > self._most:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"this server has {self._most} connections and takes no more")
+        if len(self.connections) > self._max_connections:
+            message = f"this server has {self._max_connections} connections and takes no more"
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, message)
             return
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._rest()
+        self._stop_timer()
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -69,8 +43,8 @@ class Connection(HttpToolsProtocol):
         self._piece_bytes = len(data)
         self._head_bytes += len(data)
         super().data_received(data)
-        if (self._in_head or self._in_body) and self._head_bytes > self._patience.head_bytes:
-            most = self._patience.head_bytes
+        if (self._in_head or self._in_body) and self._head_bytes > self._limits.head_bytes:
+            most = self._limits.head_bytes
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers have more than {most} bytes")
 
     def on_message_begin(self) -> None:
@@ -78,12 +52,12 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, self._piece_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # What follows a body in chunks is none: nobody has checked it, and a proxy may not have seen it.
+        # A trailer is no header: nobody has checked it, and a proxy may not have seen it.
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._rest()
+        self._stop_timer()
         self._in_head, self._in_body, self._head_bytes = False, True, 0
         self._expect_body()
         super().on_headers_complete()
@@ -94,7 +68,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_message_complete(self) -> None:
-        self._rest()
+        self._stop_timer()
         self._in_body = False
         super().on_message_complete()
 
@@ -108,7 +82,7 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self._patience.unread_seconds, self._abort)
+        self._unread = self.loop.call_later(self._limits.unread_seconds, self._abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -117,24 +91,24 @@ class Connection(HttpToolsProtocol):
             self._unread = None
 
     def _expect_head(self) -> None:
-        self._deadline = self.loop.call_later(self._patience.head_seconds, self._too_slow, "headers")
+        self._deadline = self.loop.call_later(self._limits.head_seconds, self._too_slow, "headers")
 
     def _expect_body(self) -> None:
         self._received = self._credited = 0
-        self._deadline = self.loop.call_later(self._patience.body_seconds, self._check_body)
+        self._deadline = self.loop.call_later(self._limits.body_seconds, self._check_body)
 
     def _check_body(self) -> None:
-        """Wait on for a body that comes fast enough, or that the application has not asked for yet."""
-        seconds = (self._received - self._credited) / self._patience.body_rate
+        """Wait longer for a body that comes fast enough, or that the application has not asked for yet."""
+        seconds = (self._received - self._credited) / self._limits.body_rate
         if self.flow.read_paused:
-            seconds = max(seconds, self._patience.body_seconds)
-        if seconds < _WORTH_WAITING:
+            seconds = max(seconds, self._limits.body_seconds)
+        if seconds < _MIN_WAIT_SECONDS:
             self._too_slow("body")
             return
         self._credited = self._received
         self._deadline = self.loop.call_later(seconds, self._check_body)
 
-    def _rest(self) -> None:
+    def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -144,19 +118,28 @@ class Connection(HttpToolsProtocol):
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the {part} of this request did not come in time")
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """Say why, if no answer has begun, and hang up at the latest when the client does not listen."""
-        self._rest()
+        """Send the error if no response has begun, and close; a client that does not read is cut off."""
+        self._stop_timer()
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(raw_refusal(status, message))
+            self.transport.write(_raw_response(status, ApiError(message, status=status).json()))
         self.transport.close()
-        self.loop.call_later(_LAST_WORDS_SECONDS, self._abort)
+        self.loop.call_later(_LINGER_SECONDS, self._abort)
 
     def _abort(self) -> None:
         self.transport.abort()
 
 
-_WORTH_WAITING = 0.01
-_LAST_WORDS_SECONDS = 1.0
-"""For a refusal to be read, before a client that reads nothing is cut off."""
+_MIN_WAIT_SECONDS = 0.01
+_LINGER_SECONDS = 1.0
+"""For the error to be read, before the connection is cut off."""
+
+
+def _raw_response(status: HTTPStatus, body: bytes) -> bytes:
+    """A whole HTTP/1.1 response, after which the connection is closed."""
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,1 +1,0 @@
-"""What the servers of this package share: how they take a port, run, and refuse; what they answer is theirs."""

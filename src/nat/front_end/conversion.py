@@ -1,0 +1,166 @@
+"""Requests to inputs of the workflow, and its outputs to responses. Pure."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json, to_json, to_jsonable_python
+
+from nat.builder.conversion import is_a
+from nat.builder.function import Function
+from nat.data_models.api_server import ChatResponseChunk
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState
+from nat.errors import findings_of
+from nat.http.errors import ApiError
+from nat.wire.text import without_surrogates
+
+INPUT_KEY = "input_message"
+"""Under this name a rollout sends its input, whatever the workflow calls it."""
+
+
+def rollout_input(body: object) -> Any:
+    """The input of a rollout with wishes, as it is."""
+    if not isinstance(body, dict) or INPUT_KEY not in body:
+        raise ApiError(f"a rollout sends its input as {INPUT_KEY}", param=INPUT_KEY)
+    return body[INPUT_KEY]
+
+
+def workflow_input(body: object, function: Function) -> Any:
+    """The arguments of the workflow by name, or any input as `input_message`, or as the body itself.
+
+    Raises:
+        ApiError: they do not fit.
+
+    """
+    fields = function.input_schema.model_fields
+    value = (
+        body[INPUT_KEY] if isinstance(body, dict) and list(body) == [INPUT_KEY] and INPUT_KEY not in fields else body
+    )
+    _check_type(value, function)
+    return value
+
+
+def chat_input(body: object, function: Function) -> Any:
+    """The whole request for a workflow with an argument `messages`; for any other the text of the last user message.
+
+    Raises:
+        ApiError: the body is no chat request, or does not fit.
+
+    """
+    messages = body.get("messages") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+        raise ApiError("a chat needs `messages`, a list of objects with role and content", param="messages")
+    fields = function.input_schema.model_fields
+    if "messages" in fields:
+        value = {name: body[name] for name in fields if name in body}
+        _check(value, function)
+        return value
+    said = [message for message in messages if message.get("role") == "user"]
+    if not said:
+        raise ApiError("there is no user message", param="messages")
+    text = _message_text(said[-1])
+    _check_type(text, function)
+    return text
+
+
+def _check_type(value: Any, function: Function) -> None:
+    """What the workflow would refuse is the client's to mend, so it is found out before it is played."""
+    if is_a(value, function.input_type):
+        return
+    if isinstance(value, dict):
+        _check(value, function)
+        return
+    try:
+        function.convert(value, function.input_type)
+    except (TypeError, ValueError) as error:
+        raise ApiError(f"the input does not fit the workflow: {error}", status=422) from error
+
+
+def _check(value: Mapping[str, Any], function: Function) -> None:
+    try:
+        function.input_schema.model_validate(value)
+    except ValidationError as error:
+        findings = findings_of(error)
+        told = "; ".join(map(str, findings))
+        wanted = ", ".join(function.input_schema.model_fields)
+        raise ApiError(
+            f"the input does not fit the workflow, which takes {wanted}: {told}", param=findings[0].place, status=422
+        ) from error
+
+
+def _message_text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    if not texts:
+        raise ApiError("the last user message has no text", param="messages")
+    return "\n".join(str(text) for text in texts)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it; what JSON does not know becomes text."""
+    return from_json(to_json(without_surrogates(value), fallback=repr, inf_nan_mode="strings"))
+
+
+def exactly(output: Any) -> Any:
+    """What evaluators are to see as they would have seen the output itself: of a record they see the JSON text."""
+    if isinstance(output, BaseModel):
+        return output.model_dump_json(indent=2)
+    return to_jsonable_python(output, fallback=repr)
+
+
+def wrapped(value: Any) -> dict[str, Any]:
+    """An object: the output itself if it is one, else with the output as its `value`."""
+    known = plain(value)
+    return known if isinstance(known, dict) else {"value": known}
+
+
+def completion(output: Any, *, answer_id: str, created: int, model: str, usage: Mapping[str, int]) -> dict[str, Any]:
+    """An output as the answer of a chat; one that is such an answer already stays as it is."""
+    known = plain(output)
+    if isinstance(known, dict) and "choices" in known:
+        return known
+    message = {"role": "assistant", "content": _output_text(known)}
+    return {
+        "id": answer_id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": dict(usage),
+    }
+
+
+def chunk(delta: Mapping[str, Any], *, answer_id: str, created: int, model: str, end: bool = False) -> dict[str, Any]:
+    """One event of a chat that is streamed."""
+    choice = {"index": 0, "delta": dict(delta), "finish_reason": "stop" if end else None}
+    return {
+        "id": answer_id,
+        "object": "chat.completion.chunk",
+        "created": created,
+        "model": model,
+        "choices": [choice],
+    }
+
+
+def chunk_text(output: Any) -> str:
+    """What a piece of the output adds to the text."""
+    return output.text if isinstance(output, ChatResponseChunk) else _output_text(plain(output))
+
+
+def usage_of(steps: Iterable[IntermediateStep]) -> dict[str, int]:
+    """The tokens of all LLM calls together."""
+    used = [
+        step.usage_info.token_usage
+        for step in steps
+        if step.usage_info and step.event_state is IntermediateStepState.END
+    ]
+    prompt, sampled = sum(u.prompt_tokens for u in used), sum(u.completion_tokens for u in used)
+    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+
+
+def _output_text(known: Any) -> str:
+    return known if isinstance(known, str) else json.dumps(known, ensure_ascii=False)

@@ -1,0 +1,165 @@
+"""The routes: the toolkit's own, and OpenAI's, where the workflow is a chat model."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from nat.data_models.intermediate_step import IntermediateStep
+from nat.front_end.conversion import (
+    chat_input,
+    chunk,
+    chunk_text,
+    completion,
+    exactly,
+    rollout_input,
+    usage_of,
+    workflow_input,
+    wrapped,
+)
+from nat.front_end.stream import Emit, Stream
+from nat.front_end.workflow import ServedWorkflow, failure_error
+from nat.http.asgi import cancel_on_disconnect
+from nat.http.errors import ApiError
+from nat.http.limits import parse_json, read_body
+from nat.http.sse import DONE, event
+from nat.rollout.rollout import Rollout
+from nat.rollout.step_lines import StepEncoder, plain_line
+from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
+
+
+class GenerateRoutes:
+    """Handlers of `/generate…`."""
+
+    def __init__(self, served: ServedWorkflow) -> None:
+        self._served = served
+
+    async def generate(self, request: Request) -> Response:
+        """The workflow's output: an object as it is, anything else as `{"value": …}`."""
+        value = workflow_input(await _body(request), self._served.function)
+        rollout = await _finished(request, self._served.play(value))
+        return JSONResponse(wrapped(rollout.output))
+
+    async def stream(self, request: Request) -> Response:
+        """The workflow's output piece by piece, each as a line `data: …`; an error is `data: {"error": …}`."""
+        value = workflow_input(await _body(request), self._served.function)
+
+        async def work(emit: Emit) -> None:
+            rollout = await self._served.play(value, on_chunk=lambda piece: emit(_event(wrapped(piece))))
+            if rollout.error is not None:
+                emit(event(failure_error(rollout.error).json()))
+
+        return Stream(work, bytes)
+
+    async def full(self, request: Request) -> Response:
+        """A line `intermediate_data: …` for each step, then `data: …` with the output, or with `{"error": …}`."""
+        wishes = _wishes(request)
+        body = await _body(request)
+        value = workflow_input(body, self._served.function) if wishes is None else rollout_input(body)
+        encoder = StepEncoder() if wishes is not None else None
+
+        def encode(item: IntermediateStep | Rollout) -> bytes:
+            if isinstance(item, Rollout):
+                rest = b"" if encoder is None else encoder.rest()
+                return rest + _result(item, exact=encoder is not None)
+            return plain_line(item) if encoder is None else encoder.encode(item)
+
+        async def work(emit: Emit) -> None:
+            emit(await self._served.play(value, wishes, on_step=emit))
+
+        return Stream(work, encode, headers={} if wishes is None else {ROLLOUT_HEADER: PROTOCOL_VERSION})
+
+
+class ChatRoutes:
+    """Handlers of `/chat…` and `/v1/chat/completions`."""
+
+    def __init__(self, served: ServedWorkflow, *, name: str, clock: Callable[[], float] = time.time) -> None:
+        """`name` is the model's, for requests that name none."""
+        self._served = served
+        self._name = name
+        self._clock = clock
+
+    async def completions(self, request: Request) -> Response:
+        """The answer to a conversation, streamed if the request says `"stream": true`."""
+        body = await _body(request)
+        if isinstance(body, dict) and body.get("stream"):
+            return self._streamed(body)
+        return await self._whole(request, body)
+
+    async def chat(self, request: Request) -> Response:
+        """The answer to a conversation."""
+        return await self._whole(request, await _body(request))
+
+    async def stream(self, request: Request) -> Response:
+        """The answer to a conversation, piece by piece."""
+        return self._streamed(await _body(request))
+
+    async def _whole(self, request: Request, body: object) -> Response:
+        value = chat_input(body, self._served.function)
+        rollout = await _finished(request, self._served.play(value))
+        return JSONResponse(completion(rollout.output, **self._head(body), usage=usage_of(rollout.steps)))
+
+    def _streamed(self, body: object) -> Response:
+        value, head = chat_input(body, self._served.function), self._head(body)
+
+        async def work(emit: Emit) -> None:
+            emit(_event(chunk({"role": "assistant", "content": ""}, **head)))
+            rollout = await self._served.play(
+                value, on_chunk=lambda piece: emit(_event(chunk({"content": chunk_text(piece)}, **head)))
+            )
+            if rollout.error is not None:
+                emit(event(failure_error(rollout.error).json()))
+            else:
+                emit(_event(chunk({}, **head, end=True)))
+            emit(DONE)
+
+        return Stream(work, bytes)
+
+    def _head(self, body: object) -> dict[str, Any]:
+        model = body.get("model") if isinstance(body, dict) else None
+        return {
+            "answer_id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(self._clock()),
+            "model": model or self._name,
+        }
+
+
+async def _body(request: Request) -> object:
+    return parse_json(await read_body(request.scope, request.receive))
+
+
+async def _finished(request: Request, playing: Coroutine[Any, Any, Rollout]) -> Rollout:
+    """The rollout once it has its output; closing the connection cancels it."""
+    task = asyncio.create_task(playing)
+    await cancel_on_disconnect(request.receive, task)
+    rollout = await task
+    if rollout.error is not None:
+        raise failure_error(rollout.error)
+    return rollout
+
+
+def _event(value: object) -> bytes:
+    return event(to_json(value, inf_nan_mode="constants"))
+
+
+def _wishes(request: Request) -> RolloutOptions | None:
+    text = request.headers.get(ROLLOUT_HEADER)
+    if text is None:
+        return None
+    try:
+        return RolloutOptions.from_header(text)
+    except ValidationError as error:
+        raise ApiError(f"{ROLLOUT_HEADER}: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+def _result(rollout: Rollout, *, exact: bool) -> bytes:
+    """The last event of a rollout."""
+    if rollout.error is not None:
+        return event(failure_error(rollout.error).json())
+    return _event({"value": exactly(rollout.output)} if exact else wrapped(rollout.output))

@@ -1,0 +1,73 @@
+"""The one error that a request can end with, and its body in the shape that OpenAI's clients read. Pure."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from pydantic import ValidationError
+
+from nat.errors import findings_of
+from nat.secrets import redact
+from nat.wire.answers import ErrorAnswer, ErrorDetail
+
+_TYPES = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+}
+_MAX_MESSAGE_CHARS = 4000
+"""A message may quote what a client sent, which can be megabytes."""
+_MAX_FINDINGS = 10
+
+
+class ApiError(Exception):
+    """A request that is refused or fails; the message is redacted, `param` names the field at fault."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = HTTPStatus.BAD_REQUEST,
+        type: str | None = None,  # noqa: A002 - the name on the wire
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        """`type` follows from the status if left out."""
+        message = redact(message)
+        self.message = message if len(message) <= _MAX_MESSAGE_CHARS else message[:_MAX_MESSAGE_CHARS] + " …"
+        super().__init__(self.message)
+        self.status = int(status)
+        self.type = type or error_type(status)
+        self.param = param
+        self.code = code
+
+    def body(self) -> ErrorAnswer:
+        """The body, with the message also where clients of FastAPI servers look for it."""
+        error = ErrorDetail(message=self.message, type=self.type, param=self.param, code=self.code)
+        return ErrorAnswer(error=error, detail=self.message)
+
+    def json(self) -> bytes:
+        """The body as it is sent."""
+        return self.body().model_dump_json().encode()
+
+
+class ClientDisconnected(Exception):
+    """The client closed the connection before it had its response."""
+
+
+def error_type(status: int) -> str:
+    """OpenAI's word for a kind of error."""
+    default = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    return _TYPES.get(HTTPStatus(status), default)
+
+
+def from_validation(error: ValidationError, *, status: int = HTTPStatus.BAD_REQUEST) -> ApiError:
+    """The first findings in one message; `param` is the place of the first."""
+    findings = findings_of(error)
+    return ApiError(first_of(list(map(str, findings))), status=status, param=findings[0].place or None)
+
+
+def first_of(findings: Sequence[str]) -> str:
+    """The first findings, and how many more there are."""
+    more = len(findings) - _MAX_FINDINGS
+    return "; ".join([*findings[:_MAX_FINDINGS], *([f"and {more} more"] if more > 0 else [])])

@@ -1,0 +1,192 @@
+"""How large requests may be, how many values they may have, and how slowly they may come; with the reasons.
+
+A limit is checked before what it bounds costs anything: by the announced size, by the bytes that have come, by a count
+of brackets and commas before JSON is parsed.
+"""
+
+import resource
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from pydantic_core import from_json
+
+from nat.http.asgi import App, Message, Receive, Scope, Send, Sender, header
+from nat.http.errors import ApiError, ClientDisconnected
+
+MAX_BODY_BYTES = 32 * 2**20
+"""A conversation with its images."""
+MAX_BATCH_BYTES = 256 * 2**20
+"""A batch to train on, with the token ids and log probabilities of all its rollouts."""
+MAX_HELD_BYTES = 2**30
+"""Bodies of all requests together, until they are answered: a thousand of them have no other bound."""
+
+MAX_OBJECTS = 100_000
+"""Objects and lists of a request to a model or a workflow: about half a second, in which nobody else is answered."""
+MAX_VALUES = 2_000_000
+"""Commas of such a request, those in its texts included; no context has as many token ids."""
+MAX_BATCH_VALUES = 2**24
+"""Values, objects and lists of a batch: about two seconds."""
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Limits of one connection, and their number: each costs a file descriptor, and there are about a thousand."""
+
+    head_seconds: float = 10.0
+    """From the first byte of a request, or from the beginning of the connection, to the end of its headers."""
+    head_bytes: int = 64 * 2**10
+    """Of a request's headers, and of all else that is not body: chunk sizes and trailers."""
+    body_seconds: float = 30.0
+    """For the body, plus the time that it takes at `body_rate`."""
+    body_rate: float = 10_000.0
+    """Bytes per second of the slowest client; a batch may have hundreds of megabytes."""
+    unread_seconds: float = 120.0
+    """How long a response may wait for a client that does not read."""
+    connections: int = 2000
+
+    @property
+    def max_connections(self) -> int:
+        """At most three quarters of the file descriptors of the process; the rest is for its files."""
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return self.connections if open_files == resource.RLIM_INFINITY else min(self.connections, open_files * 3 // 4)
+
+
+async def read_body(
+    scope: Scope, receive: Receive, *, max_bytes: int = MAX_BODY_BYTES, reason: str = "", code: str | None = None
+) -> bytes:
+    """The whole body; `reason` says in the error where the limit comes from.
+
+    Raises:
+        ApiError: 413; before anything is read, if the size is announced.
+        ClientDisconnected: before the body had come.
+
+    """
+    message = f"the request's body is larger than {max_bytes} bytes" + (f", {reason}" if reason else "")
+    too_large = ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, code=code)
+    announced = header(scope, b"content-length")
+    if announced.isdigit() and int(announced) > max_bytes:
+        raise too_large
+    body = bytearray()
+    while True:
+        message_in = await receive()
+        if message_in["type"] == "http.disconnect":
+            raise ClientDisconnected
+        body += message_in.get("body", b"")
+        if len(body) > max_bytes:
+            raise too_large
+        if not message_in.get("more_body"):
+            return bytes(body)
+
+
+def parse_json(body: bytes) -> object:
+    """The value of a body.
+
+    Raises:
+        ApiError: 413 for too many values, 400 for no JSON.
+
+    """
+    check_request(body)
+    try:
+        value: object = from_json(body)
+    except ValueError as error:
+        raise ApiError(f"the body is not JSON: {error}") from error
+    return value
+
+
+def check_request(body: bytes) -> None:
+    """Refuse a request of more values than a conversation has, before it is parsed.
+
+    Raises:
+        ApiError: 413.
+
+    """
+    _check(_objects(body), MAX_OBJECTS, "brackets and braces that open")
+    _check(body.count(b","), MAX_VALUES, "commas")
+
+
+def check_batch(body: bytes) -> None:
+    """The same for a batch, which has hundreds of megabytes of tokens."""
+    _check(_objects(body) + body.count(b","), MAX_BATCH_VALUES, "values")
+
+
+def _objects(body: bytes) -> int:
+    return body.count(b"{") + body.count(b"[")
+
+
+def _check(found: int, most: int, what: str) -> None:
+    if found > most:
+        message = f"the body has {found} {what}; at most {most}"
+        raise ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+
+class BodyLimit:
+    """Middleware: refuse bodies that are larger than the limit, by their announced or by their real size."""
+
+    def __init__(self, app: App, *, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = header(scope, b"content-length") or b"0"
+        if not announced.isdigit() or int(announced) > self._max_bytes:
+            await Sender(send).error(self._error())
+            return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._max_bytes:
+                raise self._error()
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _error(self) -> ApiError:
+        message = f"the request's body is larger than {self._max_bytes} bytes"
+        return ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+
+class HeldBodies:
+    """Middleware: all requests together hold at most so many bytes; the one that exceeds it may come again."""
+
+    def __init__(self, app: App, *, max_bytes: int = MAX_HELD_BYTES) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held, begun, refused = 0, False, False
+
+        async def counted() -> Message:
+            nonlocal held, refused
+            message = {"type": "http.disconnect"} if refused else await receive()
+            size = len(message.get("body", b""))
+            if size and self._held + size > self._max_bytes:
+                refused = True
+                if not begun:
+                    await self._refuse(send)
+                return {"type": "http.disconnect"}
+            held += size
+            self._held += size
+            return message
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            if not refused:
+                await send(message)
+
+        try:
+            await self._app(scope, counted, sent)
+        finally:
+            self._held -= held
+
+    async def _refuse(self, send: Send) -> None:
+        message = f"the requests in progress hold {self._max_bytes} bytes together, so there is no room for this one"
+        error = ApiError(message, status=HTTPStatus.SERVICE_UNAVAILABLE)
+        await Sender(send).error(error, ((b"retry-after", b"1"), (b"connection", b"close")))

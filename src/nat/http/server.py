@@ -1,0 +1,134 @@
+"""Listen on a port and serve an application there, until told to stop."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from types import FrameType
+
+import uvicorn
+
+from nat.errors import ConfigError
+from nat.http.asgi import App
+from nat.http.connection import Connection
+from nat.http.guards import Guard, HostCheck, HostNames
+from nat.http.limits import ConnectionLimits, HeldBodies
+
+_GRACE_SECONDS = 3
+_KEEP_ALIVE_SECONDS = 60
+"""Longer than any client keeps an idle connection: else both ends may give it up at once, one by asking through it."""
+_LOOPBACK = HostNames("127.0.0.1")
+
+
+def bind(host: str, port: int, *, command: str, option: str = "--port") -> socket.socket:
+    """A socket on the port; bind before loading a model, so that a taken port is reported at once.
+
+    Of two addresses of the host it takes the IPv4 one.
+
+    Raises:
+        ConfigError: the port is taken, or the host is not this machine; in terms of the command's options.
+
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, _, _, address = min(found, key=lambda entry: entry[0] is not socket.AF_INET)
+        with contextlib.ExitStack() as on_error:
+            listener = on_error.enter_context(socket.socket(family, kind))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            on_error.pop_all()
+    except OSError as error:
+        raise ConfigError(
+            [f"--host {host} {option} {port}: cannot listen there: {error.strerror or error}"],
+            source=f"the options of `{command}`",
+            hint=f"choose another {option}; 0 takes a free one",
+        ) from error
+    return listener
+
+
+def port_of(listener: socket.socket) -> int:
+    """The port of a socket, which the system chose if it was asked for port 0."""
+    port: int = listener.getsockname()[1]
+    return port
+
+
+def url_of(listener: socket.socket, host: str | None = None) -> str:
+    """The address of a server on this socket, under this name or else under its own."""
+    name = host or listener.getsockname()[0]
+    return f"http://[{name}]:{port_of(listener)}" if ":" in name else f"http://{name}:{port_of(listener)}"
+
+
+class Server(uvicorn.Server):
+    """Runs until SIGTERM, SIGHUP or Ctrl-C; calls `on_ready` once it accepts connections; answers to `names` only."""
+
+    def __init__(
+        self,
+        app: App,
+        on_ready: Callable[[], None],
+        *,
+        names: HostNames,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
+        grace_seconds: int = _GRACE_SECONDS,
+    ) -> None:
+        config = uvicorn.Config(
+            Guard(HeldBodies(app), HostCheck(names)),
+            http=partial(Connection, limits=limits),  # type: ignore[arg-type]  # makes one, as the class would
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=grace_seconds,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        )
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    app: App, listener: socket.socket | None = None, names: HostNames = _LOOPBACK
+) -> AsyncIterator[str]:
+    """The URL of an application that is served in the running event loop; on a free port of loopback by default."""
+    with listener or bind(_LOOPBACK.bound, 0, command="nat") as bound:
+        ready = asyncio.Event()
+        server = _EmbeddedServer(app, ready.set, names=names, grace_seconds=1)
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        try:
+            await ready.wait()
+            yield url_of(bound)
+        finally:
+            server.should_exit = True
+            await serving
+
+
+class _EmbeddedServer(Server):
+    """Leaves signals to the program that it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def ignore_signals_after_stop() -> None:
+    """Ignore the signal that stopped the server: uvicorn raises it again after it has ended. SIGHUP stops it, too."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _already_stopped)
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            # uvicorn does not handle it, so the process would end without closing anything.
+            signal.signal(signal.SIGHUP, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+    signal.raise_signal(signal.SIGTERM)
+
+
+def _already_stopped(number: int, frame: FrameType | None) -> None:
+    """Nothing is left to do for this signal."""
