@@ -2,8 +2,8 @@
 """Write the reference pages from the code: `configuration.md`, `cli.md` and `metrics.md` in `docs/reference/`.
 
 Run it with `make docs`. A test compares the committed pages with what this script makes, so a field or an option
-that changes without its page fails the build. Everything that is said of a field stands in its attribute docstring,
-everything that is said of an option in its `help`; only what frames them stands here.
+that changes without its page fails the build. Attribute docstrings describe the fields, `help` describes the options;
+this script holds only the text around them.
 """
 
 import json
@@ -34,21 +34,21 @@ OWN_PACKAGE = "nat/"
 CONFIGURATION_HEAD = """\
 # Configuration reference
 
-This page is made from the code by `make docs`. `nat info components` prints the same for every component that is
-installed, those of plug-ins included.
+`make docs` generates this page from the code. `nat info components` prints the same for every installed component,
+including those of plug-ins.
 
 ## How a file is read
 
-1. The file is parsed as YAML (JSON is YAML, too). `base: other.yml` inherits from another file, whose path starts at
-   the inheriting file: mappings are merged key by key, everything else is replaced.
+1. `nat` parses the file as YAML (JSON is YAML, too). `base: other.yml` inherits from another file, relative to the
+   inheriting file: mappings merge key by key, other values replace those of the base.
 2. `-o KEY VALUE` on the command line replaces any value. `KEY` is a dotted path, in which a number is the index of a
-   list; `VALUE` is read as YAML.
-3. `${NAME}` and `$NAME` are filled in from the environment, value by value. `${NAME:-default}` gives the default when
-   the variable is unset or empty. A variable that is unset and has no default is an error. `\\$` is a dollar sign.
-4. Each component is validated by the class that its `_type` names. Unknown keys are errors.
-5. Every name that points to another component is looked up.
+   list; `VALUE` is YAML.
+3. `nat` replaces `${NAME}` and `$NAME` with environment variables, value by value. `${NAME:-default}` gives the default
+   if the variable is unset or empty. An unset variable without a default is an error. `\\$` is a dollar sign.
+4. The class of its `_type` validates each component. Unknown keys are errors.
+5. Every reference to another component must exist.
 
-All errors are collected and shown at once, each with its path. Paths of files start at the current folder.
+`nat` reports all errors at once, each with its path. File paths are relative to the current folder.
 
 ## Sections
 
@@ -57,16 +57,16 @@ All errors are collected and shown at once, each with its path. Paths of files s
 CLI_HEAD = """\
 # Command line reference
 
-This page is made from the code by `make docs`; `nat COMMAND --help` prints the same.
+`make docs` generates this page from the code; `nat COMMAND --help` prints the same.
 
-Options may come from the environment, too: `NAT_<COMMAND>_<OPTION>`, for example `NAT_FINETUNE_CONFIG_FILE`.
+The environment can set options, too: `NAT_<COMMAND>_<OPTION>`, for example `NAT_FINETUNE_CONFIG_FILE`.
 
-| exit code | means |
+| exit code | meaning |
 |---|---|
-| 0 | the command did what it was asked |
-| 1 | an error with a remedy: it is printed on stderr as `Error: …`, followed by `→` and what to do |
-| 2 | the command line is wrong |
-| 130 | interrupted by Ctrl-C |
+| 0 | success |
+| 1 | an error, which stderr shows as `Error: …`, with a remedy after `→` |
+| 2 | a mistake in the command line |
+| 130 | interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP) |
 
 Results go to stdout; log lines and errors go to stderr. With `--json` a command prints one JSON object per result.
 """
@@ -74,21 +74,21 @@ Results go to stdout; log lines and errors go to stderr. With `--json` a command
 METRICS_HEAD = """\
 # Metrics
 
-This page is made from the code by `make docs`. Each epoch has these under `metrics` in
-[`training_metrics.jsonl`](../concepts/run_folder.md#training_metricsjsonl) and in the journal. What is not known,
-because a server does not tell it, is absent. An adapter of your own may report any number under any name; it is put
-under `train/` unless it begins with one of the prefixes below.
+`make docs` generates this page from the code. Each epoch has these metrics under `metrics` in
+[`training_metrics.jsonl`](../concepts/run_folder.md#training_metricsjsonl) and in the journal. A metric that a server
+does not report is absent. An adapter of your own may report any number under any name; the harness adds the prefix
+`train/` unless the name has one of the prefixes below.
 """
 METRICS_UPDATE = """\
 ## train/, from the embedded backend
 
-What the backend reports of an update. A token here is a sampled one that carries loss. A mean of the tokens of all
-passes takes a token once for each pass (`num_iterations`), with the value that it had then. An update that trained no
-group reports the counts, `policy_step`, `seconds` and `tokens_per_second` alone.
+The backend reports these metrics for an update. "Tokens" are sampled tokens that carry loss. "Tokens of all passes"
+counts a token once for each pass (`num_iterations`), with its value in that pass. An update that trained no group
+reports only the counts, `policy_step`, `seconds` and `tokens_per_second`.
 
-With an OpenPipe ART server, the server's own metrics are put under `train/`, each the mean of the gradient steps;
+An OpenPipe ART server's own metrics appear under `train/`, each as the mean of the gradient steps.
 `train/trained_groups` and `train/trained_tokens` are then its `data/step_num_groups_trainable` and
-`data/step_trainer_tokens`, and 0 if it made no gradient step.
+`data/step_trainer_tokens`, and 0 without a gradient step.
 """
 
 _WORDS = {
@@ -99,6 +99,8 @@ _WORDS = {
     "Any": "anything",
     "Path": "path",
     "SecretStr": "secret",
+    "ComparableSecretStr": "secret",
+    "SamplingInTraining": "mapping",
 }
 _REFERENCES = {
     "LLMRef": "key of `llms`",
@@ -159,14 +161,14 @@ def metrics_page() -> str:
 
 def _metrics_table(meanings: Mapping[str, str]) -> str:
     rows = [f"| `{name}` | {_cell(meaning)} |" for name, meaning in meanings.items()]
-    return "\n".join(["| metric | what it is, and of what |", "|---|---|", *rows]) + "\n"
+    return "\n".join(["| metric | meaning |", "|---|---|", *rows]) + "\n"
 
 
 def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]:
     yield f"## {name}\n"
     match name:
         case "general":
-            yield "It has no settings yet. `general.telemetry` and `general.front_end` are let pass with a warning."
+            yield "No settings yet. `general.telemetry` and `general.front_end` cause only a warning."
         case "eval":
             yield "### eval.general\n"
             yield from _table(_without_components(fields_of(EvalGeneralConfig)))
@@ -176,10 +178,10 @@ def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]
         case "finetuning":
             yield from _table(fields_of(FinetuneConfig))
         case "workflow":
-            yield "One function, whose `_type` is one of those below or registered by your package.\n"
+            yield "One function. Its `_type` is one of those below, or one that your package registers.\n"
             yield from _types(ComponentGroup.FUNCTIONS, components, level=3)
         case "functions":
-            yield "Functions by name. Each takes a `_type` and the keys of its own class, as a workflow does."
+            yield "Functions by name. Each has a `_type` and the keys of its class, like a workflow."
         case _:
             yield from _types(ComponentGroup(name), components, level=3)
 
@@ -193,7 +195,7 @@ def _types(group: ComponentGroup, components: list[ComponentDescription], *, lev
     """The keys that all types of the group share, then each type with its own."""
     types = [c for c in components if c.section == group]
     if not types:
-        yield f"No {NOUNS[group]} is built in; plug-ins bring them."
+        yield f"No {NOUNS[group]} is built in; plug-ins can add one."
         return
     shared = list(fields_of(BASE_CONFIGS[group]))
     if shared:
