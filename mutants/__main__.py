@@ -56,8 +56,8 @@ TARGETS = {
         [*HEAVY, "torch", "transformers"],
     ),
     "capture": Target(
-        ["capture/request_fields.py", "capture/answer.py", "capture/policy.py", "capture/steps.py"],
-        [f"capture/test_{name}.py" for name in ("request_fields", "answer", "policy", "steps", "request", "tap")],
+        ["capture/request.py", "capture/response.py", "capture/policy.py", "capture/steps.py"],
+        [f"capture/test_{name}.py" for name in ("request", "response", "policy", "steps", "tap")],
     ),
 }
 

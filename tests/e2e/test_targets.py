@@ -5,8 +5,7 @@ import pytest
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
 from nat.builder.context import Context
-from nat.capture.address import address_of
-from nat.capture.redirect import redirecting
+from nat.capture.redirect import address_of, redirecting
 from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase
 from nat.runs.rollouts import LeftOutCause

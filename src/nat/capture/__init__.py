@@ -1,7 +1,6 @@
-"""LLM calls taken off the wire: what was asked and what was answered, as steps of the rollout that asked.
+"""LLM calls recorded at the wire, as intermediate steps of the rollout that made them.
 
-`request` and `answer` read the two sides, `events` joins a stream into what the same answer unstreamed would have
-been, `asks` adds what the agent did not say, `steps` words it all as intermediate steps, `tap` puts these together
-without knowing an HTTP library, and `http` is the tap on an httpx client. Who receives the steps is the caller's
-choice, so that this package stands beside the builder and not on it.
+`request` reads a request and adds fields to it, `response` reads the response, `events` joins a streamed one, `steps`
+makes intermediate steps of the call. `tap` puts these together without an HTTP library, and `http` is the tap on an
+httpx client. The caller chooses who receives the steps, so this package does not depend on the builder.
 """

@@ -1,23 +1,23 @@
-"""Join the events of a streamed answer into the completion that the same answer unstreamed would be. Pure."""
+"""Join the events of a streamed response into the completion that it would be without streaming. Pure."""
 
 import json
 from typing import Any
 
 from pydantic_core import from_json
 
-from nat.capture.answer import UnreadableAnswer
+from nat.capture.response import UnreadableAnswer
 from nat.secrets import excerpt
 
 _WHOLE = frozenset({"role", "type", "id", "name", "object", "finish_reason", "stop_reason"})
-"""Texts that come whole (some servers repeat them in each event); all other texts of a delta come in pieces."""
+"""Texts that arrive whole (some servers repeat them in each event); all others are concatenated."""
 
 _DATA = b"data:"
 
 
 def join_events(body: bytes) -> dict[str, Any]:
-    """The completion object of a streamed answer.
+    """The completion object of a streamed response.
 
-    Raises UnreadableAnswer if the stream ended before the answer did, or carried an error.
+    Raises UnreadableAnswer if the stream ended early or carried an error.
     """
     completion: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
@@ -92,7 +92,7 @@ def _add_delta(target: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 def _add_tool_calls(calls: list[dict[str, Any]], parts: list[dict[str, Any]]) -> None:
-    """The parts of a call share its index, which the unstreamed answer does not show."""
+    """Parts of one call have the same index, which an unstreamed completion does not contain."""
     for part in parts:
         index = part.get("index", len(calls))
         while len(calls) <= index:

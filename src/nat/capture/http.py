@@ -6,19 +6,23 @@ proxies from the environment keep working.
 
 import asyncio
 import contextlib
+import functools
+import ssl
 from collections.abc import AsyncGenerator, Generator, Iterator
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from nat.capture.library import httpx
-from nat.capture.loops import LoopClients
 from nat.capture.request import is_call_route
-from nat.capture.response_filter import ResponseFilter
+from nat.capture.response import ResponseFilter
 from nat.capture.tap import Attempt, Tap
 from nat.errors import describe_error
 
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
 """As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
+_KEEP_NONE = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+"""A connection that outlives its call would outlive its loop, and could not be closed any more."""
 _OF_THE_BODY = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
 
 
@@ -211,3 +215,40 @@ def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
     with contextlib.suppress(RuntimeError):  # a transport that answers from memory took no time
         shown.elapsed = response.elapsed
     return shown
+
+
+class LoopClients:
+    """A client for every event loop but the owner's, since a connection cannot be used by another loop.
+
+    Frameworks with a blocking call (`run_sync`) run it in a loop of the calling thread, which ends with the call.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        """`options` are the owner's."""
+        self._options = options
+        self._home = _running_loop()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
+
+    def elsewhere(self) -> httpx.AsyncClient | None:
+        """The client of the running loop; None for the owner's loop."""
+        loop = asyncio.get_running_loop()
+        if loop is self._home:
+            return None
+        client = self._clients.get(loop)
+        if client is None:
+            client = httpx.AsyncClient(**{"verify": _certificates(), **self._options, "limits": _KEEP_NONE})
+            self._clients[loop] = client
+        return client
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Read once, as it takes 25 ms and each blocking run has its own loop."""
+    return httpx.create_ssl_context()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,7 +1,7 @@
 """Interning of a rollout's messages: equal ones are kept once.
 
-Each call of a conversation repeats the whole history, so a rollout of T turns sends T²/2 messages of which T are new.
-The records of its calls share the objects of equal messages, tools and ids; they are to be read, never changed.
+Each call of a conversation repeats the whole history, so a rollout of T turns sends T²/2 messages, of which T are new.
+The records of its calls share the objects of equal messages, tools and ids, which must not be changed.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ _REMEMBERED_PROMPTS = 4
 
 
 class Interner:
-    """Gives for a value the equal one that was there first; messages keep their order and their repetitions."""
+    """Returns for each value the first equal one; the order and the repetitions of messages stay."""
 
     def __init__(self) -> None:
         self._messages: dict[tuple[object, object], list[dict[str, Any]]] = {}
@@ -49,6 +49,6 @@ class Interner:
         return prompt
 
     def sampled(self, prompt: list[int], completion: list[int]) -> None:
-        """Remember how a conversation went on, for the next prompt to begin with."""
+        """Remember prompt and completion, since the next prompt of the conversation begins with them."""
         self._sequences.append(prompt + completion)
         del self._sequences[:-_REMEMBERED_PROMPTS]

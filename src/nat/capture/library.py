@@ -1,7 +1,7 @@
 """The HTTP library that the installed OpenAI SDK is built on, as `httpx`.
 
-That is httpx2 for the SDK's newer versions and httpx for its older ones. Both have the same classes. The newer SDK
-takes a client of the other library too, but each call then costs a third more.
+Newer versions of the SDK use httpx2, older ones httpx; both have the same classes. The newer SDK accepts a client of
+the other library too, but then each call costs a third more.
 """
 
 import importlib

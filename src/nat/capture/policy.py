@@ -1,7 +1,7 @@
-"""What to ask the server for beyond what the agent asks, per rollout.
+"""What a rollout's calls request from the server beyond what the agent requests.
 
-The policy travels in a context variable: every call made inside `capturing` belongs to that rollout, whichever task or
-thread makes it. Outside of it calls are recorded as well, but nothing is added to them.
+The policy is kept in a context variable: every call made inside `capturing` belongs to that rollout, whichever task or
+thread makes it. Outside of it calls are recorded too, but nothing is added to them.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ from nat.capture.interning import Interner
 
 @dataclass(frozen=True, slots=True)
 class CapturePolicy:
-    """What the calls of one rollout are asked for."""
+    """What the calls of one rollout request."""
 
     logprobs: bool = False
-    """Ask for the log probability of each sampled token."""
+    """Request the log probability of each sampled token."""
     token_ids: bool = False
-    """Ask for the ids of prompt and completion; a server that does not know how is not asked again."""
+    """Request the token ids of prompt and completion; a server that refuses is not asked again."""
     seed: int | None = None
-    """From this each call gets a seed of its own, unless it brings one."""
+    """Each call that sets no seed gets one derived from this."""
     replaced: "ReplacedSampling | None" = None
-    """How calls are sampled, whatever the agent asks for; None to leave that to the agent."""
+    """How calls are sampled, whatever the agent requests; None to leave that to the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacedSampling:
-    """Calls are drawn from the model's own distribution at this temperature, and from nothing else."""
+    """Calls are sampled from the model's own distribution at this temperature."""
 
     temperature: float
     model: str | None = None
@@ -40,10 +40,10 @@ class ReplacedSampling:
 
 
 class RolloutCapture:
-    """The calls of one rollout: their policy, their numbers and what they have already said."""
+    """The calls of one rollout: their policy, their numbers and the messages seen so far."""
 
     def __init__(self, policy: CapturePolicy, *, session: str = "") -> None:
-        """The `session` is told to a server that is asked for tokens, to tell rollouts apart; none if it is empty."""
+        """`session` identifies the rollout to a server that reports token ids; empty for none."""
         self.policy = policy
         self.session = session
         self.interner = Interner()
@@ -51,14 +51,14 @@ class RolloutCapture:
         self._returned: list[int] = []
 
     def take_number(self) -> int:
-        """The lowest number that no call holds: 0 for the first call, 1 for the second, and so on."""
+        """The lowest free number: 0 for the first call, 1 for the second, and so on."""
         try:
             return heapq.heappop(self._returned)
         except IndexError:
             return next(self._numbers)
 
     def return_number(self, number: int) -> None:
-        """A failed attempt gives its number back, so that its retry samples with the same seed."""
+        """Free the number of a failed attempt, so that its retry samples with the same seed."""
         heapq.heappush(self._returned, number)
 
 
@@ -67,7 +67,7 @@ _current: ContextVar[RolloutCapture | None] = ContextVar("nat_rollout_capture", 
 
 @contextmanager
 def capturing(policy: CapturePolicy) -> Iterator[RolloutCapture]:
-    """Make the calls inside one rollout; enter it once per rollout, with seed or without."""
+    """Record the calls inside the block as one rollout; enter it once per rollout, with or without a seed."""
     capture = RolloutCapture(policy, session=secrets.token_hex(8))
     token = _current.set(capture)
     try:

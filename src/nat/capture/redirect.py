@@ -1,18 +1,43 @@
-"""Under which name a request asks for its model, where that is not the name that the agent said.
+"""Send requests for one model to another one on the same server.
 
-A server that keeps the trained weights and those they began with apart knows them by two names. While one is trained,
-the agent's requests must get the trained ones, whatever the YAML calls them.
+A server may serve the trained weights and the weights they started from under two names. In training, the agent's
+requests must reach the trained ones, whatever name the YAML has.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from nat.capture.address import Address
+from nat.wire.hosts import is_everywhere, is_loopback
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port; all names of the loopback interface are one host."""
+
+    host: str
+    port: int
+
+
+def address_of(url: str) -> Address | None:
+    """The address that a URL leads to; None if it names none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:  # brackets that do not close, or a port that is no number
+        return None
+    if not host or port is None:
+        return None
+    here = is_loopback(host) or is_everywhere(host)  # as a target, 0.0.0.0 means this machine
+    return Address("localhost" if here else host.lower(), port)
 
 
 class Redirects:
-    """For a server and a name that is asked for, the name to ask for instead; a change holds from the next request."""
+    """Model names to replace, by server and requested name; a change applies from the next request on."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[Address, str], str] = {}
@@ -24,7 +49,7 @@ class Redirects:
         return self._names.get((server, asked), asked)
 
     def entries(self) -> Iterator[tuple[Address, str, str]]:
-        """Server, name that is asked for, name to ask for; without those that change nothing."""
+        """Server, requested name, name to send; without those that change nothing."""
         return ((server, asked, to) for (server, asked), to in self._names.items() if asked != to)
 
 
@@ -33,7 +58,7 @@ _current: ContextVar[Redirects | None] = ContextVar("nat_redirects", default=Non
 
 @contextmanager
 def redirecting() -> Iterator[Redirects]:
-    """Redirects for all requests that are made from here on, by this task and by those that it starts."""
+    """Redirect all requests of this task, and of the tasks that it starts, until the block ends."""
     outer, redirects = _current.get(), Redirects()
     _current.set(redirects)
     try:
@@ -43,11 +68,11 @@ def redirecting() -> Iterator[Redirects]:
 
 
 def current_redirects() -> Redirects | None:
-    """Those that hold for requests made here; None outside of `redirecting`."""
+    """The redirects that apply here; None outside of `redirecting`."""
     return _current.get()
 
 
 def served_name(server: Address | None, asked: str) -> str:
-    """The name to send to a server when an agent asks it for `asked`."""
+    """The model name to send when an agent requests `asked`."""
     redirects = _current.get()
     return asked if redirects is None or server is None else redirects.name(server, asked)

@@ -1,13 +1,18 @@
-"""Read a request as it goes over the wire. Pure: no HTTP library, no clock, no context."""
+"""Read a request as it goes over the wire, and add the fields that it lacks. Pure."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
 
+from nat.capture.policy import CapturePolicy
 from nat.wire.sampling import read_count
 
 Message = dict[str, Any]
+_SAME_MEANING = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""Two names of one limit: if one is set, the other gets no default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +20,7 @@ class CallRequest:
     """One request for completions; most have one conversation and one choice."""
 
     fields: dict[str, Any]
-    """The request's JSON object."""
+    """The JSON object of the request."""
     conversations: list[list[Message]]
     """The messages of a chat, or one user message for each prompt of a completion."""
     chat: bool
@@ -45,12 +50,12 @@ class CallRequest:
 
 
 def is_call_route(path: str) -> bool:
-    """Whether what is posted to this path asks for completions."""
+    """True for a route of completions."""
     return path.rstrip("/").endswith("/completions")
 
 
 def read_request(path: str, body: bytes) -> CallRequest | None:
-    """The call that was sent to such a path, None if it is malformed."""
+    """The call that was sent to such a route; None if it is malformed."""
     try:
         fields = from_json(body)
     except ValueError:  # the server will say so; there is no call to record
@@ -74,3 +79,70 @@ def _prompts(prompt: Any) -> list[Any]:
 
 def _as_message(prompt: Any) -> Message:
     return {"role": "user", "content": prompt}
+
+
+def missing_defaults(
+    fields: Mapping[str, Any], *, chat: bool, defaults: Mapping[str, Any], seed: int | None
+) -> dict[str, Any]:
+    """The LLM's defaults for the fields that the agent left unset, and the seed."""
+    wanted = _for_route(defaults, chat=chat)
+    if seed is not None:
+        wanted["seed"] = seed
+    return {key: value for key, value in wanted.items() if _is_unset(fields, key)}
+
+
+def recording_fields(fields: Mapping[str, Any], *, chat: bool, policy: CapturePolicy) -> dict[str, Any]:
+    """What the policy requests and the request, with its defaults, does not, even where the agent declined it."""
+    requested = fields.get("logprobs")
+    added: dict[str, Any] = {}
+    if policy.logprobs and (requested is not True if chat else requested is None):
+        added["logprobs"] = True if chat else 1
+    if policy.token_ids and fields.get("return_token_ids") is not True:
+        added["return_token_ids"] = True
+    return added
+
+
+def with_fields(body: bytes, fields: Mapping[str, Any], added: Mapping[str, Any]) -> bytes:
+    """The body with the fields added at its end: serialising a long history again costs more than the call.
+
+    A field that the body has already (`"logprobs": null`) must not occur twice; then the body is serialised again.
+    """
+    if not added:
+        return body
+    if any(key in fields for key in added):
+        return _dumps({**fields, **added})
+    if not fields:
+        return _dumps(added)
+    end = body.rindex(b"}")
+    return body[:end] + b"," + _dumps(added)[1:]
+
+
+def with_model(body: bytes, fields: Mapping[str, Any], model: str) -> bytes:
+    """The body with another model's name, replaced in place if it occurs once; else the body is serialised again.
+
+    Quotes inside texts are escaped, so `"model"` in a body is a key; where it occurs several times, another object may
+    hold the same pair.
+    """
+    old = _dumps({"model": fields["model"]})[1:-1]
+    if body.count(old) == 1 == body.count(b'"model"'):
+        return body.replace(old, _dumps({"model": model})[1:-1])
+    return _dumps({**fields, "model": model})
+
+
+def _for_route(defaults: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """A completion requests logprobs by number, a chat by flag and number."""
+    if chat:
+        return dict(defaults)
+    wanted = {key: value for key, value in defaults.items() if key not in ("logprobs", "top_logprobs")}
+    if defaults.get("logprobs"):
+        wanted["logprobs"] = defaults.get("top_logprobs") or 1
+    return wanted
+
+
+def _is_unset(fields: Mapping[str, Any], key: str) -> bool:
+    twin = _SAME_MEANING.get(key)
+    return fields.get(key) is None and (twin is None or fields.get(twin) is None)
+
+
+def _dumps(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,7 +1,7 @@
-"""Word a call as intermediate steps: a START and an END for each choice, or a span for an attempt that failed.
+"""A call as intermediate steps: a START and an END for each choice, or a span for a failed attempt.
 
-Both are pushed when the call is over: an attempt that fails leaves no LLM step behind, and parallel calls do not
-interleave. The times are those of the call.
+Both steps are pushed at the end of the call: a failed attempt leaves no LLM step, and parallel calls do not interleave.
+The timestamps are those of the call.
 """
 
 import uuid
@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nat.capture.answer import Choice
 from nat.capture.request import Message
+from nat.capture.response import Choice
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
@@ -26,23 +26,23 @@ from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
 
 FAILED_CALL = "llm_call_failed"
-"""Name of the span that stands for a failed attempt."""
+"""Name of a failed attempt's span."""
 
 
 class FailedCall(BaseModel):
-    """One attempt that brought no answer; its retry, if there was one, is a call of its own."""
+    """One attempt without an answer; its retry, if there was one, is a separate call."""
 
     model: str
     llm_name: str | None = None
     status: int | None = None
-    """The HTTP status; None if there was no answer at all."""
+    """The HTTP status; None if there was no response."""
     error: str
     """What the server or the connection said."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """When a call was sent and when its answer was complete, in seconds since the epoch."""
+    """When a call was sent and when its response was complete, in seconds since 1970."""
 
     started: float
     ended: float
@@ -50,12 +50,12 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """What the two steps of one choice are made from; `messages` is shared by both and by the record itself."""
+    """What the two steps of one choice are made from."""
 
     call: LLMCall
     choice: Choice
     usage: dict[str, Any]
-    """The server's counts; empty for all choices but the first, since they are the counts of the whole request."""
+    """The server's token counts; empty for all choices but the first, since they count the whole request."""
     times: CallTimes
     framework: LLMFrameworkEnum | None
 
@@ -93,7 +93,7 @@ def call_steps(recorded: RecordedCall) -> tuple[IntermediateStepPayload, Interme
 def failure_steps(
     failed: FailedCall, times: CallTimes, framework: LLMFrameworkEnum | None
 ) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
-    """A span that nobody trains on, so that what went wrong is there to be read and counted."""
+    """A span, so that the failure can be read and counted; it is not trained on."""
     span = str(uuid.uuid4())
     start = IntermediateStepPayload(
         event_type=IntermediateStepType.SPAN_START,

@@ -1,8 +1,8 @@
-"""The tap: where the calls of one LLM are read, completed and recorded, whatever library or process carries them.
+"""The tap reads, completes and records the calls of one LLM, whatever library or process sends them.
 
-`Tap.open` before sending gives an `Attempt`, whose `body` is what to send, with its `headers`. After an error status,
-`body_without_refused` says what to send instead, if that helps. At the end comes `answered`, `refused` or `failed`,
-once; what comes later is ignored. The agent is shown the answer without what is `hidden`.
+Before sending, `Tap.open` returns an `Attempt` with the `body` and `headers` to send. After an error status,
+`body_without_refused` returns what to send instead, if that helps. At the end, call `answered`, `refused` or `failed`;
+later calls are ignored. The agent gets the response without the `hidden` fields.
 """
 
 import contextvars
@@ -12,14 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nat.capture.address import address_of
-from nat.capture.answer import Answer, Choice, UnreadableAnswer, error_text, read_answer, read_completion
 from nat.capture.events import join_events
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
-from nat.capture.redirect import served_name
-from nat.capture.request import CallRequest, read_request
-from nat.capture.request_fields import left_out, not_asked, with_fields, with_model
-from nat.capture.response_filter import HiddenFields
+from nat.capture.redirect import address_of, served_name
+from nat.capture.request import CallRequest, missing_defaults, read_request, recording_fields, with_fields, with_model
+from nat.capture.response import (
+    Answer,
+    Choice,
+    HiddenFields,
+    UnreadableAnswer,
+    error_text,
+    read_answer,
+    read_completion,
+)
 from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, failure_steps
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
@@ -32,7 +37,7 @@ from nat.wire.sampling import read_sampling, replaced
 logger = logging.getLogger(__name__)
 
 Push = Callable[[IntermediateStepPayload], None]
-"""Receives the steps of a call, in the context that the call was made in."""
+"""Receives the steps of a call, in the context variables of the call."""
 
 _REFUSAL_STATUS = frozenset({400, 422})
 _ERROR_CHARS = 500
@@ -51,7 +56,7 @@ class Tap:
         defaults: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`base_url` is where the server is; `defaults` are the sampling parameters for requests that bring none."""
+        """`base_url` is the server's; `defaults` are sampling parameters for requests that set none."""
         self.push = push
         self.llm_name = llm_name
         self.framework = framework
@@ -61,7 +66,7 @@ class Tap:
         self.server_knows_token_ids = True
 
     def open(self, path: str, body: bytes) -> "Attempt | None":
-        """An attempt at a call; None if the body is malformed, for the server to say so."""
+        """An attempt at a call; None if the body is malformed, which the server will report."""
         request = read_request(path, body)
         if request is None:
             return None
@@ -74,7 +79,7 @@ class Tap:
 
 
 class Attempt:
-    """One request on its way; it ends in a call or in a failure."""
+    """One request; it ends as a recorded call or as a failure."""
 
     def __init__(
         self, tap: Tap, request: CallRequest, body: bytes, capture: RolloutCapture, *, asked_model: str
@@ -89,17 +94,17 @@ class Attempt:
         self._number = capture.take_number()
         self._settled = False
         self.hidden = HiddenFields()
-        """What the answer is shown without."""
+        """The fields that are removed from the response before the agent gets it."""
         self.body = self._complete(token_ids=tap.server_knows_token_ids)
 
     @property
     def headers(self) -> dict[str, str]:
-        """What to send beside the body."""
+        """Headers to add to the request."""
         capture = self._capture
         return {SESSION_HEADER: capture.session} if capture.session and capture.policy.token_ids else {}
 
     def body_without_refused(self, status: int, content: bytes) -> bytes | None:
-        """What to send after the server refused `return_token_ids`; None if that is not what it refused."""
+        """The body to send after the server refused `return_token_ids`; None if it refused something else."""
         if not self.hidden.token_ids or status not in _REFUSAL_STATUS or b"return_token_ids" not in content:
             return None
         logger.warning(
@@ -112,7 +117,7 @@ class Attempt:
         return self.body
 
     def answered(self, content: bytes, *, events: bool) -> None:
-        """The server answered with a good status; `events` says that it was a stream."""
+        """The server answered with a success status; `events` is True for a stream."""
         if self._settled:
             return
         try:
@@ -129,7 +134,7 @@ class Attempt:
         self.failed(error_text(content), status=status)
 
     def failed(self, error: str, *, status: int | None = None) -> None:
-        """There was no answer: an error status, a lost connection, a cancellation."""
+        """There was no answer: an error status, a lost connection or a cancellation."""
         if self._settled:
             return
         self._settled = True
@@ -145,21 +150,21 @@ class Attempt:
         if policy.token_ids and not token_ids:
             policy = replace(policy, token_ids=False)
         fields, chat = self._request.fields, self._request.chat
-        own = left_out(fields, chat=chat, defaults=self._tap.defaults, seed=self._seed(policy))
+        own = missing_defaults(fields, chat=chat, defaults=self._tap.defaults, seed=self._seed(policy))
         if policy.replaced is not None and policy.replaced.model in {None, *self._names}:
             own |= replaced({**fields, **own}, policy.replaced.temperature)
         self._sampling = read_sampling({**fields, **own})
-        ours = not_asked({**fields, **own}, chat=chat, policy=policy)
+        ours = recording_fields({**fields, **own}, chat=chat, policy=policy)
         self.hidden = HiddenFields(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
         return with_fields(self._author_body, fields, {**own, **ours})
 
     @property
     def _names(self) -> tuple[str | None, str, str]:
-        """Under which the call's LLM may be chosen."""
+        """The names that select the call's LLM."""
         return self._tap.llm_name, self._request.model, self._asked_model
 
     def _seed(self, policy: CapturePolicy) -> int | None:
-        """The rollout's own; the config's seed goes into it, as alone it would make all generations the same."""
+        """Derived from the rollout's seed and the config's: the latter alone would make all generations equal."""
         if policy.seed is None:
             return None
         return stable_seed(policy.seed, self._tap.defaults.get("seed", 0), self._number)
@@ -185,7 +190,7 @@ class Attempt:
         tools: list[dict[str, Any]] | None,
         policy_version: str | None,
     ) -> LLMCall:
-        """Built without validation: that would copy the whole history, and the parts were just read from JSON."""
+        """Built without validation, which would copy the whole history; the parts were just read from JSON."""
         interner = self._capture.interner
         prompt_ids = choice.prompt_token_ids
         if prompt_ids is not None:

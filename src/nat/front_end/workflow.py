@@ -15,9 +15,8 @@ from nat.builder.function import Function
 from nat.builder.intermediate_step_manager import OnNext
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.address import Address
 from nat.capture.policy import CapturePolicy, ReplacedSampling
-from nat.capture.redirect import redirecting
+from nat.capture.redirect import Address, redirecting
 from nat.config.load import load_config
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.rollout_failure import RolloutFailure

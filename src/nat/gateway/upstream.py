@@ -9,9 +9,9 @@ from urllib.request import getproxies
 
 from pydantic_core import to_json
 
-from nat.capture.answer import UnreadableAnswer, error_text, read_completion
 from nat.capture.http import CapturingAsyncClient
 from nat.capture.library import httpx
+from nat.capture.response import UnreadableAnswer, error_text, read_completion
 from nat.capture.tap import Tap
 from nat.gateway.dialects.content import count_at
 from nat.gateway.transport import PlainTransport

@@ -12,7 +12,6 @@ import nat.plugins.frameworks
 import nat.plugins.gateway.register
 import nat.plugins.llms.register
 import nat.plugins.local.adapter
-import nat.plugins.local.collection
 import nat.plugins.local.llm
 import nat.plugins.openai_sync.register
 import nat.plugins.openpipe.register

@@ -4,8 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nat.capture.request import is_call_route, read_request
+from nat.capture.policy import CapturePolicy
+from nat.capture.request import is_call_route, missing_defaults, read_request, recording_fields, with_fields, with_model
 
 
 def read(path: str, **fields: Any):
@@ -68,3 +71,92 @@ def test_a_completions_prompt_is_one_user_message_each(prompt, conversations, id
 def test_a_malformed_body_is_left_to_the_server(body):
     """What is no request is no call; the server's refusal tells its author."""
     assert read_request("/v1/chat/completions", body) is None
+
+
+NOTHING = CapturePolicy()
+EXACT = CapturePolicy(logprobs=True, token_ids=True)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+json_objects = st.dictionaries(st.sampled_from(["model", "seed", "stop", "logprobs", "}"]), json_values)
+
+
+def add(fields: dict[str, Any], *, chat: bool = True, policy: CapturePolicy = NOTHING, seed=None, **defaults: Any):
+    own = missing_defaults(fields, chat=chat, defaults=defaults, seed=seed)
+    return {**own, **recording_fields({**fields, **own}, chat=chat, policy=policy)}
+
+
+def test_defaults_fill_only_what_is_unset():
+    """The request's author has the last word; null is no word."""
+    assert add({"temperature": 0, "top_p": None}, temperature=1.0, top_p=0.5, stop=["x"]) == {
+        "top_p": 0.5,
+        "stop": ["x"],
+    }
+
+
+def test_the_two_names_of_the_token_limit_are_one_setting():
+    """A server refuses a request with both."""
+    assert add({"max_completion_tokens": 5}, max_tokens=9) == {}
+    assert add({}, max_tokens=9) == {"max_tokens": 9}
+
+
+def test_nothing_is_asked_without_a_policy():
+    """Outside of a training run a request goes as its author wrote it."""
+    assert add({"messages": []}) == {}
+
+
+def test_training_asks_for_logprobs_and_ids():
+    """Even of an author who declined them: without them nothing can be learned."""
+    asked = {"logprobs": True, "return_token_ids": True}
+    assert add({}, policy=EXACT) == asked
+    assert add({"logprobs": False, "return_token_ids": False}, policy=EXACT) == asked
+    assert add(asked, policy=EXACT) == {}
+
+
+def test_a_completion_asks_for_logprobs_by_number():
+    """Its `logprobs` counts alternatives; what its author asked for stands."""
+    assert add({}, chat=False, policy=CapturePolicy(logprobs=True)) == {"logprobs": 1}
+    assert add({"logprobs": 0}, chat=False, policy=CapturePolicy(logprobs=True)) == {}
+    assert add({}, chat=False, logprobs=True, top_logprobs=3) == {"logprobs": 3}
+    assert add({}, chat=False, logprobs=True) == {"logprobs": 1}
+
+
+def test_the_rollouts_seed_replaces_the_configs_but_not_the_authors():
+    """The config's seed alone would make all generations of an example the same."""
+    assert add({}, seed=7, temperature=1) == {"temperature": 1, "seed": 7}
+    assert add({"seed": 1}, seed=7) == {}
+
+
+@given(json_objects, json_objects, st.sampled_from([None, 2]))
+def test_the_body_holds_both_whatever_it_held(fields, added, indent):
+    """Splicing gives the JSON that merging the objects gives, and each key stands once."""
+    body = with_fields(json.dumps(fields, indent=indent).encode() + b"\n", fields, added)
+    pairs = json.loads(body, object_pairs_hook=list)
+    assert json.loads(body) == {**fields, **added}
+    assert len(pairs) == len({key for key, _ in pairs})
+
+
+def test_a_long_history_is_not_written_anew():
+    """The bytes of the author's body stay as they are, odd spacing included."""
+    assert with_fields(b'{"messages":  [ ] }', {"messages": []}, {"seed": 1}) == b'{"messages":  [ ] ,"seed":1}'
+
+
+@given(json_objects, st.text(max_size=5), st.sampled_from([(",", ":"), (", ", ": ")]), st.booleans())
+def test_another_model_replaces_nothing_but_the_name(fields, name, separators, nested):
+    """Whatever else the body holds, and however it was written, only its own model's name changes."""
+    fields = {**fields, "model": "base", "messages": [{"role": "user", "content": '"model":"base"'}]}
+    if nested:
+        fields["metadata"] = {"model": "base"}
+    body = json.dumps(fields, ensure_ascii=False, separators=separators).encode()
+    assert json.loads(with_model(body, fields, name)) == {**fields, "model": name}
+
+
+def test_renaming_keeps_the_rest_byte_for_byte():
+    """A long history costs a copy, and no JSON is written anew."""
+    body = b'{"messages":[1.50,  2],"model":"base","n":1}'
+    assert with_model(body, json.loads(body), "run") == b'{"messages":[1.50,  2],"model":"run","n":1}'
+    body = '{"messages":[1.50,  2],"model":"Größe","n":1}'.encode()
+    assert with_model(body, json.loads(body), "läuft") == '{"messages":[1.50,  2],"model":"läuft","n":1}'.encode()

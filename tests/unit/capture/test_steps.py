@@ -2,8 +2,8 @@
 
 import pytest
 
-from nat.capture.answer import read_answer
 from nat.capture.request import read_request
+from nat.capture.response import read_answer
 from nat.capture.steps import (
     FAILED_CALL,
     CallTimes,

@@ -12,9 +12,8 @@ from fakes.openai_server import OpenAIServer, Say
 from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
-from nat.capture.address import address_of
 from nat.capture.policy import CapturePolicy, ReplacedSampling
-from nat.capture.redirect import redirecting
+from nat.capture.redirect import address_of, redirecting
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import BackendUnreachable, WorkflowError
 from nat.eval.result_path import answer_of, compile_path

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nat.art.client.config import ARTBackendConfig
-from nat.capture.address import Address, address_of
+from nat.capture.redirect import Address, address_of
 from nat.errors import BackendUnreachable, ConfigError
 from nat.finetuning.sampling import REPLACE, block_finding
 from nat.wire.sampling import MODELS_OWN, Sampling

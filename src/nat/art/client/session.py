@@ -9,8 +9,7 @@ from nat.art.client.job import Report
 from nat.art.client.requests import art_model, model_body, prepare_body, train_body
 from nat.art.client.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
 from nat.art.wire import ArtTrajectoryGroup
-from nat.capture.address import address_of
-from nat.capture.redirect import Redirects
+from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.errors import BackendError
 from nat.finetuning.run_context import current_run

@@ -8,7 +8,7 @@ import click
 from nat.cli import event_loop
 from nat.cli.commands.config_options import json_option
 from nat.errors import BackendError
-from nat.plugins.local.exported import export_checkpoint
+from nat.plugins.local.export import export_checkpoint
 from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.wire.manifest import MANIFEST, STATE
 from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, NEWEST_CHECKPOINT

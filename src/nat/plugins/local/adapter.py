@@ -1,4 +1,4 @@
-"""Trajectories to the embedded backend, and its answers back."""
+"""Training in the embedded backend: the adapter, and the generic builder and trainer under its names."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -12,6 +12,7 @@ from nat.builder.builder import Builder
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.finetuning import (
     TrainerAdapterConfig,
+    TrainerConfig,
     TrainingJobRef,
     TrainingJobStatus,
     TrainingStatusEnum,
@@ -21,12 +22,14 @@ from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import append_progress
+from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.plugins.local.client import BackendClient
-from nat.plugins.local.exported import export_checkpoint, moved_out
+from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
-from nat.registry.decorators import register_trainer_adapter
+from nat.registry.decorators import register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.wire.training import JobState, TrainingConfig, TrainingJob
 
 BACKEND_NAME = "local"
@@ -41,11 +44,11 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
     training: TrainingConfig = TrainingConfig()
     """The algorithm of an update."""
     timeout: float = Field(default=3600.0, gt=0)
-    """Seconds until an update must be done."""
+    """Seconds that an update may take."""
 
 
 class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
-    """One training job per epoch; jobs are counted, so that one sent twice is trained once."""
+    """One training job per epoch. Jobs are numbered, so that a job that is sent twice is trained once."""
 
     def __init__(
         self, adapter_config: LocalTrainerAdapterConfig, *, client: BackendClient, backend: BackendProcess
@@ -112,7 +115,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             BackendError: something that is not an exported model has this name.
 
         """
-        return moved_out(Path((await self._client.export(name)).path))
+        return move_export(Path((await self._client.export(name)).path))
 
     async def keep_best(self) -> KeptCheckpoint:
         """Keep a checkpoint of the current weights in the run's folder."""
@@ -143,7 +146,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             raise
 
     async def _cancel(self, ref: TrainingJobRef) -> None:
-        """Ask the backend to stop the job; one that does not answer is stopped soon, anyway."""
+        """Cancel the job; a backend that does not answer is stopped soon anyway."""
         with suppress(BackendError, TimeoutError):
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self._client.cancel(_job_id(ref))
@@ -184,3 +187,26 @@ def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
             "failure": None if failure is None else failure.model_dump(),
         },
     )
+
+
+class LocalTrajectoryBuilderConfig(EvalTrajectoryBuilderConfig, name="local_traj_builder"):
+    """Plays the dataset `num_generations` times per epoch and groups the rollouts by example."""
+
+
+class LocalTrainerConfig(TrainerConfig, name="local_trainer"):
+    """Trains epoch after epoch; its options are those of `finetuning`."""
+
+
+@register_trajectory_builder(config_type=LocalTrajectoryBuilderConfig)
+async def local_traj_builder(
+    config: LocalTrajectoryBuilderConfig,
+    builder: Builder,  # noqa: ARG001 - the signature of build functions
+) -> AsyncGenerator[EvalTrajectoryBuilder, None]:
+    """The builder needs nothing but its configuration."""
+    yield EvalTrajectoryBuilder(trajectory_builder_config=config)
+
+
+@register_trainer(config_type=LocalTrainerConfig)
+async def local_trainer(config: LocalTrainerConfig, builder: Builder) -> AsyncGenerator[EpochTrainer, None]:  # noqa: ARG001 - likewise
+    """The trainer gets builder and adapter through `bind_components`."""
+    yield EpochTrainer(trainer_config=config)

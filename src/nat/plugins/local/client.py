@@ -1,4 +1,4 @@
-"""The backend's training routes as typed calls; every wait has a deadline, every failure says what to do."""
+"""A client for the backend's training routes; every wait has a deadline, every error a hint."""
 
 from types import TracebackType
 from typing import Self, TypeVar
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class BackendClient:
-    """One backend, opened with its key. A transport can be handed in for tests."""
+    """A client of one backend; tests pass a transport in."""
 
     def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._http = httpx.AsyncClient(
@@ -40,7 +40,7 @@ class BackendClient:
         await self._http.aclose()
 
     async def healthy(self) -> bool:
-        """Whether the backend answers with a good status; an error status is not health."""
+        """True if the backend answers with a success status."""
         try:
             response = await self._http.get("/health", timeout=5.0)
         except httpx.TransportError:
@@ -48,7 +48,7 @@ class BackendClient:
         return response.is_success
 
     async def submit(self, job: TrainingJob) -> JobState:
-        """Hand a job in; handing the same id in again trains nothing twice."""
+        """Submit a job; submitting the same id again trains nothing twice."""
         body = json_text(job, exclude_defaults=True).encode()
         response = await self._request("POST", "/v1/training/jobs", content=body)
         return _read(JobState, response)
@@ -95,7 +95,7 @@ class BackendClient:
         if response.is_error:
             raise BackendError(
                 f"the backend answered {method} {path} with {response.status_code}: {excerpt(response.text, 2000)}",
-                hint="the answer says what it did not like",
+                hint="the answer says what is wrong with the request",
             )
         return response
 
@@ -108,5 +108,5 @@ def _read(model: type[M], response: httpx.Response) -> M:
         seen = excerpt(repr(response.text), _SHOWN_CHARS)
         raise BackendError(
             f"the answer to {asked} is no {model.__name__} ({findings_of(error)[0]}): {seen}",
-            hint="something else than this version's backend answers there; see whether a proxy stands between",
+            hint="something else than this version's backend answers there, perhaps a proxy",
         ) from error

@@ -78,7 +78,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
 
 
 class LocalProviderInfo(LLMProviderInfo):
-    """A provider whose server is a child process of ours."""
+    """A provider whose server is our child process."""
 
     backend: BackendProcess
 
@@ -87,7 +87,7 @@ class LocalProviderInfo(LLMProviderInfo):
 
 
 def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list[str]:
-    """The command line of the backend process; without an output directory it serves only."""
+    """The command line of the backend process; without an output directory it only serves."""
     options: dict[str, str | int | Path | None] = {
         "--model": config.model,
         "--port": 0,
@@ -110,7 +110,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
 
 @register_llm_provider(config_type=LocalModelConfig)
 async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
-    """Start the backend; what the clients see is an OpenAI-compatible server."""
+    """Start the backend and yield it as an OpenAI-compatible server."""
     if missing := missing_packages(LOCAL_PACKAGES):
         raise ConfigError(
             [f"llms.{builder.llm_name}: `_type: local` needs packages that are not installed: {', '.join(missing)}"],

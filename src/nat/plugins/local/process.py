@@ -1,4 +1,4 @@
-"""The embedded backend as a child process: started on a free loopback port, watched, and stopped by who opened it."""
+"""The embedded backend as a child process: started on a free loopback port, watched, and stopped at the end."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class BackendProcess:
-    """A running backend; `base_url` and `api_key` open it, `check` tells whether it lives."""
+    """A running backend, reached at `base_url` with `api_key`."""
 
     def __init__(self, process: asyncio.subprocess.Process, *, port: int, api_key: str, log_path: Path) -> None:
         self._process = process
@@ -41,7 +41,7 @@ class BackendProcess:
         return self._process.pid
 
     async def ended(self) -> int:
-        """Wait until the process has ended; gives its exit code."""
+        """Wait for the end of the process; returns its exit code."""
         return await self._process.wait()
 
     def check(self) -> None:
@@ -50,7 +50,7 @@ class BackendProcess:
             raise _died(self._process.returncode, self.log_path)
 
     async def stop(self) -> None:
-        """End the process: its end of stdin closes, SIGTERM follows, and SIGKILL if it does not listen."""
+        """Stop the process: close its stdin, send SIGTERM, and SIGKILL if it does not end in time."""
         if not self.alive:
             return
         if self._process.stdin is not None:
@@ -65,10 +65,10 @@ class BackendProcess:
             self._process.kill()
             await self._process.wait()
         else:
-            self._tell_of_a_bad_end()
+            self._log_bad_exit()
 
-    def _tell_of_a_bad_end(self) -> None:
-        """It saves what no checkpoint holds yet when it is stopped, and that may fail."""
+    def _log_bad_exit(self) -> None:
+        """When it is stopped it saves weights that no checkpoint has yet, which may fail."""
         code = self._process.returncode
         if code not in {0, -signal.SIGTERM}:  # the latter before it could handle signals
             end = tail(self.log_path)
@@ -83,15 +83,15 @@ async def running_backend(
     startup_timeout: float,
     command: Sequence[str] = python_module("nat.backend"),
 ) -> AsyncIterator[BackendProcess]:
-    """Start `command` with `arguments`, wait for its ready line, and stop it on the way out.
+    """Start `command` with `arguments`, wait for its ready line, and stop it at the end of the block.
 
-    The key travels through stdin, since other processes of the user can read an environment. The child keeps the
-    other end of its stdin and ends when that closes, which happens even if this process is killed. It has a session
-    of its own, so that a Ctrl-C in the terminal reaches it through us and not by surprise.
+    The key is sent through stdin, since other processes of the user can read an environment. The child ends when its
+    stdin closes, which happens even if this process is killed. It has its own session, so that a Ctrl-C in the terminal
+    reaches only this process, which stops it.
 
     Raises:
-        BackendError: it cannot start, in its own words.
-        BackendUnreachable: it ended, or said nothing for `startup_timeout` seconds; with the tail of its log.
+        BackendError: it cannot start; with its message.
+        BackendUnreachable: it ended, or was not ready within `startup_timeout` seconds; with the tail of its log.
 
     """
     api_key = new_key()
@@ -132,7 +132,7 @@ def tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
 
 
 def _private_log(path: Path) -> IO[bytes]:
-    """The log, to be appended to; its owner's alone."""
+    """Open the log for appending, readable by its owner only."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
@@ -158,13 +158,13 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
     except TimeoutError:
         raise BackendUnreachable(
             f"the backend was not ready within {timeout_s:.0f} s; the end of {log_path}:\n{tail(log_path)}",
-            hint="give it longer with `startup_timeout` in the LLM's block, or mend what the log says",
+            hint="raise `startup_timeout` in the LLM's block, or fix what the log reports",
         ) from None
     raise _died(process.returncode, log_path)
 
 
 def _event(line: bytes) -> dict[str, str | int]:
-    """A line of the child's stdout as an event; other libraries may print there too."""
+    """A line of the child's stdout as an event; empty for what libraries print there."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -180,9 +180,9 @@ def _died(returncode: int | None, log_path: Path) -> BackendUnreachable:
 
 
 def _remedy(returncode: int | None) -> str:
-    """What the exit code alone tells."""
+    """What to do, by the exit code."""
     if returncode is None or returncode >= 0:
-        return "mend what the log says"
+        return "fix what the log reports"
     if -returncode == signal.SIGKILL:
         return (
             "the system has killed it, usually because the machine ran out of memory: lower micro_batch_tokens, "
@@ -196,7 +196,7 @@ def _remedy(returncode: int | None) -> str:
 
 @asynccontextmanager
 async def _drained(stream: asyncio.StreamReader | None) -> AsyncIterator[None]:
-    """Read away what the child prints, so that it never blocks on a full pipe."""
+    """Read and drop what the child prints, so that it never blocks on a full pipe."""
 
     async def read() -> None:
         while stream is not None and await stream.read(65536):

@@ -16,7 +16,7 @@ async def test_a_run_has_an_id_as_arts_users_know_it(tmp_path, caplog):
     await trainer.bind_components(EvalTrajectoryBuilder(BuilderConfig()), RememberingAdapter(AdapterConfig()))
     await trainer.initialize(FinetuneConfig(output_dir=tmp_path))
     assert re.fullmatch("art_run_[0-9a-f]{8}", trainer.run_id)
-    assert trainer.scope.run_id != trainer.run_id
+    assert trainer.context.run_id != trainer.run_id
     assert "Initializing OpenPipe ART Runner" in caplog.text
     assert f"OpenPipe ART Runner initialized with run ID: {trainer.run_id}" in caplog.text
     await trainer.cleanup()

@@ -14,8 +14,7 @@ from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.art.client.routing import ConfiguredLLM
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
-from nat.capture.address import address_of
-from nat.capture.redirect import redirecting, served_name
+from nat.capture.redirect import address_of, redirecting, served_name
 from nat.data_models.finetuning import (
     FinetuneConfig,
     RewardFunctionConfig,

@@ -65,7 +65,7 @@ async def test_a_child_that_dies_at_start_is_an_error_with_its_log(tmp_path: Pat
 @pytest.mark.parametrize(
     ("end", "hint"),
     [
-        ("sys.exit(3)", "mend what the log says"),
+        ("sys.exit(3)", "fix what the log reports"),
         ("os.kill(os.getpid(), 9)", "ran out of memory"),
         ("os.kill(os.getpid(), 11)", r"a library has crashed \(SIGSEGV\)"),
         ("os.kill(os.getpid(), 15)", r"somebody has stopped it \(SIGTERM\)"),

@@ -1,18 +1,26 @@
-"""Read an answer as it came over the wire, whole. Pure; `events` makes a stream whole first."""
+"""Read a whole response, and hide from the agent what only the recording requested. Pure.
+
+So an agent is trained with the responses that it gets in production, and its framework spends no time on the rest.
+Streams are joined by `events` before they are read.
+"""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from nat.capture.request import CallRequest, Message
 from nat.secrets import excerpt
 from nat.wire.sampling import read_sampling
 
+_DATA = b"data:"
+_OF_TOKENS = ("prompt_token_ids", "token_ids", "broken_prefix")
+_MARKS = (b'"logprobs"', b'token_ids"', b'"broken_prefix"')
+
 
 class UnreadableAnswer(ValueError):
-    """The server answered 200 with something that is no completion; the message says with what."""
+    """The server answered 200 with something else than a completion; the message quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +28,18 @@ class Choice:
     """One of the answers to a request."""
 
     conversation: int
-    """Which of the request's conversations it goes on with."""
+    """Number of the request's conversation that it continues."""
     raw: dict[str, Any]
-    """As the server sent it."""
+    """The JSON object that the server sent."""
     message: Message
     finish_reason: str | None
     logprobs: list[float] | None
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
     logprobs_temperature: float
-    """Of the distribution that the log probabilities are of, if the server says so (ours does); else 1."""
+    """Of the distribution that the log probabilities are of, if the server reports it (ours does); else 1."""
     broken_prefix: str | None
-    """Why the prompt does not go on with tokens that were sampled, if the server says so (ours does)."""
+    """Why the prompt does not continue the sampled tokens, if the server reports it (ours does)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ def read_completion(body: bytes) -> dict[str, Any]:
 
 
 def error_text(body: bytes) -> str:
-    """What an answer with an error status says: the message if it is in OpenAI's shape, else its text."""
+    """The message of a response with an error status: OpenAI's `error.message`, else the whole text."""
     text = body.decode(errors="replace")
     try:
         error = from_json(text)["error"]
@@ -102,7 +110,7 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
 
 
 def plain_message(message: Message) -> Message:
-    """The assistant's message without what it does not say: servers differ in the nulls and empty lists they send."""
+    """The assistant's message without nulls and empty lists, in which servers differ."""
     said = {key: value for key, value in message.items() if value is not None and value != []}
     content = said.pop("content", None)
     if content == "" and "tool_calls" in said:
@@ -111,7 +119,7 @@ def plain_message(message: Message) -> Message:
 
 
 def _logprobs(logprobs: dict[str, Any] | None) -> list[float] | None:
-    """One number for each sampled token; None if one is missing, since then they belong to other tokens."""
+    """One number for each sampled token; None if one is missing, since the others could not be assigned."""
     if logprobs is None:
         return None
     content = logprobs.get("content")
@@ -121,3 +129,62 @@ def _logprobs(logprobs: dict[str, Any] | None) -> list[float] | None:
     if numbers is None or None in numbers:
         return None
     return list(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenFields:
+    """The fields that are hidden from the agent."""
+
+    logprobs: bool = False
+    token_ids: bool = False
+
+    def __bool__(self) -> bool:
+        return self.logprobs or self.token_ids
+
+    def removed(self, text: bytes) -> bytes:
+        """A completion, or a line of a stream, without them; unchanged if it has none, or is not JSON."""
+        if not self or not any(mark in text for mark in _MARKS):
+            return text
+        prefix = _DATA + b" " if text.startswith(_DATA) else b""
+        try:
+            completion = from_json(text[len(_DATA) :] if prefix else text, cache_strings="keys")
+        except ValueError:
+            return text
+        return prefix + to_json(self._without(completion)) if isinstance(completion, dict) else text
+
+    def _without(self, completion: dict[str, Any]) -> dict[str, Any]:
+        choices = completion.get("choices")
+        for part in (completion, *(choices if isinstance(choices, list) else ())):
+            if not isinstance(part, dict):
+                continue
+            if self.token_ids:
+                for key in _OF_TOKENS:
+                    part.pop(key, None)
+            if self.logprobs and "logprobs" in part:
+                part["logprobs"] = None
+                part.pop("logprobs_temperature", None)
+        return completion
+
+
+class ResponseFilter:
+    """Filters a response in the chunks that it arrives in; each line is passed on as soon as it is complete."""
+
+    def __init__(self, hidden: HiddenFields, *, events: bool) -> None:
+        """`events` is True for a stream; any other response is held back until its end."""
+        self._hidden = hidden
+        self._events = events
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What the agent gets after this chunk."""
+        if not self._hidden:
+            return chunk
+        self._rest += chunk
+        if not self._events:
+            return b""
+        *lines, self._rest = self._rest.split(b"\n")
+        return b"".join(self._hidden.removed(line) + b"\n" for line in lines)
+
+    def end(self) -> bytes:
+        """The rest, at the end of the response."""
+        return self._hidden.removed(self._rest)

@@ -3,7 +3,7 @@
 import pytest
 
 from nat.errors import ExportRefused
-from nat.plugins.local.exported import moved_out
+from nat.plugins.local.export import move_export
 from nat.wire.manifest import MANIFEST, Manifest
 
 
@@ -18,7 +18,7 @@ def exported(run_dir, text):
 def test_the_newest_export_is_the_runs_model(tmp_path):
     """It replaces an earlier export, and the emptied folder of exports goes."""
     for text in ("first", "second"):
-        assert moved_out(exported(tmp_path, text)) == tmp_path / "model"
+        assert move_export(exported(tmp_path, text)) == tmp_path / "model"
     assert (tmp_path / "model" / "weights").read_text() == "second"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -36,6 +36,6 @@ def test_what_is_not_an_export_stays(tmp_path, kind):
     if kind == "checkpoint":
         (target / MANIFEST).write_text(Manifest(kind="checkpoint", files={}).model_dump_json())
     with pytest.raises(ExportRefused, match="is not an exported model, so it stays"):
-        moved_out(folder)
+        move_export(folder)
     assert (folder / "weights").read_text() == "trained"
     assert target.is_symlink() or target.exists()

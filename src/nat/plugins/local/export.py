@@ -1,4 +1,4 @@
-"""A model that the backend of a run exported, where users look for it: in the run's folder itself."""
+"""Put exported models into the run's folder itself, where users look for them."""
 
 import shutil
 from contextlib import suppress
@@ -9,7 +9,7 @@ from nat.errors import BackendError, ExportRefused
 from nat.wire.manifest import is_export
 
 
-def moved_out(exported: Path) -> Path:
+def move_export(exported: Path) -> Path:
     """Move `<folder>/exports/<name>` to `<folder>/<name>`, in place of an earlier export only.
 
     Raises:
@@ -31,14 +31,14 @@ def moved_out(exported: Path) -> Path:
 
 
 async def export_checkpoint(checkpoint: Path, target: Path) -> Path:
-    """Make a plain model of a checkpoint, in a process of its own; gives the target.
+    """Export a checkpoint as a plain model, in a separate process; returns the target.
 
     Raises:
-        BackendError: what the process said.
+        BackendError: the export failed; with the message of the process.
 
     """
-    code, said = await run_module("nat.backend.export_checkpoint", str(checkpoint), str(target))
+    code, output = await run_module("nat.backend.export_checkpoint", str(checkpoint), str(target))
     if code:
-        text = said.rpartition("Error: ")[2]
+        text = output.rpartition("Error: ")[2]
         raise BackendError(text or f"the export of {checkpoint} ended with exit code {code}")
     return target
