@@ -41,7 +41,7 @@ async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
     """LangChain's chat model as it comes, or as the harness gives it to an agent."""
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an optional framework
 
-    from nat.plugins.langchain.llm import open_model  # noqa: PLC0415 - likewise
+    from nat.plugins.frameworks.langchain import open_model  # noqa: PLC0415 - likewise
     from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
 
     if client.startswith("captured"):

@@ -22,7 +22,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.rollout import play
+from nat.rollout.rollout import run_rollout
 
 DEADLINE_S = 60
 
@@ -54,7 +54,7 @@ async def played(agent: str, name: str, folder: Path, base_url: str) -> dict[str
     policy = CapturePolicy(logprobs=True, token_ids=True, seed=7)
     async with WorkflowBuilder.from_config(config) as builder:
         workflow = Workflow(builder.get_workflow())
-        rollout = await play(workflow, item, seed=7, policy=policy, deadline=DEADLINE_S)
+        rollout = await run_rollout(workflow, item, seed=7, policy=policy, deadline=DEADLINE_S)
     captured = sum(step.event_type is IntermediateStepType.LLM_END for step in rollout.steps)
     return {
         "agent": agent,

@@ -35,7 +35,7 @@ from nat.gateway.access import Keyring
 from nat.gateway.app import GatewayApp
 from nat.gateway.upstream import Upstream
 from nat.http.server import listening
-from nat.plugins.llms.tap import push_step
+from nat.plugins.llms.client import push_step
 
 TURNS, GENERATIONS = 3, 8
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]

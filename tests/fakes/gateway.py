@@ -14,7 +14,7 @@ from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import GatewayApp, Limits
 from nat.gateway.upstream import Upstream
 from nat.http.server import listening
-from nat.plugins.llms.tap import push_step
+from nat.plugins.llms.client import push_step
 
 EXACT = CapturePolicy(logprobs=True, token_ids=True, seed=7)
 

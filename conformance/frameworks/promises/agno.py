@@ -7,7 +7,7 @@ from copy import deepcopy
 from agno.agent import Agent
 
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.agno.llm import open_model
+from nat.plugins.frameworks.agno import open_model
 
 CONFIG = OpenAIModelConfig(model_name="m", base_url="http://127.0.0.1:9/v1")
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.autogen.llm import ABLE, open_model
+from nat.plugins.frameworks.autogen import ABLE, open_model
 
 
 async def any_name_will_do() -> None:

@@ -15,8 +15,7 @@ from nat.builder.function_info import FunctionInfo
 from nat.builder.tool import ToolFunction
 from nat.errors import WorkflowError
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.langchain.llm import open_model
-from nat.plugins.langchain.tools import as_tool
+from nat.plugins.frameworks.langchain import as_tool, open_model
 
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
 ANSWER = json.dumps({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE]}).encode()

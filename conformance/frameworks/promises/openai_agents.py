@@ -13,8 +13,7 @@ from nat.builder.function_info import FunctionInfo
 from nat.builder.tool import ToolFunction
 from nat.errors import WorkflowError
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.openai_agents.llm import open_model
-from nat.plugins.openai_agents.tools import as_tool
+from nat.plugins.frameworks.openai_agents import as_tool, open_model
 
 CONFIG = OpenAIModelConfig(model_name="m", base_url="http://127.0.0.1:9/v1")
 

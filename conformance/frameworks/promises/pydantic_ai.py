@@ -10,7 +10,7 @@ from nat.builder.function import LambdaFunction
 from nat.builder.function_info import FunctionInfo
 from nat.builder.tool import ToolFunction
 from nat.errors import WorkflowError
-from nat.plugins.pydantic_ai.tools import as_tool
+from nat.plugins.frameworks.pydantic_ai import as_tool
 
 ATTEMPTS = 4
 

@@ -9,7 +9,7 @@ from semantic_kernel.functions import KernelArguments, KernelPlugin
 from nat.builder.function import LambdaFunction
 from nat.builder.function_info import FunctionInfo
 from nat.builder.tool import ToolFunction
-from nat.plugins.semantic_kernel.tools import as_tool
+from nat.plugins.frameworks.semantic_kernel import as_tool
 
 
 class Place(BaseModel):

@@ -1,1 +1,1 @@
-"""The import paths under which users know the LLM configs; they live in `nat.plugins.llms`."""
+"""Aliases for plug-ins."""

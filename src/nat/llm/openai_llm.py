@@ -1,4 +1,4 @@
-"""`OpenAIModelConfig` under its public path."""
+"""Alias for plug-ins: the code is in `nat.plugins.llms.openai`."""
 
 from nat.plugins.llms.openai import OpenAIModelConfig
 

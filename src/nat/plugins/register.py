@@ -1,4 +1,4 @@
-"""Every built-in component: importing this module registers them all, as importing a plug-in registers its own."""
+"""Register every built-in component; plug-ins have such a module too."""
 
 # ruff: noqa: F401 - imported for what they register
 import nat.plugins.command.evaluator
@@ -8,10 +8,8 @@ import nat.plugins.evaluators.exact_match
 import nat.plugins.evaluators.json_path_score
 import nat.plugins.evaluators.llm_judge
 import nat.plugins.evaluators.numeric_closeness
-import nat.plugins.frameworks
-import nat.plugins.gateway.register
+import nat.plugins.frameworks.register
 import nat.plugins.llms.register
 import nat.plugins.local.adapter
 import nat.plugins.local.llm
-import nat.plugins.openai_sync.register
 import nat.plugins.openpipe.register

@@ -1,1 +1,1 @@
-"""Import paths of plug-ins for loading configurations and workflows."""
+"""Loading of configurations and workflows, for plug-ins and scripts."""

@@ -1,4 +1,4 @@
-"""The import path of plug-ins for discovery, configurations and workflows."""
+"""Discover plug-ins, load a configuration, and open its workflow, for plug-ins and scripts."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ __all__ = ["PluginTypes", "discover_and_register_plugins", "discover_entrypoints
 
 
 class PluginTypes(IntFlag):
-    """Kinds of plug-ins; this project has components only."""
+    """Kinds of plug-ins; this project has only components."""
 
     COMPONENT = 1
     CONFIG_OBJECT = COMPONENT
@@ -28,7 +28,7 @@ def discover_entrypoints(plugin_type: PluginTypes = PluginTypes.ALL) -> list[Ent
 
 
 def discover_and_register_plugins(plugin_type: PluginTypes = PluginTypes.ALL) -> None:
-    """Import the installed plug-ins; one that fails is remembered and named when its type is missing."""
+    """Import the installed plug-ins; failures are reported when a type is missing."""
     if plugin_type & PluginTypes.COMPONENT:
         discover_components()
 

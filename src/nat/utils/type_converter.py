@@ -1,4 +1,4 @@
-"""The import path of plug-ins for converters between types."""
+"""Alias for plug-ins: the code is in `nat.builder.conversion`."""
 
 from nat.builder.conversion import Converter, GlobalTypeConverter, TypeConverter
 

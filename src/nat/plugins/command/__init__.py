@@ -1,1 +1,1 @@
-"""A program as workflow: run once per example, in a folder of its own, with the gateway as its model server."""
+"""A program as workflow: it runs once per example, in a new folder, with the gateway as its model server."""

@@ -1,5 +1,9 @@
-"""What the YAML says of a program."""
+"""The `command` section of a YAML, and the environment variables of its program.
 
+The environment is built from nothing, since the harness's own has keys that an agent must not see.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -7,7 +11,9 @@ from pydantic import Field, field_validator
 
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.function import FunctionBaseConfig
-from nat.plugins.command.environment import check_names
+
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
+_MODEL_SERVER = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY")
 
 
 class CommandConfig(FunctionBaseConfig, name="command"):
@@ -47,4 +53,16 @@ class CommandConfig(FunctionBaseConfig, name="command"):
     @field_validator("env")
     @classmethod
     def _leaves_the_model_alone(cls, env: dict[str, str]) -> dict[str, str]:
-        return check_names(env)
+        taken = sorted(set(env) & set(_MODEL_SERVER))
+        if taken:
+            raise ValueError(f"{', '.join(taken)}: set for each rollout, so that its calls are its own")
+        return env
+
+
+def environment(
+    own: Mapping[str, str], inherited: Mapping[str, str], *, url: str, key: str, home: Path, scratch: Path
+) -> dict[str, str]:
+    """The program's environment; `url` is the gateway's, without `/v1`, and `own` the configuration's variables."""
+    passed_on = {name: inherited[name] for name in _PASSED_ON if name in inherited}
+    model = dict(zip(_MODEL_SERVER, (f"{url}/v1", key, url, key), strict=True))
+    return {**passed_on, "HOME": str(home), "TMPDIR": str(scratch), **own, **model}

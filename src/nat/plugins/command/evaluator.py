@@ -1,6 +1,8 @@
-"""`command_reward`: the program says itself what its run was worth."""
+"""`command_reward`: the score is a number that the program writes to its reward file."""
 
 from collections.abc import AsyncGenerator
+
+from pydantic import BaseModel
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
@@ -10,13 +12,27 @@ from nat.errors import EvaluationError
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.registry.decorators import register_evaluator
 
+COMMAND_STEP = "command"
+"""Name of the step that records a run of the program."""
+
+
+class CommandRecord(BaseModel):
+    """The output of that step."""
+
+    exit_code: int | None
+    """None if the program was ended after its time limit."""
+    reward: float | None = None
+    """The number in the reward file."""
+    folder: str | None = None
+    """Path of the kept folder."""
+
 
 class CommandRewardConfig(EvaluatorBaseConfig, name="command_reward"):
     """Takes the number in the `reward_file` of a `command` as the score."""
 
 
 class CommandRewardEvaluator(BaseEvaluator):
-    """A program that wrote no number is an error, since a zero would be a guess."""
+    """Raises an error if the program wrote no number; 0 would be a guess."""
 
     def __init__(self) -> None:
         super().__init__(tqdm_desc="command_reward")
@@ -29,11 +45,9 @@ class CommandRewardEvaluator(BaseEvaluator):
 
 
 def _reward(step: IntermediateStep) -> float | None:
-    from nat.plugins.command.workflow import COMMAND_STEP, reward_of  # noqa: PLC0415 - brings in the HTTP library
-
     if step.event_type is not IntermediateStepType.CUSTOM_END or step.name != COMMAND_STEP or step.data is None:
         return None
-    return reward_of(step.data.output)
+    return CommandRecord.model_validate(step.data.output).reward
 
 
 @register_evaluator(config_type=CommandRewardConfig)

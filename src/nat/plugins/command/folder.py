@@ -1,7 +1,7 @@
-"""The folder of one rollout: what the program starts with, and what it leaves behind.
+"""The folder of one rollout: the files that the program starts with, and those that it leaves.
 
-work/    where the program runs
-home/    its HOME, so that settings in the user's own change nothing
+work/    working folder of the program
+home/    its HOME, so that the user's settings have no effect
 tmp/     its TMPDIR
 stdin, stdout, stderr
 """
@@ -10,20 +10,21 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from nat.plugins.command.removal import remove_tree
 from nat.secrets import excerpt, redact
 
 MAX_READ_BYTES = 32 * 2**20
-"""Of one file that a program leaves; more is no answer."""
+"""Limit for one file of a program."""
 _TAIL_BYTES = 2000
 _LONGEST_NAME = 200
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -39,7 +40,7 @@ _KINDS = {
 
 
 class NotLeft(ValueError):
-    """A file that the program should have left is not there, or is not what it should be."""
+    """A file that the program should have written is missing or invalid."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ class RolloutFolder:
     def stderr(self) -> Path:
         return self.root / "stderr"
 
-    def complaint(self) -> str:
-        """The end of what the program wrote to stderr."""
+    def stderr_tail(self) -> str:
+        """The end of the program's stderr."""
         try:
             with opened_regular(self.root, (self.stderr.name,)) as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -81,8 +82,8 @@ class RolloutFolder:
         except NotLeft as error:
             return str(error)
 
-    def said(self) -> str:
-        """What the program wrote to stdout."""
+    def stdout_text(self) -> str:
+        """The program's stdout."""
         return read_text(self.root, (self.stdout.name,))
 
     def read(self, name: str) -> str:
@@ -90,7 +91,7 @@ class RolloutFolder:
         return read_text(self.root, (self.work.name, *PurePosixPath(name).parts))
 
     def read_number(self, name: str) -> float:
-        """The one number in a file; NotLeft if it is none."""
+        """The number in a file; NotLeft if it has no single number."""
         text = self.read(name).strip()
         try:
             number = float(text)
@@ -103,7 +104,7 @@ class RolloutFolder:
 
 @asynccontextmanager
 async def opened_folder(start: Path | None, *, kept_in: Path | None, name: str) -> AsyncIterator[RolloutFolder]:
-    """A new folder, with a copy of `start` to work in; deleted at the end, or kept below `kept_in` under its name."""
+    """A new folder with a copy of `start`; deleted at the end, or kept in `kept_in` under its name."""
     folder = await asyncio.to_thread(_make, start, kept_in, name)
     try:
         yield folder
@@ -116,15 +117,15 @@ async def opened_folder(start: Path | None, *, kept_in: Path | None, name: str) 
 
 
 def as_text(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
+    """A text unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 @contextmanager
 def opened_regular(root: Path, parts: Sequence[str]) -> Iterator[BinaryIO]:
-    """A file below `root`, if it is a regular one and no link is on the way.
+    """Open a regular file below `root`, without following links.
 
-    A program may leave a FIFO, a device or a link under the name: opening it must neither wait nor lead elsewhere.
+    A program may leave a FIFO, a device or a link under the name: opening it must not block, nor read another file.
 
     Raises:
         NotLeft: there is no such file.
@@ -151,7 +152,7 @@ def opened_regular(root: Path, parts: Sequence[str]) -> Iterator[BinaryIO]:
 
 
 def read_text(root: Path, parts: Sequence[str]) -> str:
-    """What stands in such a file; NotLeft if that is too much."""
+    """The text of such a file; NotLeft if it is too large."""
     with opened_regular(root, parts) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(MAX_READ_BYTES + 1) if size <= MAX_READ_BYTES else b""
@@ -161,7 +162,7 @@ def read_text(root: Path, parts: Sequence[str]) -> str:
 
 
 def _redact(folder: RolloutFolder) -> None:
-    """Take known secrets out of what a kept folder says of the program's output; the rest is the program's own."""
+    """Remove known secrets from the recorded input and output in a kept folder; other files belong to the program."""
     for path in (folder.stdin, folder.stdout, folder.stderr):
         with suppress(NotLeft, OSError):
             text = read_text(folder.root, (path.name,))
@@ -171,7 +172,7 @@ def _redact(folder: RolloutFolder) -> None:
 
 
 def _plain(name: str) -> str:
-    """A name that a folder can have: no separators, and no more bytes than the system takes."""
+    """A valid folder name: without separators, and short enough for the file system."""
     return re.sub(r"[^\w.#-]+", "_", name).strip(".").encode()[:_LONGEST_NAME].decode(errors="ignore")
 
 
@@ -187,3 +188,33 @@ def _make(start: Path | None, kept_in: Path | None, name: str) -> RolloutFolder:
     else:
         shutil.copytree(start, folder.work, symlinks=True)
     return folder
+
+
+def remove_tree(root: Path) -> None:
+    """Delete a folder of any depth and with any permissions; links are not followed, errors are ignored.
+
+    `shutil.rmtree` recurses and holds a descriptor per level, so a thousand nested folders end it; and a path to the
+    deepest one may be too long for the system. So each folder is moved to the top before it is emptied. Nothing is
+    created, since the disk may be full. No program may be changing the folder meanwhile.
+    """
+    top = f"{root.name}-{secrets.token_hex(8)}"
+    names = (root.with_name(f"{top}-{number}") for number in count())
+    folders = _taken([root], names)
+    while folders:
+        folder = folders.pop()
+        with suppress(OSError):
+            folders += _taken(folder.iterdir(), names)
+            folder.rmdir()
+
+
+def _taken(paths: Iterable[Path], names: Iterator[Path]) -> list[Path]:
+    """Move folders to new names, and delete everything else."""
+    folders = []
+    for path in paths:
+        with suppress(OSError):
+            if path.is_symlink() or not path.is_dir():
+                path.unlink(missing_ok=True)
+            else:
+                path.chmod(0o700)
+                folders.append(path.rename(next(names)))
+    return folders

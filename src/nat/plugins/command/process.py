@@ -1,7 +1,7 @@
-"""Run a program until it ends or its time is over; nothing that it started stays behind.
+"""Run a program until it ends or is cancelled; the processes that it started are ended too.
 
-On Linux a supervisor (`supervisor.py`) stands between, which finds whatever the program has started. Elsewhere the
-program's process group is ended, which a program can leave by `setsid`.
+On Linux a supervisor (`supervisor.py`) finds every process that the program started. On other systems the program's
+process group is ended, which a process can leave by `setsid`.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from nat.builder.child_processes import known_child
 _GRACE_SECONDS = 2.0
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _SUPERVISOR_SECONDS = 20.0
-"""Longer than the supervisor takes, whatever it has to end."""
+"""Longer than the supervisor ever takes."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run, and with what.
+    """A program with its arguments, environment and files.
 
-    It reads and writes files, since a pipe stays open as long as anything holds it.
+    It reads and writes files, since a pipe stays open while any process has it.
     """
 
     arguments: Sequence[str]
@@ -37,10 +37,9 @@ class Program:
 
 
 async def run_program(program: Program, *, mark: str) -> int:
-    """The exit code, once the program has ended by itself; when this task is cancelled, it is ended.
+    """Run the program and return its exit code; a cancellation ends it.
 
-    `mark` is a value of its environment that no other program has: by it processes are found if the supervisor is
-    killed.
+    `mark` is a unique value in its environment, by which its processes are found if the supervisor is killed.
 
     Raises:
         OSError: it cannot be started.
@@ -85,7 +84,7 @@ async def _supervised(program: Program, mark: str) -> int:
 
 
 def _kill_marked(mark: str) -> None:
-    """Kill what has the mark in its environment: the last resort, where a program has killed its supervisor."""
+    """Kill processes with the mark in their environment, after a program has killed its supervisor."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or is not ours
             if mark.encode() in path.read_bytes():
@@ -111,7 +110,7 @@ async def _in_a_group(program: Program) -> int:
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """Ask the whole group to end, and kill what is left of it."""
+    """Terminate the process group, then kill it."""
     try:
         if process.returncode is None:
             _signal_group(process.pid, signal.SIGTERM)

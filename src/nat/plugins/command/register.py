@@ -1,4 +1,4 @@
-"""The workflow `command`, with a gateway of its own that listens as long as it is open."""
+"""Register the workflow `command`, which runs its own gateway while it is open."""
 
 import shutil
 from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[Fun
     from nat.http.server import listening  # noqa: PLC0415 - the server comes with the `serve` extra only
     from nat.plugins.command.workflow import CommandWorkflow  # noqa: PLC0415 - as above
 
-    keep_memory_private()  # the program is of the same user, who may else read our environment
+    keep_memory_private()  # the program runs as the same user and could read our environment
     upstream = await builder.get_llm(config.llm, wrapper_type=WRAPPER_TYPE)
     keyring = Keyring()
     async with listening(GatewayApp(keyring)) as url:
@@ -51,7 +51,7 @@ def check(config: CommandConfig) -> None:
 
 
 def _kept_in(builder: Builder) -> Path:
-    """With the run's files; of an evaluation, with its reports."""
+    """A folder in the run's folder; without a run, beside the reports."""
     if builder.run_dir is not None:
         return builder.run_dir / KEPT_FOLDERS
     return (builder.get_output_dir() if isinstance(builder, EvalBuilder) else Path()) / KEPT_FOLDERS

@@ -1,11 +1,11 @@
-"""Run one program, and end all that it has started: also what has left its process group or lost its parent.
+"""Run one program, and end every process that it started, even outside its process group or without a parent.
 
     python -I -S supervisor.py STDIN STDOUT PROGRAM ARGUMENTS…
 
-A process of its own for each rollout, on Linux only: orphans of the program become children of this process and of
-no other rollout's. It needs the standard library alone, so that it starts quickly. Its own stdin ends when the
-harness wants the program to end, or is gone. On its stdout it writes `exit N` with the exit code (negative for a
-signal), or `errno N` if the program cannot be started.
+Each rollout has a supervisor process, on Linux only: orphans of the program become its children. It imports only the
+standard library, to start quickly. Its stdin is closed when the program must end, or when the harness has died.
+On its stdout it writes `exit N` with the exit code (negative for a signal), or `errno N` if the program cannot be
+started.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _GRACE_SECONDS = 2.0
 """From SIGTERM to SIGKILL."""
 _KILL_SECONDS = 10.0
-"""What is not gone after so many seconds of SIGKILL cannot be ended by us."""
+"""Processes that survive SIGKILL for so long are given up."""
 _HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

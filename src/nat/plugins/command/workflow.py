@@ -1,45 +1,29 @@
-"""One example through the program: folder, environment, key, process, answer."""
+"""Run the program on one example: folder, environment, key, process, answer."""
 
 import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from nat.builder.context import Context
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.errors import CommandFailed
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.upstream import Upstream
-from nat.plugins.command.config import CommandConfig
-from nat.plugins.command.environment import environment
+from nat.plugins.command.config import CommandConfig, environment
+from nat.plugins.command.evaluator import COMMAND_STEP, CommandRecord
 from nat.plugins.command.folder import NotLeft, RolloutFolder, as_text, opened_folder
 from nat.plugins.command.process import Program, run_program
 from nat.wire.text import without_surrogates
 
-COMMAND_STEP = "command"
-"""Name of the step that a program leaves at its end."""
-
-
-class CommandRecord(BaseModel):
-    """What is known of one run of the program, as output of its step."""
-
-    exit_code: int | None
-    """None if it was ended because its time was over."""
-    reward: float | None = None
-    """What it wrote into the reward file."""
-    folder: str | None = None
-    """Where its folder was kept."""
-
 
 class CommandWorkflow:
-    """A program behind a gateway that listens."""
+    """A program with a gateway as its model server."""
 
     def __init__(
         self, config: CommandConfig, upstream: Upstream, keyring: Keyring, *, url: str, kept_in: Path | None
     ) -> None:
-        """`kept_in` is where folders are kept, if the configuration says so."""
+        """`kept_in` is where folders are kept, if `keep_folder` is set."""
         self._config = config
         self._upstreams = {str(config.llm): upstream}
         self._keyring = keyring
@@ -47,7 +31,7 @@ class CommandWorkflow:
         self._kept_in = kept_in if config.keep_folder else None
 
     async def run(self, value: Any) -> str:
-        """The program's answer to an input; to be called inside of the rollout that its calls belong to."""
+        """The program's answer to an input; call it inside the rollout."""
         name = Context.get().workflow_run_id or COMMAND_STEP
         async with opened_folder(self._config.folder, kept_in=self._kept_in, name=name) as folder:
             exit_code = reward = None
@@ -57,7 +41,7 @@ class CommandWorkflow:
                 if self._config.reward_file is not None:
                     reward = folder.read_number(self._config.reward_file)
             except NotLeft as error:
-                raise CommandFailed(f"{error}; {_said(folder)}") from error
+                raise CommandFailed(f"{error}; {_stderr_text(folder)}") from error
             finally:
                 kept = None if self._kept_in is None else str(folder.root)
                 _push(CommandRecord(exit_code=exit_code, reward=reward, folder=kept))
@@ -79,7 +63,7 @@ class CommandWorkflow:
                     return await run_program(program, mark=key)
             except TimeoutError as error:
                 raise CommandFailed(
-                    f"the program did not end within {config.timeout:g} s; {_said(folder)}",
+                    f"the program did not end within {config.timeout:g} s; {_stderr_text(folder)}",
                     hint="give it longer with workflow.timeout",
                 ) from error
             except OSError as error:
@@ -93,18 +77,13 @@ class CommandWorkflow:
     def _answer(self, exit_code: int, folder: RolloutFolder) -> str:
         if exit_code != 0:
             how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
-            raise CommandFailed(f"the program ended with {how}; {_said(folder)}")
-        answer = folder.said() if self._config.output == "stdout" else folder.read(self._config.output_file)
+            raise CommandFailed(f"the program ended with {how}; {_stderr_text(folder)}")
+        answer = folder.stdout_text() if self._config.output == "stdout" else folder.read(self._config.output_file)
         return answer.rstrip("\r\n")
 
 
-def reward_of(output: Any) -> float | None:
-    """The reward in the output of a step named `command`, None if there is none."""
-    return CommandRecord.model_validate(output).reward
-
-
-def _said(folder: RolloutFolder) -> str:
-    text = folder.complaint()
+def _stderr_text(folder: RolloutFolder) -> str:
+    text = folder.stderr_tail()
     return f"the end of its stderr: {text}" if text else "its stderr is empty"
 
 

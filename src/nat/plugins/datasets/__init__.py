@@ -1,1 +1,1 @@
-"""Dataset formats: each reads one file into rows, and leaves ids, keys and filters to `nat.eval.dataset`."""
+"""Dataset formats: each reads a file into rows; `nat.eval.dataset` applies ids, keys and filters."""

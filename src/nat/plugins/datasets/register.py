@@ -1,14 +1,11 @@
-"""The built-in formats; each type's name is also the suffix by which `--dataset` finds it."""
+"""Register the built-in formats; each type's name is also its file suffix, which `--dataset` uses."""
 
 from collections.abc import AsyncGenerator
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.dataset_loader import DatasetLoaderInfo
 from nat.data_models.evaluate import DatasetBaseConfig
-from nat.plugins.datasets.csv_table import read_csv_table
-from nat.plugins.datasets.json_lines import read_json_lines
-from nat.plugins.datasets.json_list import read_json_list
-from nat.plugins.datasets.parquet_table import read_parquet_table
+from nat.plugins.datasets.readers import read_csv, read_json, read_jsonl, read_parquet
 from nat.registry.decorators import register_dataset_loader
 
 
@@ -31,19 +28,19 @@ class ParquetDatasetConfig(DatasetBaseConfig, name="parquet"):
 @register_dataset_loader(config_type=JsonDatasetConfig)
 async def json_dataset(config: JsonDatasetConfig, _builder: EvalBuilder) -> AsyncGenerator[DatasetLoaderInfo, None]:
     """`_type: json`."""
-    yield DatasetLoaderInfo(config=config, load_fn=read_json_list, description="JSON list of objects")
+    yield DatasetLoaderInfo(config=config, load_fn=read_json, description="JSON list of objects")
 
 
 @register_dataset_loader(config_type=JsonlDatasetConfig)
 async def jsonl_dataset(config: JsonlDatasetConfig, _builder: EvalBuilder) -> AsyncGenerator[DatasetLoaderInfo, None]:
     """`_type: jsonl`."""
-    yield DatasetLoaderInfo(config=config, load_fn=read_json_lines, description="One JSON object per line")
+    yield DatasetLoaderInfo(config=config, load_fn=read_jsonl, description="One JSON object per line")
 
 
 @register_dataset_loader(config_type=CsvDatasetConfig)
 async def csv_dataset(config: CsvDatasetConfig, _builder: EvalBuilder) -> AsyncGenerator[DatasetLoaderInfo, None]:
     """`_type: csv`."""
-    yield DatasetLoaderInfo(config=config, load_fn=read_csv_table, description="CSV, every cell as text")
+    yield DatasetLoaderInfo(config=config, load_fn=read_csv, description="CSV, every cell as text")
 
 
 @register_dataset_loader(config_type=ParquetDatasetConfig)
@@ -51,4 +48,4 @@ async def parquet_dataset(
     config: ParquetDatasetConfig, _builder: EvalBuilder
 ) -> AsyncGenerator[DatasetLoaderInfo, None]:
     """`_type: parquet`."""
-    yield DatasetLoaderInfo(config=config, load_fn=read_parquet_table, description="Parquet table")
+    yield DatasetLoaderInfo(config=config, load_fn=read_parquet, description="Parquet table")

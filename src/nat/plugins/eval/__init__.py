@@ -1,1 +1,1 @@
-"""Other import paths of `nat.eval`, as later versions of the toolkit have them."""
+"""Aliases for plug-ins."""

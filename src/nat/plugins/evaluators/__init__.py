@@ -1,1 +1,1 @@
-"""Built-in evaluators; each module is one, with its config and its registration."""
+"""Built-in evaluators, one per module, with config and registration."""

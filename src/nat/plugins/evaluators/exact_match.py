@@ -27,7 +27,7 @@ class ExactMatchConfig(EvaluatorBaseConfig, name="exact_match"):
 
 
 class ExactMatchEvaluator(BaseEvaluator):
-    """Compares texts as texts ("0042" is not "42"), and other values as the JSON that they are."""
+    """Compares texts as texts ("0042" is not "42"), and other values as JSON."""
 
     def __init__(self, config: ExactMatchConfig) -> None:
         super().__init__(tqdm_desc="exact_match")
@@ -42,7 +42,7 @@ class ExactMatchEvaluator(BaseEvaluator):
 
 
 def matches(answer: Any, expected: Any, config: ExactMatchConfig) -> bool:
-    """True if both are the same text; an expected value that is no text is compared as JSON value."""
+    """True if both texts are equal; an expected value of another type is compared as JSON."""
     if isinstance(expected, str):
         text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
         return _normalised(text, config) == _normalised(expected, config)
@@ -65,6 +65,6 @@ def _parsed(text: str) -> Any:
 
 @register_evaluator(config_type=ExactMatchConfig)
 async def exact_match(config: ExactMatchConfig, _builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
-    """The evaluator under its registered name."""
+    """Build the evaluator."""
     evaluator = ExactMatchEvaluator(config)
     yield EvaluatorInfo(config=config, evaluate_fn=evaluator.evaluate, description="Equal to the expected answer")

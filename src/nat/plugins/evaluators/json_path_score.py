@@ -1,4 +1,4 @@
-"""`json_path_score`: the workflow says the score itself, somewhere in its output."""
+"""`json_path_score`: the score is a number in the workflow's output."""
 
 from collections.abc import AsyncGenerator
 
@@ -28,7 +28,7 @@ class JsonPathScoreConfig(EvaluatorBaseConfig, name="json_path_score"):
 
 
 class JsonPathScoreEvaluator(BaseEvaluator):
-    """An output without a number at the path is an error, since a zero would be a guess."""
+    """Raises an error if the output has no number at the path; 0 would be a guess."""
 
     def __init__(self, config: JsonPathScoreConfig) -> None:
         super().__init__(tqdm_desc="json_path_score")
@@ -47,6 +47,6 @@ class JsonPathScoreEvaluator(BaseEvaluator):
 
 @register_evaluator(config_type=JsonPathScoreConfig)
 async def json_path_score(config: JsonPathScoreConfig, _builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
-    """The evaluator under its registered name."""
+    """Build the evaluator."""
     evaluator = JsonPathScoreEvaluator(config)
     yield EvaluatorInfo(config=config, evaluate_fn=evaluator.evaluate, description=f"The output's own {config.path}")

@@ -45,7 +45,7 @@ class LLMJudgeConfig(EvaluatorBaseConfig, name="llm_judge"):
 
     @property
     def needs_expected_answer(self) -> bool:
-        """Where a prompt of the user's own shows it; with the default one a judge can do without."""
+        """True if a custom prompt includes it; the default prompt works without."""
         return self.prompt != DEFAULT_PROMPT and "{expected}" in self.prompt
 
     @field_validator("prompt")
@@ -57,18 +57,18 @@ class LLMJudgeConfig(EvaluatorBaseConfig, name="llm_judge"):
 
 
 class Judgement(BaseModel):
-    """What the judge has to say."""
+    """The reply of the judge."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, strict=True)
     reasoning: str = ""
 
 
 Ask = Callable[[str], Awaitable[str]]
-"""From a prompt to the judge's reply."""
+"""Sends a prompt and returns the judge's reply."""
 
 
 class LLMJudgeEvaluator(BaseEvaluator):
-    """Retries are left to the client, which knows what can be tried again."""
+    """Scores answers by a model; the client does the retries."""
 
     def __init__(self, config: LLMJudgeConfig, ask: Ask) -> None:
         super().__init__(max_concurrency=config.max_concurrency, tqdm_desc="llm_judge")
@@ -81,7 +81,7 @@ class LLMJudgeEvaluator(BaseEvaluator):
 
 
 def filled(prompt: str, item: EvalInputItem) -> str:
-    """The prompt with all places filled at once, so that an answer with braces in it stays as it is."""
+    """The prompt with all placeholders filled at once, so that braces in an answer are not replaced."""
     texts = {
         "question": _text(item.input_obj),
         "expected": _text(item.expected_output_obj),
@@ -91,7 +91,7 @@ def filled(prompt: str, item: EvalInputItem) -> str:
 
 
 def parse_judgement(reply: str) -> Judgement:
-    """The last JSON object of the reply that holds a score; models like to think aloud before it."""
+    """The last JSON object with a score; models often reason before it."""
     objects = [found for found in _json_objects(reply) if "score" in found]
     if not objects:
         raise EvaluationError(f"the judge gave no JSON object with a score: {excerpt(repr(reply), 200)}")
@@ -127,7 +127,7 @@ def _text(value: Any) -> str:
 
 @register_evaluator(config_type=LLMJudgeConfig)
 async def llm_judge(config: LLMJudgeConfig, builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
-    """The evaluator under its registered name, with the judge behind the plain OpenAI client."""
+    """Build the evaluator; the judge is called through the OpenAI client."""
     client = await builder.get_llm(config.llm_name, "openai")
 
     async def ask(prompt: str) -> str:

@@ -1,4 +1,4 @@
-"""`numeric_closeness`: how near the answer's number is to the expected one."""
+"""`numeric_closeness`: how close the answer's number is to the expected one."""
 
 import math
 import re
@@ -59,7 +59,7 @@ class NumericClosenessEvaluator(BaseEvaluator):
 
 
 def closeness(number: float, expected: float, config: NumericClosenessConfig) -> float:
-    """Between 0 and 1, falling with the error."""
+    """A score from 0 to 1 that falls with the error."""
     error = abs(number - expected)
     if config.relative:
         if expected == 0:
@@ -87,6 +87,6 @@ def last_number(value: Any) -> float | None:
 async def numeric_closeness(
     config: NumericClosenessConfig, _builder: EvalBuilder
 ) -> AsyncGenerator[EvaluatorInfo, None]:
-    """The evaluator under its registered name."""
+    """Build the evaluator."""
     evaluator = NumericClosenessEvaluator(config)
     yield EvaluatorInfo(config=config, evaluate_fn=evaluator.evaluate, description="Near the expected number")

@@ -1,1 +1,1 @@
-"""LLM providers and the clients that frameworks get for them."""
+"""The `openai` LLM provider, and its clients."""

@@ -1,47 +1,93 @@
-"""The OpenAI SDK's client, with every call recorded; and what it shares with the clients of frameworks."""
+"""OpenAI SDK clients that record every call, and the parts that clients of other frameworks share with them."""
 
 import os
 from typing import Any, Self
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
 
-from nat.capture.http import CapturingAsyncClient
+from nat.builder.context import Context
+from nat.capture.http import CapturingAsyncClient, CapturingClient
+from nat.capture.tap import Tap
+from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.errors import ConfigError
+from nat.gateway.upstream import Upstream
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.plugins.llms.tap import open_tap
 
 
-class ForOneModel:
-    """Lets a client of the SDK know which model it is for; a copy is for the same model."""
+class ModelNameMixin:
+    """Adds the name of its model to an SDK client; copies keep it."""
 
     model_name: str = ""
 
     def copy(self, **options: Any) -> Self:
         """The SDK's `copy`."""
-        clone: Self = super().copy(**options)  # type: ignore[misc]  # the SDK's clients, which stand beside it, have it
+        clone: Self = super().copy(**options)  # type: ignore[misc]  # the SDK's client, the other base class, has it
         clone.model_name = self.model_name
         return clone
 
     with_options = copy
 
 
-class OpenAIClient(ForOneModel, AsyncOpenAI):
-    """An `AsyncOpenAI` that knows which model it is for."""
+class OpenAIClient(ModelNameMixin, AsyncOpenAI):
+    """An `AsyncOpenAI` with a `model_name`."""
+
+
+class SyncOpenAIClient(ModelNameMixin, OpenAI):
+    """An `OpenAI` with a `model_name`."""
 
 
 def open_client(
     config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMFrameworkEnum = LLMFrameworkEnum.OPENAI
 ) -> OpenAIClient:
-    """A client to be closed by whoever opens it (`async with`); its calls are noted as the framework's."""
+    """A client whose calls are recorded under the framework's name; the caller closes it (`async with`)."""
     tap = open_tap(config, llm_name=llm_name, framework=framework)
     client = OpenAIClient(**connection(config, llm_name=llm_name), http_client=CapturingAsyncClient(tap))
     client.model_name = config.model_name
     return client
 
 
+def open_sync_client(
+    config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMFrameworkEnum = LLMFrameworkEnum.OPENAI_SYNC
+) -> SyncOpenAIClient:
+    """A blocking client whose calls are recorded under the framework's name; the caller closes it (`with`)."""
+    tap = open_tap(config, llm_name=llm_name, framework=framework)
+    client = SyncOpenAIClient(**connection(config, llm_name=llm_name), http_client=CapturingClient(tap))
+    client.model_name = config.model_name
+    return client
+
+
+def open_upstream(config: OpenAIModelConfig, *, llm_name: str | None) -> Upstream:
+    """The gateway's connection to the LLM's server; the caller closes it (`async with`)."""
+    return Upstream(
+        open_tap(config, llm_name=llm_name, framework=None),
+        base_url=config.server_url,
+        api_key=api_key(config, llm_name=llm_name),
+        model_name=config.model_name,
+        timeout=config.timeout,
+        max_retries=config.max_retries,
+        max_tokens=config.max_tokens or config.max_completion_tokens,
+    )
+
+
+def open_tap(config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMFrameworkEnum | None) -> Tap:
+    """Records calls into the current rollout, under the LLM's key in the YAML."""
+    return Tap(
+        push_step,
+        llm_name=llm_name,
+        framework=framework,
+        base_url=config.server_url,
+        defaults=config.request_defaults,
+    )
+
+
+def push_step(payload: IntermediateStepPayload) -> None:
+    """Push a step into the current rollout."""
+    Context.get().intermediate_step_manager.push_intermediate_step(payload)
+
+
 def connection(config: OpenAIModelConfig, *, llm_name: str | None) -> dict[str, Any]:
-    """How to reach the server, under the names that the SDK has for it and frameworks have taken over."""
+    """The arguments of an SDK client that describe the server; frameworks use the same names."""
     return {
         "api_key": api_key(config, llm_name=llm_name),
         "base_url": config.base_url,
@@ -51,7 +97,7 @@ def connection(config: OpenAIModelConfig, *, llm_name: str | None) -> dict[str, 
 
 
 def api_key(config: OpenAIModelConfig, *, llm_name: str | None) -> str:
-    """The key from config or environment; a server of one's own may do without."""
+    """The key from the config or the environment; a server with its own URL needs none."""
     if config.api_key is not None:
         return config.api_key.get_secret_value()
     key = os.environ.get("OPENAI_API_KEY")

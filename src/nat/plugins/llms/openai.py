@@ -1,16 +1,29 @@
-"""The `openai` LLM: any server that speaks OpenAI's API."""
+"""The `openai` LLM: any server with OpenAI's API."""
 
+import asyncio
+import logging
 import os
+import socket
 from collections.abc import AsyncGenerator
 from typing import Any, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig, ModelEndpoint
-from nat.plugins.llms.reachable import check_listening
+from nat.errors import BackendUnreachable, describe_error
 from nat.registry.decorators import register_llm_provider
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+"""A server that restarts refuses connections for a moment."""
+_BETWEEN_SECONDS = 1.0
+_CONNECT_SECONDS = 5.0
+_PORTS = {"http": 80, "https": 443}
 
 _REQUEST_FIELDS = (
     "temperature",
@@ -33,7 +46,7 @@ _REQUEST_FIELDS = (
     "logprobs",
     "top_logprobs",
 )
-"""The fields of the config that are fields of a request."""
+"""Fields of the config that are request fields too."""
 
 
 class OpenAIModelConfig(LLMBaseConfig, name="openai"):
@@ -84,7 +97,7 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     """How many alternatives to each token to ask for; needs `logprobs`."""
     max_retries: int = Field(default=10, ge=0, validation_alias=AliasChoices("max_retries", "num_retries"))
-    """How often a request is sent again after a lost connection, a 408, 409, 429 or 5xx."""
+    """Number of retries after a lost connection, a 408, 409, 429 or 5xx."""
     timeout: float = Field(default=600.0, gt=0)
     """Seconds until a request has failed."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
@@ -98,12 +111,12 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
 
     @property
     def server_url(self) -> str | None:
-        """Where the clients send requests to; None for OpenAI itself."""
+        """The URL that clients send requests to; None for OpenAI itself."""
         return self.base_url or os.environ.get("OPENAI_BASE_URL")
 
     @property
     def request_defaults(self) -> dict[str, Any]:
-        """The fields of a request that this config fills in."""
+        """Fields for requests that do not set them."""
         return {**{name: getattr(self, name) for name in _REQUEST_FIELDS}, **self.extra_body}
 
     @property
@@ -112,7 +125,7 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
 
 
 class OpenAIProviderInfo(LLMProviderInfo):
-    """A provider whose server is someone else's."""
+    """A provider with an external server."""
 
     async def probe(self, llm_name: str) -> None:
         config = self.config
@@ -123,5 +136,38 @@ class OpenAIProviderInfo(LLMProviderInfo):
 
 @register_llm_provider(config_type=OpenAIModelConfig)
 async def openai_llm(config: OpenAIModelConfig, _builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
-    """The server is someone else's: nothing to open."""
+    """The server is external, so nothing is opened."""
     yield OpenAIProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or 'OpenAI'}")
+
+
+async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SECONDS) -> None:
+    """Raise BackendUnreachable, naming the option, if no server listens; behind a proxy nothing is checked.
+
+    It runs once, before an agent's client retries for a minute. A slow server, or one that still loads its model,
+    accepts the connection.
+    """
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.scheme not in _PORTS or _proxied(parts.scheme, parts.hostname):
+        return
+    port = parts.port or _PORTS[parts.scheme]
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except TimeoutError:
+            logger.warning("%s: %s:%d takes no connection within %g s", option, parts.hostname, port, _CONNECT_SECONDS)
+            return
+        except OSError as error:
+            if attempt == ATTEMPTS or isinstance(error, socket.gaierror):
+                raise BackendUnreachable(
+                    f"{option}: nobody answers at {parts.scheme}://{parts.hostname}:{port}: {describe_error(error)}",
+                    hint="start the server of that LLM, or correct its address",
+                ) from error
+            await asyncio.sleep(between)
+        else:
+            writer.close()
+            return
+
+
+def _proxied(scheme: str, host: str) -> bool:
+    return scheme in getproxies() and not proxy_bypass(host)

@@ -1,6 +1,6 @@
-"""Functions as tools of the bare OpenAI client, which has a shape for them but nothing that runs them.
+"""Functions as tools of the OpenAI client, which defines a format for tools but does not run them.
 
-What a function raises is told to the model. An error of the harness's own is not: no model can act on it.
+The model sees what a function raises. A NatError is raised instead, since the model cannot act on it.
 """
 
 import json
@@ -27,7 +27,7 @@ class ToolCall(Protocol):
 
 
 class RequestTool(dict[str, Any]):
-    """Goes into `tools=[…]` of a request as it is."""
+    """A tool for `tools=[…]` of a request."""
 
     def __init__(self, tool: ToolFunction) -> None:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
@@ -40,34 +40,34 @@ class RequestTool(dict[str, Any]):
 
 
 class OpenAITool(RequestTool):
-    """Answers the calls that come back."""
+    """A tool that answers the model's calls."""
 
     async def answer(self, call: ToolCall) -> Message:
-        """The tool message for a call; what the function raises is told to the model."""
+        """The tool message for a call; the model sees what the function raises."""
         try:
             return _message(call, as_text(await self._tool.call(json.loads(call.function.arguments))))
         except NatError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of one tool call: its failure is an answer
-            return _message(call, _told(error))
+            return _message(call, _error_text(error))
 
 
-class BlockingOpenAITool(RequestTool):
-    """The same for code that blocks."""
+class SyncOpenAITool(RequestTool):
+    """A tool that answers the model's calls, for blocking code."""
 
     def answer(self, call: ToolCall) -> Message:
-        """The tool message for a call; what the function raises is told to the model."""
+        """The tool message for a call; the model sees what the function raises."""
         try:
             return _message(call, as_text(self._tool.call_blocking(json.loads(call.function.arguments))))
         except NatError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            return _message(call, _told(error))
+            return _message(call, _error_text(error))
 
 
 def _message(call: ToolCall, content: str) -> Message:
     return {"role": "tool", "tool_call_id": call.id, "content": content}
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"Error: {type(error).__name__}: {error}"

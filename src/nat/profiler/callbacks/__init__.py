@@ -1,1 +1,1 @@
-"""Import paths of plug-ins; what they name lives in `nat.data_models`."""
+"""Aliases for plug-ins."""

@@ -1,4 +1,4 @@
-"""The import path of plug-ins for `nat.data_models.intermediate_step`."""
+"""Alias for plug-ins: the code is in `nat.data_models.intermediate_step`."""
 
 from nat.data_models.intermediate_step import TokenUsageBaseModel
 

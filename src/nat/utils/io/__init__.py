@@ -1,1 +1,1 @@
-"""Import paths of plug-ins for reading YAML."""
+"""Reading and writing YAML, for plug-ins."""

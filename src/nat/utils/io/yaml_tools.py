@@ -1,4 +1,4 @@
-"""The import path of plug-ins for reading and writing YAML as the configuration loader does."""
+"""Read and write YAML as the configuration loader does, for plug-ins."""
 
 import os
 from pathlib import Path

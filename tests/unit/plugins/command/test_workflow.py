@@ -26,7 +26,7 @@ from nat.plugins.command.evaluator import CommandRewardEvaluator
 from nat.plugins.command.workflow import COMMAND_STEP
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.rollout import Rollout, play
+from nat.rollout.rollout import Rollout, run_rollout
 from nat.secrets import REDACTED, known_secrets
 
 ASK = """
@@ -58,7 +58,7 @@ class Played:
     async def __call__(self, value: Any = "hi", *, item: str = "1", deadline: float | None = None) -> Rollout:
         policy = CapturePolicy(logprobs=True, token_ids=True, seed=3)
         question = EvalInputItem(id=item, input_obj=value, expected_output_obj=None)
-        return await play(self.workflow, question, seed=3, policy=policy, deadline=deadline)
+        return await run_rollout(self.workflow, question, seed=3, policy=policy, deadline=deadline)
 
 
 @asynccontextmanager
@@ -301,8 +301,8 @@ async def test_the_key_dies_with_the_program():
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )
-        _, complaint = await process.communicate()
-    assert b"401" in complaint
+        _, stderr_tail = await process.communicate()
+    assert b"401" in stderr_tail
 
 
 async def test_the_reward_is_read_back():

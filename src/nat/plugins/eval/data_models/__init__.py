@@ -1,1 +1,1 @@
-"""Another import path of the evaluators' records."""
+"""Aliases for plug-ins."""

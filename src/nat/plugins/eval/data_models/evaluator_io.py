@@ -1,4 +1,4 @@
-"""`nat.eval.evaluator.evaluator_model` under its later name."""
+"""Alias for plug-ins: the code is in `nat.data_models.evaluator`."""
 
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem
 

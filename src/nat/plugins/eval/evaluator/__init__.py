@@ -1,1 +1,1 @@
-"""Another import path of the base evaluator."""
+"""Aliases for plug-ins."""

@@ -1,4 +1,4 @@
-"""`nat.eval.evaluator.base_evaluator` under its later name."""
+"""Alias for plug-ins: the code is in `nat.eval.evaluator.base_evaluator`."""
 
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 

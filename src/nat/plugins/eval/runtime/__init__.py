@@ -1,1 +1,1 @@
-"""Another import path of the evaluation run."""
+"""Aliases for plug-ins."""

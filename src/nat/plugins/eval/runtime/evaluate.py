@@ -1,4 +1,4 @@
-"""`nat.eval.evaluate` under its later name."""
+"""Alias for plug-ins: the code is in `nat.eval.evaluate`."""
 
 from nat.eval.evaluate import EvaluationRun
 

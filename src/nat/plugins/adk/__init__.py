@@ -1,1 +1,0 @@
-"""Google ADK: its LiteLlm on a recorded client, and functions as its tools."""

@@ -1,1 +1,0 @@
-"""Agno on recorded clients."""

@@ -1,1 +1,0 @@
-"""AutoGen on recorded clients."""

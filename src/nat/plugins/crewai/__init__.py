@@ -1,1 +1,0 @@
-"""CrewAI: its OpenAI LLM on recorded clients, and functions as its tools."""

@@ -1,0 +1,169 @@
+"""Read dataset files: a JSON list, JSON lines, CSV and parquet. Errors name the line of every broken row."""
+
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Iterator
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any
+
+from nat.errors import DatasetError
+from nat.wire.extras import install_hint
+
+MAX_FINDINGS = 5
+"""Number of broken rows that an error lists; the others are counted."""
+
+
+def read_text(path: Path) -> str:
+    """The file's text without its byte order mark; line ends are unchanged."""
+    if not path.is_file():
+        seen = "is a directory" if path.is_dir() else "does not exist"
+        raise DatasetError(
+            f"dataset file '{path}' {seen}",
+            hint=f"Relative paths start at the working directory, {Path.cwd()}.",
+        )
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DatasetError(
+            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8",
+            hint="Save the file as UTF-8.",
+        ) from error
+
+
+def raise_findings(path: Path, findings: list[str], *, hint: str | None = None) -> None:
+    """Raise one error for all broken places of a file; do nothing if there are none."""
+    if not findings:
+        return
+    shown = [f"  - {finding}" for finding in findings[:MAX_FINDINGS]]
+    if len(findings) > MAX_FINDINGS:
+        shown.append(f"  - … and {len(findings) - MAX_FINDINGS} more")
+    raise DatasetError(f"{path} cannot be read:\n" + "\n".join(shown), hint=hint)
+
+
+def parse_json(text: str) -> Any:
+    """The value of `text`; ValueError for NaN, which is not JSON, and for numbers beyond a float (1e999)."""
+    return json.loads(text, parse_float=_finite, parse_constant=_refuse)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text} is too large; write it as text")
+    return number
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(f"{text} is not JSON; write null or leave the key out")
+
+
+def describe(error: ValueError) -> str:
+    """The error, and the column where the JSON is invalid."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg} at column {error.colno}"
+    return str(error)
+
+
+def type_name(value: object) -> str:
+    """The JSON type of a parsed value."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def read_json(path: Path) -> list[dict[str, Any]]:
+    """Read a file with one list of objects."""
+    try:
+        value = parse_json(read_text(path))
+    except JSONDecodeError as error:
+        # To a JSON parser, the second line of JSON lines is extra data.
+        hint = "If each line is an object, it is `_type: jsonl`." if error.msg == "Extra data" else None
+        place = f"line {error.lineno}, column {error.colno}"
+        raise DatasetError(f"{path}, {place}: not JSON: {error.msg}", hint=hint) from error
+    except DatasetError:
+        raise
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from error
+    if not isinstance(value, list):
+        raise DatasetError(
+            f"{path} holds {type_name(value)} where a list of objects was expected",
+            hint="Wrap the rows in [ ].",
+        )
+    wrong = [(number, row) for number, row in enumerate(value, start=1) if not isinstance(row, dict)]
+    raise_findings(path, [f"row {n}: {type_name(row)} where an object was expected" for n, row in wrong])
+    return value
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Read one object per line, skipping blank lines; only a newline ends a line, so strings may contain U+2028."""
+    rows: list[dict[str, Any]] = []
+    findings: list[str] = []
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = parse_json(line)
+        except ValueError as error:
+            findings.append(f"line {number}: {describe(error)}")
+            continue
+        if isinstance(value, dict):
+            rows.append(value)
+        else:
+            findings.append(f"line {number}: {type_name(value)} where an object was expected")
+    raise_findings(path, findings, hint="Each line holds one JSON object; a JSON list is `_type: json`.")
+    return rows
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """Read one row per record, keyed by the header; every cell is text: `0042` stays `0042`."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    previous_limit = csv.field_size_limit(sys.maxsize)  # the limit is process-wide; a document may be one cell
+    try:
+        return _csv_rows(path, ((reader.line_num, cells) for cells in reader))
+    except csv.Error as error:
+        raise DatasetError(f"{path}, line {reader.line_num}: {error}") from error
+    finally:
+        csv.field_size_limit(previous_limit)
+
+
+def _csv_rows(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[dict[str, Any]]:
+    """The records after the header as rows; each record has the number of its last line."""
+    _, header = next(records, (0, []))
+    if not header:
+        raise DatasetError(f"{path} has no header", hint="The first line names the columns.")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise DatasetError(f"{path}: the header names {', '.join(map(repr, twice))} more than once")
+    rows: list[dict[str, Any]] = []
+    findings: list[str] = []
+    for line, cells in records:
+        if len(cells) == len(header):
+            rows.append(dict(zip(header, cells, strict=True)))
+        elif cells:
+            findings.append(f"line {line}: {len(cells)} cells for {len(header)} columns")
+    raise_findings(path, findings, hint="A cell with a comma or a line break needs double quotes around it.")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """Read one row per record, with the types that the file declares; needs pyarrow."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - heavy and optional
+        from pyarrow import parquet  # noqa: PLC0415 - likewise
+    except ImportError as error:
+        raise DatasetError(
+            f"dataset '{path}' is parquet, and pyarrow is not installed",
+            hint=install_hint("parquet"),
+        ) from error
+    if not path.is_file():
+        raise DatasetError(f"dataset file '{path}' does not exist")
+    try:
+        table = parquet.ParquetFile(path).read()
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{path} cannot be read as parquet: {error}") from error
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows

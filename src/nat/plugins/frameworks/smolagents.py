@@ -1,0 +1,54 @@
+"""smolagents: its OpenAI model on a recorded blocking client, and functions as its tools."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+from smolagents import OpenAIModel, Tool, local_python_executor
+from smolagents.models import REMOVE_PARAMETER
+
+from nat.builder.threads import ContextThreadPool
+from nat.builder.tool import ToolFunction
+from nat.data_models.llm import LLMFrameworkEnum
+from nat.plugins.frameworks.smolagents_inputs import inputs_of
+from nat.plugins.llms.client import open_sync_client
+from nat.plugins.llms.openai import OpenAIModelConfig
+
+
+@asynccontextmanager
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[OpenAIModel, None]:
+    """A model for all of smolagents' agents; the client retries, so smolagents does not retry its retries.
+
+    Agents that call tools by JSON would demand a call with each answer. A server that obeys samples under a grammar,
+    and the log probabilities are not those of the policy then.
+
+    Code agents run their code in a bare thread, whose calls of tools and other agents would belong to no rollout.
+    """
+    local_python_executor.ThreadPoolExecutor = ContextThreadPool
+    with open_sync_client(config, llm_name=llm_name, framework=LLMFrameworkEnum.SMOLAGENTS) as client:
+        yield OpenAIModel(model_id=config.model_name, client=client, retry=False, tool_choice=REMOVE_PARAMETER)
+
+
+class FunctionTool(Tool):
+    """Blocks its thread while the function runs where its builder is; what it raises, smolagents tells the model."""
+
+    skip_forward_signature_validation = True
+    output_type = "any"
+
+    def __init__(self, tool: ToolFunction) -> None:
+        self.name = tool.name
+        self.description = tool.description
+        self.inputs = inputs_of(tool.parameters)
+        self._tool = tool
+        super().__init__()
+
+    def forward(self, *values: Any, **arguments: Any) -> Any:
+        """The result as plain data, which the code of a code agent can compute with."""
+        named = dict(zip(self.inputs, values, strict=False)) | arguments
+        return to_jsonable_python(self._tool.call_blocking(named), fallback=str)
+
+
+def as_tool(tool: ToolFunction) -> Tool:
+    """A tool for `ToolCallingAgent(tools=[…])` and `CodeAgent(tools=[…])`."""
+    return FunctionTool(tool)

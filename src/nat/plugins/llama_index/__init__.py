@@ -1,1 +1,0 @@
-"""LlamaIndex: its LLM on recorded clients, and functions as its tools."""

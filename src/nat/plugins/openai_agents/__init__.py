@@ -1,1 +1,0 @@
-"""The OpenAI Agents SDK on recorded clients."""

@@ -1,1 +1,0 @@
-"""The OpenAI SDK for agents that block."""

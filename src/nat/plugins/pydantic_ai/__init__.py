@@ -1,1 +1,0 @@
-"""Pydantic AI on recorded clients."""

@@ -1,1 +1,0 @@
-"""Semantic Kernel on recorded clients."""

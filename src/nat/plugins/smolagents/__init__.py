@@ -1,1 +1,0 @@
-"""smolagents: its OpenAI model on a recorded client, and functions as its tools."""

@@ -1,1 +1,0 @@
-"""Strands: its OpenAI model on recorded clients, and functions as its tools."""

@@ -1,0 +1,57 @@
+"""What a program leaves is deleted, and nothing else."""
+
+import os
+
+import pytest
+
+from nat.plugins.command.folder import remove_tree
+
+
+def nested(folder, depth):
+    """Folders in each other, deeper than a path can say."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("file", os.O_CREAT, dir_fd=here))
+    os.close(here)
+
+
+def test_a_deep_tree_is_deleted(tmp_path):
+    """Three thousand folders in each other."""
+    (tmp_path / "root").mkdir()
+    nested(tmp_path / "root", 3000)
+    remove_tree(tmp_path / "root")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rights_keep_nothing(tmp_path):
+    """A folder that its owner may neither read nor change goes, too."""
+    locked = tmp_path / "root" / "a" / "b"
+    locked.mkdir(parents=True)
+    (locked / "file").touch()
+    for folder in (locked, locked.parent, tmp_path / "root"):
+        folder.chmod(0)
+    remove_tree(tmp_path / "root")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_links_are_deleted_and_not_what_they_lead_to(tmp_path, inside):
+    """Whether one stands in the folder or in its place."""
+    kept, root = tmp_path / "kept", tmp_path / "root"
+    kept.mkdir()
+    (kept / "file").touch()
+    if inside:
+        root.mkdir()
+    (root / "link" if inside else root).symlink_to(kept)
+    remove_tree(root)
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
+
+
+def test_what_is_gone_is_gone(tmp_path):
+    """A program may have deleted it itself."""
+    remove_tree(tmp_path / "root")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,152 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.errors import DatasetError
+from nat.plugins.datasets.readers import read_csv, read_json, read_jsonl, read_parquet
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+@pytest.mark.parametrize("text", ["0042", "1e3", "007", "null", "true", " ", "1_000", "ÄÖ 中 🎲"])
+def test_text_stays_text_in_json_and_csv(tmp_path: Path, text: str):
+    """No format guesses a type for what the file gives as text."""
+    as_json = write(tmp_path / "a.json", f'[{{"id": "{text}"}}]')
+    as_lines = write(tmp_path / "a.jsonl", f'{{"id": "{text}"}}\n')
+    as_csv = write(tmp_path / "a.csv", f'id,n\n"{text}",1\n')
+    assert read_json(as_json)[0]["id"] == text
+    assert read_jsonl(as_lines)[0]["id"] == text
+    assert read_csv(as_csv)[0]["id"] == text
+
+
+def test_numbers_and_nulls_of_json_keep_their_value(tmp_path: Path):
+    """A large integer keeps all its digits and a null does not turn its column into floats."""
+    path = write(tmp_path / "a.jsonl", '{"n": 12345678901234567890123}\n{"n": null}\n{"n": 7}')
+    values = [row["n"] for row in read_jsonl(path)]
+    assert values == [12345678901234567890123, None, 7]
+    assert [type(value) for value in values] == [int, type(None), int]
+
+
+def test_blank_lines_and_byte_order_mark_are_tolerated(tmp_path: Path):
+    """Editors leave both behind; neither is data."""
+    lines = write(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"id": "a"}\r\n\r\n{"id": "b"}\n\n')
+    table = write(tmp_path / "a.csv", b"\xef\xbb\xbfid,answer\r\n1,x\r\n\r\n")
+    listed = write(tmp_path / "a.json", b'\xef\xbb\xbf[{"id": "a"}]')
+    assert [row["id"] for row in read_jsonl(lines)] == ["a", "b"]
+    assert read_csv(table) == [{"id": "1", "answer": "x"}]
+    assert read_json(listed) == [{"id": "a"}]
+
+
+def test_a_line_separator_inside_a_string_does_not_end_the_line(tmp_path: Path):
+    """Only a newline ends a JSON line; U+2028 and U+0085 are text."""
+    path = write(tmp_path / "a.jsonl", '{"q": "one\u2028two\u0085three"}\n')
+    assert read_jsonl(path) == [{"q": "one\u2028two\u0085three"}]
+
+
+def test_broken_json_lines_are_named_all_at_once(tmp_path: Path):
+    """Each broken line is listed with its number in the file and the column."""
+    path = write(tmp_path / "a.jsonl", '{"id": 1}\n\n{"id" 2}\n[3]\n{"x": NaN}\n{"x": 1e999}\n')
+    with pytest.raises(DatasetError) as caught:
+        read_jsonl(path)
+    text = str(caught.value)
+    assert "line 3: not JSON: Expecting ':' delimiter at column 7" in text
+    assert "line 4: a list where an object was expected" in text
+    assert "line 5: NaN is not JSON" in text
+    assert "line 6: the number 1e999 is too large" in text
+
+
+def test_many_broken_lines_are_counted(tmp_path: Path):
+    """An error stays readable: five places, then a number."""
+    path = write(tmp_path / "a.jsonl", "x\n" * 12)
+    with pytest.raises(DatasetError, match="and 7 more"):
+        read_jsonl(path)
+
+
+def test_json_lines_given_as_json_are_recognised(tmp_path: Path):
+    """The hint names the type that would have worked."""
+    path = write(tmp_path / "a.json", '{"id": 1}\n{"id": 2}\n')
+    with pytest.raises(DatasetError, match=r"line 2, column 1.*Extra data[\s\S]*_type: jsonl"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"), [('{"rows": []}', "holds an object"), ("[1]", "row 1: a number"), ("3", "holds a number")]
+)
+def test_json_of_another_shape_is_refused(tmp_path: Path, text: str, seen: str):
+    """A dataset is a list of objects; the error says what was there."""
+    with pytest.raises(DatasetError, match=seen):
+        read_json(write(tmp_path / "a.json", text))
+
+
+def test_csv_cells_may_hold_commas_quotes_line_breaks_and_much_text(tmp_path: Path):
+    """The format's own quoting is honoured, and a cell may be longer than the parser's default limit."""
+    long = "x" * 200_000
+    path = write(tmp_path / "a.csv", f'q,a\n"one, ""two""\r\nthree",{long}\n')
+    assert read_csv(path) == [{"q": 'one, "two"\r\nthree', "a": long}]
+
+
+def test_csv_rows_of_another_length_are_named(tmp_path: Path):
+    """A missing or an extra cell is an error with its line, not a shifted row."""
+    path = write(tmp_path / "a.csv", "q,a\n1,2\n1,2,3\n4\n")
+    with pytest.raises(DatasetError, match=r"line 3: 3 cells for 2 columns[\s\S]*line 4: 1 cells"):
+        read_csv(path)
+
+
+def test_csv_header_must_be_there_and_unique(tmp_path: Path):
+    """Two columns of one name would hide one of them."""
+    with pytest.raises(DatasetError, match="'q' more than once"):
+        read_csv(write(tmp_path / "a.csv", "q,a,q\n"))
+    with pytest.raises(DatasetError, match="has no header"):
+        read_csv(write(tmp_path / "b.csv", ""))
+
+
+def test_bytes_that_are_not_utf8_are_located(tmp_path: Path):
+    """The line of the first bad byte is named."""
+    with pytest.raises(DatasetError, match="line 2: byte 0xe4 is not UTF-8"):
+        read_jsonl(write(tmp_path / "a.jsonl", b'{"id": 1}\n{"id": "\xe4"}\n'))
+
+
+@pytest.mark.parametrize("read", [read_json, read_jsonl, read_csv, read_parquet])
+def test_missing_file_is_named(tmp_path: Path, read):
+    """The error names the file that was looked for."""
+    with pytest.raises(DatasetError, match="nowhere' does not exist"):
+        read(tmp_path / "nowhere")
+
+
+def test_parquet_keeps_the_types_it_declares(tmp_path: Path):
+    """A text column of digits stays text, and a null in an integer column makes no floats."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415 - optional
+
+    table = pyarrow.table({"id": ["0042", "1e3"], "answer": pyarrow.array([7, None], type=pyarrow.int64())})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    rows = read_parquet(tmp_path / "a.parquet")
+    assert rows == [{"id": "0042", "answer": 7}, {"id": "1e3", "answer": None}]
+    assert type(rows[0]["answer"]) is int
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path):
+    """The reader's own words are kept."""
+    with pytest.raises(DatasetError, match="cannot be read as parquet"):
+        read_parquet(write(tmp_path / "a.parquet", "id,answer\n"))
+
+
+def test_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Parquet is optional; its absence says what to install."""
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(DatasetError, match=r"pip install 'nat-finetuning-harness\[parquet\]'"):
+        read_parquet(tmp_path / "a.parquet")
+
+
+@given(cells=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))
+def test_any_text_survives_csv(tmp_path_factory: pytest.TempPathFactory, cells: list[str]):
+    """Whatever a quoted cell holds comes back character by character."""
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
+    write(path, ",".join(f"c{n}" for n in range(len(cells))) + "\n" + quoted + "\n")
+    assert list(read_csv(path)[0].values()) == cells

@@ -1,0 +1,93 @@
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from nat.builder.function_info import FunctionInfo
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.cli.register_workflow import register_function
+from nat.data_models.function import FunctionBaseConfig
+from nat.errors import ConfigError
+from nat.llm.openai_llm import OpenAIModelConfig
+from nat.plugins.frameworks import register
+from nat.plugins.frameworks.register import FRAMEWORKS, needs_extra
+from nat.registry.catalog import pushed_catalog
+from nat.wire.extras import install_hint
+
+
+class NothingConfig(FunctionBaseConfig, name="nothing"):
+    pass
+
+
+@pytest.fixture
+async def builder():
+    with pushed_catalog():
+
+        @register_function(config_type=NothingConfig)
+        async def build(config, builder):
+            async def nothing(word: str) -> str:
+                return word
+
+            yield FunctionInfo.from_fn(nothing)
+
+        async with WorkflowBuilder() as builder:
+            await builder.add_llm("student", OpenAIModelConfig(model_name="m", base_url="http://127.0.0.1:9/v1"))
+            await builder.add_function("nothing", NothingConfig())
+            yield builder
+
+
+class NoPackages:
+    """Finds none of other people's packages, as if they were not installed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in sys.stdlib_module_names and not name.startswith("nat"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.fixture
+def no_frameworks(monkeypatch):
+    for name in [name for name in sys.modules if name in {f"nat.plugins.frameworks.{each}" for each in FRAMEWORKS}]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [NoPackages(), *sys.meta_path])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("function", ["open_model", "as_tool"])
+def test_a_framework_has_both_functions_under_their_names(framework, function):
+    """They are looked up by name, which no type checker sees."""
+    file = Path(register.__file__).with_name(f"{framework}.py")
+    defined = [
+        node.name
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
+    ]
+    assert function in defined
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_a_framework_that_is_not_installed_names_its_extra(framework, builder, no_frameworks):
+    """Both its client and its tools say what to install; the name of the extra is that of the wrapper type."""
+    wanted = install_hint(framework)
+    assert f"[{framework}]" in wanted
+    with pytest.raises(ConfigError) as raised:
+        await builder.get_llm("student", wrapper_type=framework)
+    assert raised.value.hint == wanted
+    with pytest.raises(ConfigError) as raised:
+        await builder.get_tool("nothing", wrapper_type=framework)
+    assert raised.value.hint == wanted
+
+
+def test_a_missing_framework_names_its_extra():
+    """The error says which package is missing and what to install."""
+    with pytest.raises(ConfigError) as raised, needs_extra("some_framework"):
+        importlib.import_module("some_framework_that_nobody_has")
+    assert "wrapper_type 'some_framework': the package 'some_framework_that_nobody_has'" in str(raised.value)
+    assert raised.value.hint.startswith("pip install 'nat-finetuning-harness[some_framework]'")
+
+
+def test_a_framework_that_fails_to_import_is_its_own_error():
+    """Another error while importing is not mistaken for a missing package."""
+    with pytest.raises(ImportError, match="it is of another time"), needs_extra("some_framework"):
+        raise ImportError("it is of another time")

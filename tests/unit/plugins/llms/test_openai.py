@@ -1,0 +1,140 @@
+import asyncio
+import socket
+
+import pytest
+from pydantic import ValidationError
+
+from fakes.processes import free_port
+from nat.config import parse_config
+from nat.errors import BackendUnreachable, ConfigError
+from nat.llm.openai_llm import OpenAIModelConfig
+from nat.plugins.llms import openai
+from nat.plugins.llms.openai import check_listening
+
+
+def test_the_public_path_is_the_same_class():
+    """The guide's import path and the plug-in's are one."""
+    assert OpenAIModelConfig is openai.OpenAIModelConfig
+    assert OpenAIModelConfig.static_type() == "openai"
+
+
+def test_the_model_has_two_names():
+    """`model_name` and `model` are one field, written as `model`."""
+    for key in ("model_name", "model"):
+        config = OpenAIModelConfig.model_validate({"_type": "openai", key: "m"})
+        assert config.model_name == "m"
+        assert config.model_dump(by_alias=True)["model"] == "m"
+
+
+def test_the_key_is_never_shown():
+    """Neither printed nor dumped."""
+    config = OpenAIModelConfig(model_name="m", api_key="sk-secret")
+    assert "sk-secret" not in repr(config) + config.model_dump_json()
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 2}, {"max_tokens": 0}, {"temprature": 1}])
+def test_wrong_values_and_unknown_keys_are_errors(wrong):
+    """A setting that would be ignored is refused."""
+    with pytest.raises(ValidationError):
+        OpenAIModelConfig.model_validate({"model": "m", **wrong})
+
+
+def test_what_the_config_fills_in():
+    """Sampling parameters and the extra body; nothing about connection or key."""
+    config = OpenAIModelConfig(model_name="m", temperature=0.5, max_tokens=9, extra_body={"min_p": 0.1, "top_p": 1})
+    assert {key: value for key, value in config.request_defaults.items() if value is not None} == {
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "min_p": 0.1,
+        "top_p": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_completion_tokens", 9),
+        ("frequency_penalty", 0.5),
+        ("presence_penalty", -0.5),
+        ("logit_bias", {"50256": -100}),
+        ("response_format", {"type": "json_object"}),
+        ("reasoning_effort", "low"),
+        ("verbosity", "low"),
+        ("parallel_tool_calls", False),
+        ("service_tier", "flex"),
+        ("store", False),
+        ("metadata", {"team": "a"}),
+        ("user", "u-1"),
+    ],
+)
+def test_what_the_api_takes_the_block_takes(name, value):
+    """Each is a field of every request that has none of its own."""
+    config = OpenAIModelConfig.model_validate({"_type": "openai", "model": "m", name: value})
+    assert config.request_defaults[name] == value
+
+
+def test_retries_have_two_names():
+    """`num_retries` is the wider toolkit's name of `max_retries`."""
+    assert OpenAIModelConfig.model_validate({"model": "m", "num_retries": 3}).max_retries == 3
+
+
+def test_one_limit_has_one_name():
+    """Two limits of one answer could differ."""
+    with pytest.raises(ValidationError, match="set one of them"):
+        OpenAIModelConfig(model_name="m", max_tokens=5, max_completion_tokens=6)
+
+
+def test_a_key_of_the_server_is_led_to_extra_body():
+    """The error of an unknown key says where a server's own fields go."""
+    tree = {"llms": {"m": {"_type": "openai", "model": "m", "top_k": 5}}}
+    with pytest.raises(ConfigError, match=r"llms\.m\.top_k: unknown key.*only this server knows goes under extra_body"):
+        parse_config(tree)
+
+
+OPTION = "llms.student.base_url"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+async def test_nobody_listens():
+    """The error names option and address, without what else may stand in the URL."""
+    port = free_port()
+    with pytest.raises(BackendUnreachable) as error:
+        await check_listening(f"http://me:secret@127.0.0.1:{port}/v1?key=secret", option=OPTION, between=0)
+    assert f"{OPTION}: nobody answers at http://127.0.0.1:{port}: " in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+async def test_a_name_that_nobody_knows():
+    """It is not asked for again."""
+    with pytest.raises(BackendUnreachable, match=r"nobody\.invalid:80"):
+        await check_listening("http://nobody.invalid/v1", option=OPTION, between=1000)
+
+
+async def test_a_server_that_is_started_again_is_waited_for():
+    """It refuses for a moment."""
+    port = free_port()
+    checked = asyncio.create_task(check_listening(f"http://127.0.0.1:{port}", option=OPTION, between=0.3))
+    await asyncio.sleep(0.1)
+    async with await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", port):
+        await checked
+
+
+async def test_a_server_that_never_answers_is_slow_and_not_dead():
+    """It takes the connection; what it does with requests is for the rollouts' deadline."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        await check_listening(f"http://127.0.0.1:{listener.getsockname()[1]}", option=OPTION)
+
+
+async def test_behind_a_proxy_nothing_is_tried(monkeypatch):
+    """The proxy may know names and ways that this machine does not."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    await check_listening("http://nobody.invalid/v1", option=OPTION)
