@@ -88,7 +88,7 @@ async def test_a_journal_that_is_gone_ends_the_run(tmp_path, caplog, lost):
 
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
-        with project.registered(), pytest.raises(JournalError, match="was deleted, moved or replaced while the run"):
+        with project.registered(), pytest.raises(JournalError, match="was deleted, moved or replaced during the run"):
             await project.run(AfterEpoch(lose))
     assert "deleted, moved or replaced" not in caplog.text
     assert ("What the run did until now" in caplog.text) == (lost != "folder")
