@@ -7,7 +7,7 @@ import pytest
 
 from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
 from fakes.openai_server import OpenAIServer
-from nat.cli.commands.finetune_summary import summary_text
+from nat.cli.commands.finetune import summary_text
 from nat.data_models.finetuning import TrainingStatusEnum
 from nat.errors import TrainingFailed
 from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint

@@ -1,58 +1,182 @@
-"""How commands run their coroutines: on uvloop where it is installed, with a patient garbage collector."""
+"""Run a command's coroutine, and end it when a signal comes.
+
+Coroutines run on uvloop where it is installed. Ctrl-C, SIGTERM and SIGHUP cancel the command, and its cleanup runs.
+Code that blocks the event loop at that moment is interrupted after a few seconds, since nothing can be cancelled before
+it returns. A second signal, or a cleanup that hangs, kills the command's child processes and ends the process at once.
+"""
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, TypeVar
 
-from nat.cli.ending import Ending, Interrupted, ended_by_signals
+from nat.builder.child_processes import kill_children
 from nat.errors import WorkflowError
 
 T = TypeVar("T")
 
 _COLLECT_AFTER = (50_000, 20, 50)
-"""Thresholds of the three generations; a run keeps many records alive, and Python's own 700 walks them all the time."""
+"""Garbage collector thresholds; with Python's default of 700, it would constantly walk the many records of a run."""
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_NOTICE_SECONDS = 3.0
+"""Time for the event loop to notice the first signal before the code that blocks it is interrupted."""
+_CLEANUP_SECONDS = 30.0
+"""Time for the whole cleanup: a backend has ten seconds, and a folder may be slow."""
+_EXIT_CODE_BASE = 128
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(_reason(number))
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that shells report for a process that a signal ended."""
+        return _EXIT_CODE_BASE + self.number
+
+
+class SignalHandler:
+    """Handles the signals of one command."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._cancel: Callable[[str], None] = lambda _: None
+        self._noticed = threading.Event()
+        self._closed = threading.Event()
+        self._interrupts = False
+        self._terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+
+    def on_first(self, cancel: Callable[[str], None]) -> None:
+        """Call `cancel` with the reason, from the signal handler, at the first signal."""
+        self._cancel = cancel
+
+    def noticed(self) -> None:
+        """The event loop has noticed the signal and cancels the command."""
+        self._noticed.set()
+
+    def close(self) -> None:
+        """The cleanup is complete."""
+        self._closed.set()
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """The signal handler; it runs on the main thread, between two instructions of any code."""
+        if self.number is None:
+            self.number = number
+            self._leave_terminal(number)
+            self._cancel(_reason(number))
+            threading.Thread(target=self._enforce, args=(number,), daemon=True, name="signals").start()
+        elif self._interrupts:
+            self._interrupts = False
+            raise Interrupted(number)
+        else:
+            self._end_at_once(number, "a second signal arrived")
+
+    def _enforce(self, number: int) -> None:
+        """Interrupt code that blocks the event loop; end the process if the cleanup hangs."""
+        while not (self._noticed.wait(_NOTICE_SECONDS) or self._closed.is_set()):
+            self._interrupts = True
+            main = threading.main_thread().ident
+            assert main is not None, "the main thread runs"
+            signal.pthread_kill(main, number)
+        if not self._closed.wait(_CLEANUP_SECONDS):
+            self._end_at_once(number, f"the cleanup did not end within {_CLEANUP_SECONDS:g} s")
+
+    def _end_at_once(self, number: int, why: str) -> None:
+        kill_children()
+        with suppress(OSError, ValueError):
+            cursor = _SHOW_CURSOR if self._terminals else ""
+            os.write(sys.stderr.fileno(), f"{cursor}Ended at once: {why}.\n".encode())
+        os._exit(_EXIT_CODE_BASE + number)
+
+    def _leave_terminal(self, number: int) -> None:
+        """After a hang-up the terminal is gone, and writing to it would fail in the middle of the cleanup."""
+        if signal.Signals(number).name == "SIGHUP":
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            for stream in self._terminals:
+                os.dup2(devnull, stream.fileno())
+            os.close(devnull)
+
+
+@contextmanager
+def handled_signals() -> Iterator[SignalHandler]:
+    """Handle the signals inside the block; an ignored one (`nohup`) stays ignored."""
+    signals = SignalHandler()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signals.handle)
+    try:
+        yield signals
+    finally:
+        signals.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_within(seconds: float, code: int) -> None:
+    """End the process after `seconds` even if a thread delays its exit."""
+    timer = threading.Timer(seconds, os._exit, args=(code,))
+    timer.daemon = True
+    timer.start()
+
+
+def _reason(number: int) -> str:
+    return f"interrupted by {signal.Signals(number).name}"
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Like `asyncio.run`, but what user code raises in a task of its own ends that task and not the loop.
+    """Like `asyncio.run`, but SystemExit and KeyboardInterrupt in a task of user code end only that task.
 
     Raises:
-        Interrupted: Ctrl-C, SIGTERM or SIGHUP has cancelled the coroutine, which has cleaned up.
-        WorkflowError: the coroutine was ended by `sys.exit`, or by a cancellation that nobody asked for.
+        Interrupted: Ctrl-C, SIGTERM or SIGHUP cancelled the coroutine, and its cleanup has run.
+        WorkflowError: user code ended the coroutine, by `sys.exit` or by an unexpected cancellation.
 
     """
     gc.set_threshold(*_COLLECT_AFTER)
-    with ended_by_signals() as ending, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with handled_signals() as signals, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()
         task = loop.create_task(coroutine)
-        ending.on_first(lambda reason: _cancel_soon(loop, task, ending, reason))
+        signals.on_first(lambda reason: _cancel_soon(loop, task, signals, reason))
         try:
             return _result(loop, task)
         except asyncio.CancelledError:
-            if ending.number is None:
+            if signals.number is None:
                 raise WorkflowError(
                     "code of the configuration's components cancelled the command",
-                    hint="look for a CancelledError that is raised, or passed on, where nothing was cancelled",
+                    hint="look for a CancelledError that is raised although nothing was cancelled",
                 ) from None
-            raise Interrupted(ending.number) from None
+            raise Interrupted(signals.number) from None
         except SystemExit as error:
             raise WorkflowError(
                 f"code of the configuration's components called sys.exit({error.code!r})",
-                hint="raise an exception that says what is wrong; nothing but the command itself ends the process",
+                hint="raise an exception that says what is wrong; only the command itself may end the process",
             ) from error
 
 
-def _cancel_soon(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], ending: Ending, reason: str) -> None:
+def _cancel_soon(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], signals: SignalHandler, reason: str) -> None:
     def cancel() -> None:
-        ending.noticed()
+        signals.noticed()
         task.cancel(reason)
 
     loop.call_soon_threadsafe(cancel)
 
 
 def _result(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
-    """The loop passes SystemExit and KeyboardInterrupt of any task on to here; the others can go on all the same."""
+    """The loop passes SystemExit and KeyboardInterrupt of any task to here; the other tasks can continue."""
     while True:
         try:
             return loop.run_until_complete(task)
@@ -64,7 +188,7 @@ def _result(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """None, which means asyncio's own loop, where uvloop is not installed."""
     try:
-        import uvloop  # noqa: PLC0415 - comes with the `local` extra only
+        import uvloop  # noqa: PLC0415 - installed with the `local` extra only
     except ImportError:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop

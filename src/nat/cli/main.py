@@ -1,35 +1,82 @@
-"""The `nat` command: options that all commands share, and errors turned into text and exit codes."""
+"""The `nat` command: options that all commands share, and errors turned into text and exit codes.
+
+A command's module is imported when the command runs, so that `nat --help` is quick.
+"""
 
 import logging
 import signal
 import sys
-from importlib.metadata import version
+from importlib import import_module
+from importlib.metadata import entry_points, version
 from io import TextIOWrapper
 
 import click
-
-from nat.cli.lazy_group import LazyGroup
 
 DISTRIBUTION = "nat-finetuning-harness"
 LOG_FORMAT = "%(asctime)s - %(levelname)-8s - %(name)s:%(lineno)d - %(message)s"
 EXIT_FAILED = 1
 EXIT_SIGNAL = 128
-"""Plus the number of the signal that ended the command, as shells have it."""
+"""Plus the number of the signal that ended the command, as in shells."""
 _LAST_SECONDS = 5.0
-"""How long threads that nobody waits for may hold up the exit of an interrupted command."""
+"""Time for running threads to delay the exit of an interrupted command."""
 _OVERRIDE = {"-o", "--override"}
 
 _COMMANDS = {
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
-    "export": ("nat.cli.commands.export:export_command", "Make a plain model of a run's checkpoint."),
+    "export": ("nat.cli.commands.export:export_command", "Export a run's checkpoint as a plain model."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
     "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),
     "serve": ("nat.cli.commands.serve:serve_command", "Serve a workflow over HTTP."),
-    "gateway": ("nat.cli.commands.gateway:gateway_command", "A model server that records what agents elsewhere ask."),
+    "gateway": (
+        "nat.cli.commands.gateway:gateway_command",
+        "Serve models to agents in other processes; record their calls.",
+    ),
     "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file."),
     "info": ("nat.cli.commands.info:info_command", "Show the registered components and their fields."),
-    "backend": ("nat.cli.commands.backend:backend_command", "The embedded backend as a server of its own."),
+    "backend": ("nat.cli.commands.backend:backend_command", "Run the embedded backend as a server."),
 }
+PLUGIN_GROUP = "nat.cli"
+"""Entry-point group for commands of other packages; each value is `module:click_command`."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command, `module:attribute`, only when it runs; the group's help shows a given line for it."""
+
+    def __init__(self, *, commands_by_target: dict[str, tuple[str, str]], **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type] # click's options, passed through
+        self._targets = commands_by_target
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [*self._targets, *sorted(set(_plugin_targets()) - set(self._targets))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        target = self._targets[cmd_name][0] if cmd_name in self._targets else _plugin_targets().get(cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command = getattr(import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise click.ClickException(f"{target} is not a click command but {type(command).__name__}")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from nat.errors import did_you_mean  # noqa: PLC0415 - keeps what `--help` imports to click alone
+
+            raise click.UsageError(f"{error.message}{did_you_mean(args[0], self.list_commands(ctx))}", ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self._targets[name][1] if name in self._targets else "") for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _plugin_targets() -> dict[str, str]:
+    return {entry.name: entry.value for entry in entry_points(group=PLUGIN_GROUP)}
 
 
 @click.group(cls=LazyGroup, commands_by_target=_COMMANDS, context_settings={"auto_envvar_prefix": "NAT"})
@@ -39,7 +86,7 @@ _COMMANDS = {
     type=click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False),
     default="info",
     show_default=True,
-    help="What is logged to stderr.",
+    help="Lowest level of log lines on stderr.",
 )
 def cli(log_level: str) -> None:
     """Finetune the model inside your agent, with the workflow that runs in production."""
@@ -49,7 +96,7 @@ def cli(log_level: str) -> None:
 
 
 def run_cli() -> None:
-    """Run the command line; a `NatError` becomes its text and exit code 1, a signal exit code 128 and its number."""
+    """Run the command line; a `NatError` becomes text and exit code 1, a signal exit code 128 plus its number."""
     from nat.secrets import keep_files_private, redact_output  # noqa: PLC0415 - as below
 
     keep_files_private()
@@ -57,14 +104,14 @@ def run_cli() -> None:
     redact_output()
     code = exit_code(sys.argv[1:])
     if code > EXIT_SIGNAL:
-        from nat.cli.ending import exit_within  # noqa: PLC0415 - keeps what `--help` imports to click alone
+        from nat.cli.event_loop import exit_within  # noqa: PLC0415 - keeps what `--help` imports to click alone
 
         exit_within(_LAST_SECONDS, code)
     sys.exit(code)
 
 
 def _print_anything() -> None:
-    """What the output's encoding has no bytes for is printed as its escape, and ends no command."""
+    """Print characters that the output's encoding lacks as escapes, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -98,12 +145,12 @@ def exit_code(arguments: list[str]) -> int:
 
 
 def _advised(error: click.ClickException) -> click.ClickException:
-    """The same error; where somebody wanted to set a key of the configuration, it says how."""
+    """The same error, with advice if the user tried to set a key of the configuration."""
     if isinstance(error, click.BadOptionUsage) and error.option_name in _OVERRIDE:
-        advice = "Write the key, a blank, and the value: `-o finetuning.num_epochs 3`."
+        advice = "Separate key and value by a space: `-o finetuning.num_epochs 3`."
         return click.BadOptionUsage(error.option_name, f"{error.message} {advice}", error.ctx)
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and _takes_overrides(error.ctx.command):
-        advice = "A key of the configuration is set by `-o KEY VALUE`, as in `-o finetuning.num_epochs 3`."
+        advice = "To set a key of the configuration, use `-o KEY VALUE`, as in `-o finetuning.num_epochs 3`."
         return click.NoSuchOption(error.option_name, f"{error.format_message()} {advice}", ctx=error.ctx)
     return error
 
@@ -113,10 +160,10 @@ def _takes_overrides(command: click.Command) -> bool:
 
 
 def _interrupted(error: BaseException) -> int:
-    """Say which signal it was, and give its exit code."""
-    from nat.cli.ending import Interrupted  # noqa: PLC0415 - keeps what `--help` imports to click alone
+    """Print which signal it was and return the exit code."""
+    from nat.cli.event_loop import Interrupted  # noqa: PLC0415 - keeps what `--help` imports to click alone
 
-    cause = error.__cause__  # click makes an Abort of every KeyboardInterrupt
+    cause = error.__cause__  # click raises Abort for every KeyboardInterrupt
     number = cause.number if isinstance(cause, Interrupted) else signal.SIGINT
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
     click.secho(f"Interrupted{by}.", fg="yellow", err=True)

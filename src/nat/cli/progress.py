@@ -1,4 +1,4 @@
-"""A run's progress for people: a live view on a terminal, one line per event everywhere else."""
+"""A run's progress for people: a live view on a terminal, else one line per event."""
 
 import logging
 import math
@@ -25,14 +25,14 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class LineProgress(RunProgress):
-    """One line per finished epoch and validation, for pipes; warnings and failures stand in the log beside it.
+    """One line per finished epoch and validation, for pipes; warnings and failures are in the log.
 
-    With `log_tells` the log has lines for epochs and validations, too, so that here there are none.
+    With `logged`, the log has a line for each epoch and validation, so none is printed here.
     """
 
-    def __init__(self, console: Console, *, log_tells: bool) -> None:
+    def __init__(self, console: Console, *, logged: bool) -> None:
         self._console = console
-        self._log_tells = log_tells
+        self._logged = logged
         self._num_epochs = 0
 
     def __enter__(self) -> Self:
@@ -46,10 +46,10 @@ class LineProgress(RunProgress):
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         self._num_epochs = num_epochs
         epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
-        self._line(f"run {run_id}: {epochs}, everything goes to {run_dir}")
+        self._line(f"run {run_id}: {epochs}, output in {run_dir}")
 
     def epoch_finished(self, record: EpochRecord) -> None:
-        if self._log_tells:
+        if self._logged:
             return
         self._line(
             f"epoch {shown(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
@@ -58,7 +58,7 @@ class LineProgress(RunProgress):
         )
 
     def validation_finished(self, record: ValidationRecord) -> None:
-        if not self._log_tells:
+        if not self._logged:
             failed = _failed(record.failures)
             self._line(f"held-out {when(record.epoch)}: {_mean(record)} on {record.num_examples} examples{failed}")
 
@@ -67,7 +67,7 @@ class LineProgress(RunProgress):
 
 
 class LiveProgress(RunProgress):
-    """What runs now, the last epochs as a table, and the reward so far as a small curve."""
+    """A live view: what runs now, a table of the last epochs, and the rewards as a small curve."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -81,7 +81,7 @@ class LiveProgress(RunProgress):
         self._epochs = self._bars.add_task("epochs", total=None)
         self._now = self._bars.add_task("rollouts", total=None)
         self._note = Text(no_wrap=True, overflow="ellipsis")
-        """A line of its own: beside the bars, a long error would leave no room for them."""
+        """On a separate line, because a long error beside the bars would leave no room for them."""
         self._records: deque[EpochRecord] = deque(maxlen=_ROWS_SHOWN)
         self._rewards: list[float] = []
         self._held_out: dict[int, str] = {}
@@ -99,7 +99,7 @@ class LiveProgress(RunProgress):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._refresh()
-        self._live.transient = self._failures_file is None  # no run began: an empty table is no news beside the error
+        self._live.transient = self._failures_file is None  # if no run began, the empty table is removed
         self._live.stop()
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
@@ -115,19 +115,19 @@ class LiveProgress(RunProgress):
         self._failed = []
         name = "held-out" if phase is Phase.VALIDATION else "rollouts"
         self._bars.reset(self._now, total=total, description=name)
-        self._say("")
+        self._show_note("")
 
     def rollout_done(self, error: str | None) -> None:
         if error is not None:
             self._failed.append(error)
         self._bars.update(self._now, advance=1)
-        self._say("")
+        self._show_note("")
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:
-        self._say(f"training on {num_trajectories} rollouts in {num_groups} groups")
+        self._show_note(f"training on {num_trajectories} rollouts in {num_groups} groups")
 
     def training_finished(self, job: JobRecord) -> None:  # noqa: ARG002 - the protocol's signature
-        self._say("")
+        self._show_note("")
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
@@ -142,9 +142,9 @@ class LiveProgress(RunProgress):
         self._refresh()
 
     def message(self, text: str) -> None:
-        self._console.print(redact(text), highlight=False, markup=False)  # before it is broken into lines
+        self._console.print(redact(text), highlight=False, markup=False)  # before lines are wrapped
 
-    def _say(self, text: str) -> None:
+    def _show_note(self, text: str) -> None:
         failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""
         self._note.plain = "  ".join(filter(None, (text, failed)))
 
@@ -156,7 +156,7 @@ class LiveProgress(RunProgress):
         return Group(self._title, self._table(), curve, *self._failures(), self._bars, self._note)
 
     def _failures(self) -> list[Text]:
-        """What failed in the run so far, by cause, and where its tracebacks are."""
+        """Failures of the run so far by cause, and the file with their tracebacks."""
         lines = [Text(f"failed     {each}", style="red") for each in self._causes]
         return [*lines, Text(f"           tracebacks: {self._failures_file}", style="dim")] if lines else []
 
@@ -181,10 +181,10 @@ class LiveProgress(RunProgress):
 
 
 def console_progress(console: Console) -> LineProgress | LiveProgress:
-    """The live view if somebody watches, lines otherwise."""
+    """The live view on a terminal, else lines."""
     if console.is_terminal:
         return LiveProgress(console)
-    return LineProgress(console, log_tells=logging.getLogger().isEnabledFor(logging.INFO))
+    return LineProgress(console, logged=logging.getLogger().isEnabledFor(logging.INFO))
 
 
 def sparkline(values: list[float], width: int = 60) -> str:

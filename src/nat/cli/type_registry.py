@@ -21,6 +21,6 @@ class GlobalTypeRegistry:
     @staticmethod
     @contextmanager
     def push() -> Iterator[Catalog]:
-        """A copy until the block ends; what is registered meanwhile is forgotten."""
+        """Use a copy until the block ends; components that are registered in it are then removed."""
         with pushed_catalog() as catalog:
             yield catalog

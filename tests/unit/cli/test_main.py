@@ -6,8 +6,7 @@ import sys
 import click
 import pytest
 
-from nat.cli.lazy_group import LazyGroup
-from nat.cli.main import exit_code
+from nat.cli.main import LazyGroup, exit_code
 
 
 def test_an_error_of_ours_is_its_text_and_exit_code_1(tmp_path, capsys):
@@ -79,7 +78,7 @@ def test_version_names_the_program():
 def test_a_target_that_is_no_command_is_told():
     """A plug-in's entry point that names something else is named in the error."""
     group = LazyGroup(name="nat", commands_by_target={"odd": ("os:sep", "not a command")})
-    with pytest.raises(click.ClickException, match=r"os:sep is no click command, but str"):
+    with pytest.raises(click.ClickException, match=r"os:sep is not a click command but str"):
         group.get_command(click.Context(group), "odd")
 
 

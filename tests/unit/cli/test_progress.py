@@ -44,9 +44,9 @@ def test_a_terminal_gets_the_live_view_and_everything_else_gets_lines(terminal, 
 def test_lines_tell_epochs_and_validations():
     """A log has one line for each, without control sequences."""
     output = console(terminal=False)
-    lines = shown(LineProgress(output, log_tells=False), output).splitlines()
+    lines = shown(LineProgress(output, logged=False), output).splitlines()
     assert [line.split("  ")[0] for line in lines] == [
-        "run 20260314-092653-5a1f: 3 epochs, everything goes to runs/x",
+        "run 20260314-092653-5a1f: 3 epochs, output in runs/x",
         "held-out before training: 0.500 on 2 examples",
         "epoch 1/3",
         "held-out after epoch 1: 0.500 on 2 examples",
@@ -54,11 +54,11 @@ def test_lines_tell_epochs_and_validations():
     assert "\x1b" not in "".join(lines)
 
 
-def test_what_the_log_tells_is_not_told_twice():
+def test_what_the_logged_is_not_told_twice():
     """At the level `info` the log has a line for each epoch and validation."""
     output = console(terminal=False)
-    assert shown(LineProgress(output, log_tells=True), output).splitlines() == [
-        "run 20260314-092653-5a1f: 3 epochs, everything goes to runs/x"
+    assert shown(LineProgress(output, logged=True), output).splitlines() == [
+        "run 20260314-092653-5a1f: 3 epochs, output in runs/x"
     ]
 
 

@@ -1,4 +1,4 @@
-"""`nat backend serve`: the embedded backend as a server of its own, outside of any run."""
+"""`nat backend serve`: the embedded backend as a server, outside of any run."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from nat.builder.child_processes import python_module
-from nat.cli.commands.checked_options import checked_options
+from nat.cli.commands.options import checked_options
 from nat.config.secrets import environment_secrets
 from nat.errors import ConfigError
 from nat.wire.serving import (
@@ -26,16 +26,16 @@ from nat.wire.serving import (
 Command = Callable[..., None]
 
 _PIPE_BYTES = 16_384
-"""What a pipe takes on every system before anybody reads."""
+"""Bytes that a pipe holds on every system before they are read."""
 
 
 @click.group("backend")
 def backend_command() -> None:
-    """The embedded backend as a server of its own."""
+    """Run the embedded backend as a server."""
 
 
 def _option(name: str, field: FieldInfo) -> dict[str, Any]:
-    """How click shows and reads a field; defaults and bounds stay with the options' class."""
+    """The click option of a field; the class of the options checks bounds and sets defaults."""
     if field.annotation is bool:
         return {"is_flag": True, "default": None, "help": field.description}
     kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType] or [field.annotation]
@@ -74,7 +74,7 @@ def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> Serv
 
 
 def backend_arguments(options: ServeOptions) -> list[str]:
-    """What the backend is started with, without the key, which a process list would show."""
+    """The backend's arguments without the key, which a process list would show."""
     arguments: list[str] = []
     for name in sorted(options.model_fields_set - {"api_key"}):
         value = getattr(options, name)
@@ -86,12 +86,12 @@ def backend_arguments(options: ServeOptions) -> list[str]:
 
 
 def backend_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the key: what a process began with can be read as long as it lives."""
+    """The environment without the key: a process's initial environment can be read as long as it runs."""
     return {name: value for name, value in inherited.items() if name != API_KEY_VARIABLE}
 
 
 def handed_over(options: ServeOptions, environment: Mapping[str, str]) -> int:
-    """A pipe that survives `exec`, with the key and what the log must not show in it."""
+    """A pipe that survives `exec` and holds the key and the secrets that the log must not show."""
     key = None if options.api_key is None else options.api_key.get_secret_value()
     line = Handover(api_key=key, secrets=list(environment_secrets(environment))).line()
     if len(line) > _PIPE_BYTES:

@@ -1,38 +1,49 @@
-"""`nat eval`: run a workflow on a dataset and score it."""
+"""`nat eval`: run a workflow on a dataset, score it, and print a summary."""
 
 import json
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nat.cli import event_loop
-from nat.cli.commands.config_options import (
+from nat.cli.commands.options import (
     config_file_option,
     endpoint_option,
     endpoint_timeout_option,
     json_option,
     override_option,
 )
-from nat.cli.commands.eval_summary import raise_if_nothing_counts, summary_record, summary_text
-from nat.cli.commands.rollout_bar import rollout_bar
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
+from nat.data_models.evaluator import EvalOutput
+from nat.data_models.rollout_failure import FailureCount, counted
+from nat.data_models.score import problem_of
+from nat.errors import EvaluationError
 from nat.eval.evaluate import EvaluationRun
-from nat.rollout.session import opened_session
+from nat.eval.failures import counts_of, remedy_of
+from nat.rollout.rollout import Rollout
+from nat.rollout.session import WorkflowSession, opened_session
+
+_HEADER = ("Evaluator", "Avg Score", "Scored", "Output File")
 
 
 @click.command("eval")
 @config_file_option
-@click.option("--dataset", help="A file that replaces the configured dataset; its suffix names the format.")
+@click.option("--dataset", help="A file that replaces the configured dataset; its suffix decides the format.")
 @click.option(
     "--result_json_path",
     default="$",
     show_default=True,
-    help="Where in the workflow's output the answer is, as a JSON path.",
+    help="JSON path of the answer in the workflow's output.",
 )
 @endpoint_option
 @endpoint_timeout_option
-@click.option("--reps", type=click.IntRange(min=1), default=1, show_default=True, help="How often each row is run.")
+@click.option("--reps", type=click.IntRange(min=1), default=1, show_default=True, help="Times to run each row.")
 @override_option
 @json_option
 def eval_command(
@@ -69,3 +80,133 @@ async def _evaluate(config: EvaluationRunConfig) -> EvaluationRunOutput:
     ) as session:
         with rollout_bar(session):
             return await EvaluationRun(config).run_and_evaluate(session_manager=session)
+
+
+@contextmanager
+def rollout_bar(session: WorkflowSession, console: Console | None = None) -> Iterator[None]:
+    """Until the block ends, show a bar on stderr if it is a terminal: rollouts that are done and that failed."""
+    console = console or Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("rollouts", total=0)
+        expected = failed = 0
+
+        def begun(rollouts: int) -> None:
+            nonlocal expected
+            expected += rollouts
+            progress.update(task, total=expected)
+
+        def done(rollout: Rollout) -> None:
+            nonlocal failed
+            failed += rollout.failed
+            progress.update(task, advance=1, description=f"rollouts ({failed} failed)" if failed else "rollouts")
+
+        with session.on_rollout(done, begun):
+            yield
+
+
+def summary_text(output: EvaluationRunOutput, seconds: float) -> str:
+    """The failures by cause, then a table of the scores in the guide's format."""
+    total, failed = _counts(output)
+    lines = ["=== EVALUATION SUMMARY ===", f"Workflow Status: {_status(total, failed)}"]
+    lines += [f"Failed: {count}" for count in counts_of(output)]
+    lines += [f"Total Runtime: {seconds:.2f}s", "", *_table(_rows(output))]
+    lines += [text for name, result in output.evaluation_results if (text := _without_number(name, result))]
+    if output.workflow_output_file is not None:
+        lines += ["", f"Workflow Output: {output.workflow_output_file}"]
+    if output.failures_file is not None:
+        lines.append(f"Tracebacks: {output.failures_file}")
+    return "\n".join(lines)
+
+
+def summary_record(output: EvaluationRunOutput, seconds: float) -> dict[str, Any]:
+    """The summary for `--json`."""
+    total, failed = _counts(output)
+    files = _files(output)
+    return {
+        "rollouts": total,
+        "failed": failed,
+        "failures": [count.model_dump() for count in counts_of(output)],
+        "failures_file": str(output.failures_file) if output.failures_file else None,
+        "seconds": round(seconds, 3),
+        "evaluators": [
+            {
+                "name": name,
+                "average_score": result.average_score,
+                "scored": len(result.eval_output_items) - _unscored(result),
+                "unscored": _unscored(result),
+                "output_file": files.get(name),
+            }
+            for name, result in output.evaluation_results
+        ],
+        "workflow_output_file": str(output.workflow_output_file) if output.workflow_output_file else None,
+    }
+
+
+def raise_if_nothing_counts(output: EvaluationRunOutput) -> None:
+    """Raise EvaluationError if no rollout has an answer, or an evaluator has no score."""
+    total, failed = _counts(output)
+    if failed == total:
+        raise _nothing(f"all {total} rollouts failed", counted((f.cause, str(f)) for f in output.failures))
+    for name, result in output.evaluation_results:
+        if _unscored(result) == len(result.eval_output_items):
+            causes = counted((item.cause, item.error) for item in result.eval_output_items)
+            raise _nothing(f"the evaluator '{name}' scored none of {total - failed} answers", causes)
+
+
+def _nothing(what: str, causes: Sequence[FailureCount]) -> EvaluationError:
+    """An error with the counts by cause, and what to do about the most common one."""
+    first = causes[0]
+    return EvaluationError(f"{what}: {'; '.join(map(str, causes))}", hint=remedy_of(first.cause, first.error))
+
+
+def _counts(output: EvaluationRunOutput) -> tuple[int, int]:
+    return len(output.eval_input.eval_input_items), len(output.failures)
+
+
+def _status(total: int, failed: int) -> str:
+    return f"{failed} OF {total} ROLLOUTS FAILED" if failed else "COMPLETED"
+
+
+def _unscored(result: EvalOutput) -> int:
+    return sum(item.score is None for item in result.eval_output_items)
+
+
+def _without_number(name: str, result: EvalOutput) -> str | None:
+    """A line about an evaluator whose scores are not numbers and that computes no mean itself."""
+    problems = [problem_of(item.score) for item in result.eval_output_items if item.score is not None]
+    others = [problem for problem in problems if problem]
+    if not others or result.average_score is not None:
+        return None
+    return f"{name}: {len(others)} of {len(result.eval_output_items)} scores are not numbers; the first: {others[0]}"
+
+
+def _files(output: EvaluationRunOutput) -> dict[str, str]:
+    """The output file of each evaluator, if files were written."""
+    names = [name for name, _ in output.evaluation_results]
+    return dict(zip(names, map(str, output.evaluator_output_files), strict=False))
+
+
+def _rows(output: EvaluationRunOutput) -> list[tuple[str, str, str, str]]:
+    files = _files(output)
+    return [
+        (
+            name,
+            _score_text(result.average_score),
+            f"{len(result.eval_output_items) - _unscored(result)}/{len(output.eval_input.eval_input_items)}",
+            files.get(name, "-"),
+        )
+        for name, result in output.evaluation_results
+    ]
+
+
+def _score_text(score: object) -> str:
+    return f"{score:.4f}" if isinstance(score, int | float) else ("-" if score is None else str(score))
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return ["(no evaluators are configured)"]
+    widths = [max(len(cell) for cell in column) for column in zip(_HEADER, *rows, strict=True)]
+    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (_HEADER, *rows)]
+    return [lines[0].rstrip(), "-+-".join("-" * width for width in widths), *(line.rstrip() for line in lines[1:])]

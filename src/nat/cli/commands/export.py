@@ -1,4 +1,4 @@
-"""`nat export`: make a plain model of a checkpoint, whether its run has ended, failed, was killed or still goes on."""
+"""`nat export`: write a checkpoint as a plain model, whatever the state of its run: even running, failed or killed."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.config_options import json_option
+from nat.cli.commands.options import json_option
 from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
 from nat.runs.journal import JOURNAL_NAME, Journal
@@ -18,7 +18,7 @@ from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, NEWEST_CHECK
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--checkpoint",
-    help="Which one: best, latest, or the name of its folder.  [default: best if the run keeps one, else latest]",
+    help="Checkpoint to export: best, latest, or a folder's name.  [default: best if the run keeps one, else latest]",
 )
 @click.option(
     "--output",
@@ -27,7 +27,7 @@ from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, NEWEST_CHECK
 )
 @json_option
 def export_command(folder: Path, checkpoint: str | None, output: Path | None, *, as_json: bool) -> None:
-    """Make a plain model of a checkpoint in FOLDER: that of a run, of a backend's output, or the checkpoint's own."""
+    """Export a checkpoint as a plain model. FOLDER is a run's folder, a backend's output folder, or a checkpoint."""
     source = found_checkpoint(folder, checkpoint)
     target = output or source.parent.parent / EXPORTS / source.name
     event_loop.run(export_checkpoint(source, target))
@@ -35,10 +35,10 @@ def export_command(folder: Path, checkpoint: str | None, output: Path | None, *,
 
 
 def found_checkpoint(folder: Path, name: str | None) -> Path:
-    """The folder of the checkpoint that is meant.
+    """The folder of the checkpoint to export.
 
     Raises:
-        BackendError: there is none of that name, with those that there are.
+        BackendError: there is no checkpoint of that name; the message lists the existing ones.
 
     """
     if name is None and any((folder / each).is_file() for each in (MANIFEST, STATE)):
@@ -50,7 +50,7 @@ def found_checkpoint(folder: Path, name: str | None) -> Path:
         names = sorted(path.name for path in checkpoints.iterdir() if path.is_dir())
         raise BackendError(
             f"{checkpoints} has no checkpoint {' or '.join(wanted)}; it has {', '.join(names) or 'none'}",
-            hint="name the folder of a run of a `local` model, and with --checkpoint one that it has",
+            hint="give the folder of a run that trained a `local` model, and one of its checkpoints with --checkpoint",
         )
     if name is None and found.name != BEST_CHECKPOINT:
         _check_that_no_other_is_better(folder)
@@ -58,13 +58,13 @@ def found_checkpoint(folder: Path, name: str | None) -> Path:
 
 
 def _check_that_no_other_is_better(folder: Path) -> None:
-    """No checkpoint is the best one of a run whose best model is that from which it started."""
+    """Raise if the run's best model is the one that it started from, of which there is no checkpoint."""
     if not (folder / JOURNAL_NAME).is_file():
         return
     with Journal.open(folder, read_only=True) as journal:
         best = journal.best()
     if best is not None and best.epoch == 0:
         raise BackendError(
-            f"the best model of this run is the one that it started from ({best}), of which it has no checkpoint",
-            hint=f"--checkpoint {NEWEST_CHECKPOINT} exports the newest one all the same",
+            f"the best model of this run is the one that it started from ({best}), which is not a checkpoint",
+            hint=f"use --checkpoint {NEWEST_CHECKPOINT} to export the newest one anyway",
         )

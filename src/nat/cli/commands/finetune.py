@@ -1,6 +1,8 @@
-"""`nat finetune`: train the model inside a workflow, and say whether it got better."""
+"""`nat finetune`: train the model inside a workflow, and report whether it improved."""
 
+import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -8,24 +10,31 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from nat.cli import event_loop
-from nat.cli.commands.config_options import (
+from nat.cli.commands.options import (
     config_file_option,
     endpoint_option,
     endpoint_timeout_option,
     json_option,
     override_option,
 )
-from nat.cli.commands.finetune_summary import plan_text, result_record, summary_text
 from nat.cli.progress import console_progress
-from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
+from nat.eval.failures import remedy_of
+from nat.finetuning.best_model import best_text
+from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.dry_run import dry_run as make_plan
 from nat.finetuning.runtime import RunResult, run_finetuning
+from nat.runs.plot import duration
+from nat.runs.records import RunSummary
+from nat.runs.rollouts import LeftOutCause
+
+_TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 @click.command("finetune")
 @config_file_option
-@click.option("--dataset", help="A file that replaces the configured dataset; its suffix names the format.")
-@click.option("--validation_dataset", help="Held-out examples, played before, in between and after.")
+@click.option("--dataset", help="A file that replaces the configured dataset; its suffix decides the format.")
+@click.option("--validation_dataset", help="Held-out examples, scored before, during and after training.")
 @click.option(
     "--validation_interval",
     type=click.IntRange(min=1),
@@ -36,24 +45,26 @@ from nat.finetuning.runtime import RunResult, run_finetuning
 @click.option(
     "--validation_config_file",
     type=click.Path(exists=True, dir_okay=False),
-    help="Another YAML for validations; the trained model takes the place of the LLM with the same key.",
+    help="Another YAML for validations; the trained model replaces its LLM of the same key.",
 )
 @click.option(
     "--result_json_path",
     default="$",
     show_default=True,
-    help="Where in the workflow's output the answer is, as a JSON path.",
+    help="JSON path of the answer in the workflow's output.",
 )
 @endpoint_option
 @endpoint_timeout_option
 @override_option
-@click.option("--dry_run", is_flag=True, help="Check everything that can be checked without training, show the plan.")
+@click.option(
+    "--dry_run", is_flag=True, help="Check everything that can be checked without training, and print the plan."
+)
 @json_option
 @click.pass_context
 def finetune_command(
-    context: click.Context, /, *, config_file: Path, dry_run: bool, as_json: bool, **_wishes: object
+    context: click.Context, /, *, config_file: Path, dry_run: bool, as_json: bool, **_options: object
 ) -> None:
-    """Train the model inside a workflow, and say whether it got better."""
+    """Train the model inside a workflow, and report whether it improved."""
     given = run_config(context, config_file)
     if dry_run:
         plan = event_loop.run(make_plan(given))
@@ -64,16 +75,114 @@ def finetune_command(
 
 
 def run_config(context: click.Context, config_file: Path) -> FinetuneRunConfig:
-    """What the command line asks for; what it does not mention stays as the YAML has it."""
+    """The options that the command line sets; the YAML decides the others."""
     names = FinetuneRunConfig.model_fields.keys() & context.params.keys() - {"config_file"}
-    said = {n: context.params[n] for n in names if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
-    return FinetuneRunConfig(config_file=config_file, **said)
+    options = {n: context.params[n] for n in names if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
+    return FinetuneRunConfig(config_file=config_file, **options)
 
 
 async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
-    """Watched on a terminal, the live view tells what the log tells, warnings too, so the log is quiet."""
+    """Train; on a terminal, the live view shows what the log says, so only errors are logged."""
     console = Console(stderr=quiet)
     if console.is_terminal and logging.getLogger().getEffectiveLevel() in (logging.INFO, logging.WARNING):
         logging.getLogger().setLevel(logging.ERROR)
     with console_progress(console) as progress:
         return await run_finetuning(given, progress=progress)
+
+
+def plan_text(plan: FinetunePlan) -> str:
+    """The plan in lines, then the resolved configuration."""
+    per_epoch = "chosen by the builder" if plan.rollouts_per_epoch is None else str(plan.rollouts_per_epoch)
+    held_out = "none (no verdict without a validation dataset)"
+    if plan.num_held_out is not None:
+        held_out = f"{plan.num_held_out} examples, before, every {plan.validation_interval} epochs, and after"
+    rows = [
+        ("Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"),
+        *(("LLM", f"{name}: {where}") for name, where in plan.llms.items()),
+        ("Trained on", f"calls made in {', '.join(plan.target_functions)}, to {plan.target_model or 'any model'}"),
+        ("Reward", plan.reward or "computed by the builder"),
+        ("Epochs", str(plan.num_epochs)),
+        ("Rollouts", f"{per_epoch} per epoch, from {plan.num_examples} examples, {plan.max_concurrency} at a time"),
+        ("Held-out", held_out),
+        ("Output", str(plan.output_dir)),
+        *(("Warning", text) for text in plan.warnings),
+    ]
+    return f"{_table(rows)}\n\nResolved configuration:\n\n{plan.config_text.rstrip()}\n\nNothing was trained."
+
+
+def summary_text(result: RunResult, config_file: Path) -> str:
+    """The verdict, what was trained, what failed, and where the files are."""
+    summary, run_dir = result.summary, result.run_dir
+    verdict = result.comparison.sentence if result.comparison else "No verdict: there was no validation dataset."
+    rows = [("Next", summary.next_step)] if summary.next_step else []
+    rows.append(("Trained", _trained(summary)))
+    if summary.packed_tokens:
+        rows.append(("Prefix sharing", _shared(summary)))
+    if summary.broken_by:
+        rows.append(("Split chats", _split_chats(summary)))
+    if summary.failures:
+        rows += _failed(summary, run_dir)
+    rows.append(("Folder", str(run_dir)))
+    if summary.plot is not None:
+        rows.append(("Plot", str(run_dir / summary.plot)))
+    if summary.model is not None:
+        model = run_dir / summary.model
+        rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
+    if summary.best_model is not None:
+        rows.append(("Best model", f"{run_dir / summary.best_model} ({summary.best})"))
+    elif summary.best is not None and summary.best.epoch != summary.epochs:
+        rows.append(("Best", best_text(summary.best, run_dir)))
+    if result.served_model is not None:
+        served = result.served_model
+        rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
+    return f"\n{verdict}\n\n{_table(rows)}"
+
+
+def _trained(summary: RunSummary) -> str:
+    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs"
+    return f"{epochs} in {duration(summary.seconds)}, on {summary.tokens_trained:,} sampled tokens"
+
+
+def _shared(summary: RunSummary) -> str:
+    """How many times fewer tokens the learner computed because rows share prefixes, and the possible maximum."""
+    ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
+    return f"{ratio:.2f}{_TIMES} fewer tokens computed ({ceiling:.2f}{_TIMES} possible)"
+
+
+def _split_chats(summary: RunSummary) -> str:
+    """Calls whose prompt does not contain the sampled tokens of earlier answers, so that a new row began."""
+    causes = ", ".join(f"{cause} {count}" for cause, count in summary.broken_by.items())
+    return f"{sum(summary.broken_by.values())} calls did not continue the tokens of earlier answers ({causes})"
+
+
+def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
+    """Counts by cause, each with an error; what to do about the most common; and the file of tracebacks."""
+    first = summary.failures[0]
+    rows = [("Failed", f"{sum(each.count for each in summary.failures)} of {summary.rollouts:,} rollouts")]
+    rows += [("", str(each)) for each in summary.failures]
+    if LeftOutCause(first.cause).failure:
+        rows.append(("", f"→ {remedy_of(first.cause, first.error)}"))
+    return [*rows, ("Tracebacks", str(run_dir / (summary.failures_file or "")))]
+
+
+def use_command(llm: str | None, model: Path, config_file: Path) -> str:
+    """The command that runs the same workflow with the trained model."""
+    key = llm or "<name>"
+    return f"nat run --config_file={config_file} -o llms.{key}.model {model} --input '…'"
+
+
+def served_command(served: ServedModel, config_file: Path) -> str:
+    """The command that runs the same workflow with the model on its server."""
+    options = "".join(f" -o {key} {value}" for key, value in served.overrides)
+    return f"nat run --config_file={config_file}{options} --input '…'"
+
+
+def result_record(result: RunResult) -> str:
+    """`summary.json` on one line, with the run's folder added."""
+    return json.dumps({**result.summary.model_dump(mode="json"), "run_dir": str(result.run_dir)})
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    rows = list(rows)
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)

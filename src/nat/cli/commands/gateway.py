@@ -1,4 +1,4 @@
-"""`nat gateway serve`: the model of a configuration for agents that run elsewhere, each rollout recorded."""
+"""`nat gateway serve`: serve the models of a configuration to agents in other processes and record their calls."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.checked_options import checked_options
-from nat.cli.commands.config_options import config_file_option, override_option
+from nat.cli.commands.options import checked_options, config_file_option, override_option
 from nat.cli.commands.serve import check_installed
 from nat.gateway.options import KEY_VARIABLE, GatewayOptions
 from nat.secrets import unredacted
@@ -15,7 +14,7 @@ from nat.secrets import unredacted
 
 @click.group("gateway")
 def gateway_command() -> None:
-    """A model server that records what agents elsewhere ask."""
+    """Serve models to agents in other processes; record their calls."""
 
 
 @gateway_command.command("serve")
@@ -24,25 +23,25 @@ def gateway_command() -> None:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; one that others can reach needs a key of your own.",
+    help="Address to listen on; any but a loopback address needs --api_key.",
 )
-@click.option("--allowed_hosts", help="Further names of this server, with commas between, such as that of a proxy.")
+@click.option("--allowed_hosts", help="Further host names of this server, such as a proxy's; separated by commas.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8010,
     show_default=True,
-    help="Port to listen on; 0 takes a free one, which is shown.",
+    help="Port to listen on; 0 picks a free one and prints it.",
 )
-@click.option("--llm", help="The LLM of the YAML that answers; the first one if left out.")
+@click.option("--llm", help="The LLM of the YAML that answers; default: the first.")
 @click.option(
     "--api_key",
     envvar=KEY_VARIABLE,
-    help=f"Key that opens and closes rollouts; made up and shown if left out. Better given as {KEY_VARIABLE}.",
+    help=f"Key for opening and closing rollouts; default: generated and printed. Better set as {KEY_VARIABLE}.",
 )
 @override_option
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
-    """Serve the LLMs of a YAML to a service that is always up; each rollout is opened with POST /rollouts."""
+    """Serve the LLMs of a YAML to agents in other processes; POST /rollouts opens a rollout."""
     check_installed("nat gateway serve", "uvicorn", "httptools")
     from nat.gateway.serve import serve  # noqa: PLC0415 - the server comes with the `serve` extra only
 
@@ -50,8 +49,8 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
     options = checked_options(GatewayOptions, stated, command="nat gateway serve")
 
     def greet(url: str, key: str) -> None:
-        shown = f"the key {key}" if options.api_key is None else "your key"
+        key_text = f"the key {key}" if options.api_key is None else "your key"
         click.echo(f"Serving the LLMs of {config_file} at {url}")
-        click.echo(f"Rollouts are opened with POST {url}/rollouts and {shown}", file=unredacted(sys.stdout))
+        click.echo(f"Open a rollout with POST {url}/rollouts and {key_text}", file=unredacted(sys.stdout))
 
     event_loop.run(serve(config_file, override, options, greet))

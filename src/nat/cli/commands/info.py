@@ -1,11 +1,11 @@
-"""`nat info`: what is registered, and which keys each type takes."""
+"""`nat info`: the registered components and the keys of each."""
 
 import json
 
 import click
 from pydantic_core import to_jsonable_python
 
-from nat.cli.commands.config_options import json_option
+from nat.cli.commands.options import json_option
 from nat.data_models.component_ref import ComponentGroup
 from nat.registry.catalog import current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe
@@ -14,7 +14,7 @@ from nat.registry.discovery import discover_components, failures
 
 @click.group("info")
 def info_command() -> None:
-    """Show what this installation can do."""
+    """Show the registered components."""
 
 
 @info_command.command("components")
@@ -25,7 +25,7 @@ def info_command() -> None:
     type=click.Choice([str(group) for group in ComponentGroup]),
     help="Only this section; may be repeated.",
 )
-@click.option("-q", "--query", default="", help="Only components with this text in type, description or fields.")
+@click.option("-q", "--query", default="", help="Only components with this text in their type, description or fields.")
 @json_option
 def components_command(*, types: tuple[str, ...], query: str, as_json: bool) -> None:
     """List the registered components with their fields, defaults and descriptions."""
@@ -43,7 +43,7 @@ def components_command(*, types: tuple[str, ...], query: str, as_json: bool) -> 
 
 
 def matches(component: ComponentDescription, query: str) -> bool:
-    """True if the text occurs anywhere in what is said of the component, in any case of letters."""
+    """True if the component's type, section, description or fields contain the text; case is ignored."""
     words = [component.type, component.section, component.description]
     words += [text for field in component.fields for text in (field.name, field.description)]
     return query.casefold() in "\n".join(words).casefold()

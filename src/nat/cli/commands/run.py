@@ -9,7 +9,7 @@ import click
 
 from nat.builder.context import RuntimeTypeEnum
 from nat.cli import event_loop
-from nat.cli.commands.config_options import config_file_option, json_option, override_option
+from nat.cli.commands.options import config_file_option, json_option, override_option
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.eval.result_path import answer_of
@@ -20,11 +20,11 @@ from nat.rollout.session import opened_session
 
 @click.command("run")
 @config_file_option
-@click.option("--input", "inputs", multiple=True, help="What the workflow is given; may be repeated.")
+@click.option("--input", "inputs", multiple=True, help="Input of the workflow; may be repeated.")
 @click.option(
     "--input_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file whose whole text is the input.",
+    help="A file whose text is the input.",
 )
 @override_option
 @json_option
@@ -47,7 +47,7 @@ def run_command(
     if failures:
         raise WorkflowError(
             f"{len(failures)} of {len(rollouts)} inputs failed, the first: {failures[0]}",
-            hint="`nat --log-level debug run …` shows where.",
+            hint="`nat --log-level debug run …` shows the traceback.",
         )
 
 

@@ -1,12 +1,11 @@
-"""`nat serve`: a workflow behind HTTP."""
+"""`nat serve`: serve a workflow over HTTP."""
 
 from pathlib import Path
 
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.checked_options import checked_options
-from nat.cli.commands.config_options import config_file_option, override_option
+from nat.cli.commands.options import checked_options, config_file_option, override_option
 from nat.errors import ConfigError
 from nat.front_end.options import ServeOptions
 from nat.wire.extras import install_hint, missing_packages
@@ -20,17 +19,17 @@ _NEEDED = ("fastapi", "uvicorn")
     "--host",
     default="localhost",
     show_default=True,
-    help="Address to listen on; one that others can reach needs a key.",
+    help="Address to listen on; any but a loopback address needs --api_key.",
 )
-@click.option("--allowed_hosts", help="Further names of this server, with commas between, such as that of a proxy.")
+@click.option("--allowed_hosts", help="Further host names of this server, such as a proxy's; separated by commas.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
     show_default=True,
-    help="Port to listen on; 0 takes a free one, which is shown.",
+    help="Port to listen on; 0 picks a free one and prints it.",
 )
-@click.option("--api_key", help="Key that requests need, as a bearer token; better given as NAT_SERVE_API_KEY.")
+@click.option("--api_key", help="Key that requests need as a bearer token; better set as NAT_SERVE_API_KEY.")
 @override_option
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
     """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions. API reference: /docs."""
@@ -43,7 +42,7 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
 
 
 def check_installed(command: str, *needed: str) -> None:
-    """Raise ConfigError if what a command needs to serve is not installed."""
+    """Raise ConfigError if a package that the command needs is not installed."""
     if missing := missing_packages(needed):
         raise ConfigError(
             [f"{', '.join(missing)}: not installed, but `{command}` needs it"],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from nat.cli.commands.config_options import config_file_option, json_option, override_option
+from nat.cli.commands.options import config_file_option, json_option, override_option
 from nat.config.components import summary_rows
 from nat.config.load import load_config
 from nat.errors import ConfigError
@@ -16,7 +16,7 @@ from nat.errors import ConfigError
 @override_option
 @json_option
 def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...], as_json: bool) -> None:
-    """Check a configuration file: keys, types, values, and that every name points to something."""
+    """Check a configuration file: keys, types, values, and references between components."""
     try:
         config = load_config(config_file, override)
     except ConfigError as error:

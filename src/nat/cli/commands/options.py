@@ -1,0 +1,66 @@
+"""Options that several commands share, and the checks of those that a pydantic model describes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from pydantic import BaseModel, ValidationError
+
+from nat.config.secrets import secrets_in
+from nat.errors import ConfigError, findings_of
+from nat.secrets import known_secrets
+
+
+def dotted_key(text: str) -> str:
+    """Refuse `KEY=VALUE` in one word, which would make the next option the value."""
+    key, equals, value = text.partition("=")
+    if equals:
+        raise click.BadParameter(f"write a space instead of '=': `-o {key} {value or '…'}`")
+    return key
+
+
+config_file_option = click.option(
+    "--config_file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The YAML that describes the workflow.",
+)
+
+override_option = click.option(
+    "-o",
+    "--override",
+    type=(dotted_key, str),
+    multiple=True,
+    metavar="KEY VALUE",
+    help="Set a dotted key of the YAML, for example `-o llms.judge.temperature 0`; may be repeated.",
+)
+
+endpoint_option = click.option(
+    "--endpoint",
+    metavar="URL",
+    help="Run the workflow that `nat serve` serves at this URL, with the key in NAT_SERVE_API_KEY; build none here.",
+)
+
+endpoint_timeout_option = click.option(
+    "--endpoint_timeout",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Seconds that a rollout at --endpoint may take.",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def checked_options(model: type[Options], given: Mapping[str, object], *, command: str) -> Options:
+    """Validate the options and remember their secrets; ConfigError with all findings."""
+    try:
+        options = model.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(list(map(str, findings_of(error))), source=f"the options of `{command}`") from error
+    known_secrets.remember(secrets_in(options.model_dump()))
+    return options
