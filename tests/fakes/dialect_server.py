@@ -18,7 +18,7 @@ class DialectServer:
 
     def __init__(self, dialect: Dialect, answers: Iterable[dict[str, Any]] = (), *, cut: Cut = list) -> None:
         self.chats: list[dict[str, Any]] = []
-        self.memory: Memory = {}
+        self.memory = Memory()
         self.events: list[str] = []
         self._dialect = dialect
         self._answers = list(answers)

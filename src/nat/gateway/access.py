@@ -19,7 +19,7 @@ class RolloutAccess:
 
     def __init__(self, upstreams: Mapping[str, Upstream], context: Context | None = None) -> None:
         """`upstreams` by the LLM's key in the YAML; the first answers requests that name none of them."""
-        self.memory: Memory = {}
+        self.memory = Memory()
         self.answers = Answers()
         self.bytes_spent = 0
         """Of requests and answers, which the rollout keeps."""

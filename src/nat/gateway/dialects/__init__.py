@@ -1,32 +1,84 @@
-"""The APIs that agents speak, each told in chat completions and back. Pure: no HTTP, no clock.
+"""The APIs that agents speak, each translated to chat completions and back. Pure: no HTTP, no clock.
 
 A dialect is a module with the functions of `Dialect`; upstream there is only `/v1/chat/completions`.
 """
 
+import json
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from pydantic_core import from_json
 
 from nat.http.errors import ApiError
 
 Body = dict[str, Any]
 """A JSON object of the wire."""
 
-Memory = dict[str, Any]
-"""What a dialect keeps from one call of a rollout to the next (conversations that a later call names by an id)."""
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A response with the request for it; the turns before it are found by `previous`."""
+
+    previous: str | None
+    items: list[Body]
+    """The input, as the agent sent it."""
+    message: Body
+    """The answer as a chat's message."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What later calls of a rollout may refer to."""
+
+    turns: dict[str, Turn] = field(default_factory=dict)
+    """Stored responses by their id."""
+    items: dict[str, Body] = field(default_factory=dict)
+    """Their output items by id."""
+    _ids: Counter[str] = field(default_factory=Counter)
+    _arguments: dict[str, list[tuple[str, Body]]] = field(default_factory=dict)
+
+    def unique_id(self, given: str) -> str:
+        """The server's id, numbered if it was used before: agents take two answers with one id for parts of one."""
+        self._ids[given] += 1
+        return given if self._ids[given] == 1 else f"{given}-{self._ids[given]}"
+
+    def keep_arguments(self, call_id: str, arguments: str) -> None:
+        """Keep the text of a call's arguments; some servers count their ids from 0 in every answer.
+
+        An agent may send them back as an object, which has lost spaces, the order of escapes, numbers as `1.0`.
+        Written anew it has other tokens than those that were sampled.
+        """
+        self._arguments.setdefault(call_id, []).append((arguments, parse_arguments(arguments)))
+
+    def arguments_text(self, call_id: str, given: Body) -> str:
+        """The text that was sampled if the agent sends the same object back, else the object's own."""
+        same = [text for text, value in self._arguments.get(call_id, ()) if value == given]
+        return same[-1] if same else json.dumps(given, ensure_ascii=False)
+
+
+def parse_arguments(text: str) -> Body:
+    """Tool arguments as an object; as far as they go if the JSON breaks off, empty if they are no object."""
+    try:
+        value = from_json(text, allow_partial=True)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class Untranslatable(ValueError):
-    """A request that has no meaning as a chat; the message tells the agent which field, what was seen and wanted."""
+    """A request that cannot be a chat; the message names the field, what was seen and what was wanted."""
 
 
 class BrokenOrder(ValueError):
-    """A server went on with a tool call after it had begun the next part; the dialect's events cannot say that."""
+    """A server continued a tool call after it had begun the next part; the dialect's events cannot express that."""
 
 
 class Stream(Protocol):
     """One answer in events, made from the chunks of a chat completion as they come."""
 
     def push(self, chunk: Body) -> bytes:
-        """The events that are due after this chunk; none yet is fine.
+        """The events that follow from this chunk, which may be none.
 
         Raises:
             BrokenOrder: the answer breaks off here.
@@ -37,7 +89,7 @@ class Stream(Protocol):
         """The last events of a complete answer, after the last chunk."""
 
     def fail(self, message: str) -> bytes:
-        """What to say, instead of `finish`, when the answer breaks off: the head with status 200 is long sent."""
+        """The last events, instead of `finish`, if the answer breaks off: the status 200 is already sent."""
 
 
 class Dialect(Protocol):
@@ -51,11 +103,11 @@ class Dialect(Protocol):
 
         """
 
-    def from_chat(self, completion: Body, asked: Body, memory: Memory) -> Body:
-        """The whole answer to the request `asked`, naming the model as it did."""
+    def from_chat(self, completion: Body, request: Body, memory: Memory) -> Body:
+        """The whole answer to `request`, with its name of the model."""
 
-    def stream(self, asked: Body, memory: Memory) -> Stream:
-        """The same answer in events; `asked` has `stream: true`."""
+    def stream(self, request: Body, memory: Memory) -> Stream:
+        """The same answer in events; `request` has `stream: true`."""
 
     def error(self, failure: ApiError) -> tuple[int, Body]:
         """Status and body of an error; clients of the dialect may know other statuses than OpenAI's."""

@@ -4,11 +4,13 @@ Both dialects whose answers are such rows write their events and their whole ans
 as if it had come in one chunk, so that the two cannot differ.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic_core import to_json
+
 from nat.gateway.dialects import Body, BrokenOrder, Memory
+from nat.http.sse import event
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put what a parser of theirs took out of the text; the first is the older name."""
@@ -75,7 +77,7 @@ class AnswerParts:
 
     def push(self, chunk: Body) -> list[Step]:
         """What a chunk adds to the row."""
-        self.id = self.id or _own_id(self.memory, chunk.get("id") or "answer")
+        self.id = self.id or self.memory.unique_id(chunk.get("id") or "answer")
         self.created = self.created or chunk.get("created") or 0
         self.usage = chunk.get("usage") or self.usage
         steps: list[Step] = []
@@ -161,13 +163,11 @@ def read_whole(completion: Body, memory: Memory) -> AnswerParts:
     return answer
 
 
-def _own_id(memory: Memory, given: str) -> str:
-    """The server's id, numbered if it was given before: agents take two answers with one id for pieces of one."""
-    used: Counter[str] = memory.setdefault("ids", Counter())
-    used[given] += 1
-    return given if used[given] == 1 else f"{given}-{used[given]}"
-
-
 def chat_call(call_id: str, name: str, arguments: str) -> Body:
     """A tool call as a chat's message holds it."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def named_event(name: str, data: Body) -> bytes:
+    """An event of a dialect that repeats the event's name in its data."""
+    return event(to_json({"type": name, **data}), name)

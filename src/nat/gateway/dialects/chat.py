@@ -12,19 +12,23 @@ def to_chat(body: Body, _memory: Memory) -> Body:
     return dict(body)
 
 
-def from_chat(completion: Body, asked: Body, _memory: Memory) -> Body:
+def from_chat(completion: Body, request: Body, _memory: Memory) -> Body:
     """The completion, under the name that was asked for."""
-    return {**completion, "model": asked.get("model", completion.get("model"))}
+    return _renamed(completion, request)
+
+
+def _renamed(completion: Body, request: Body) -> Body:
+    return {**completion, "model": request.get("model", completion.get("model"))}
 
 
 class Stream:
     """Each chunk as it comes, like a small completion."""
 
-    def __init__(self, asked: Body) -> None:
-        self._asked = asked
+    def __init__(self, request: Body) -> None:
+        self._request = request
 
     def push(self, chunk: Body) -> bytes:
-        return event(to_json(from_chat(chunk, self._asked, {})))
+        return event(to_json(_renamed(chunk, self._request)))
 
     def finish(self) -> bytes:
         return DONE
@@ -33,9 +37,9 @@ class Stream:
         return event(ApiError(message, status=502).json()) + DONE
 
 
-def stream(asked: Body, _memory: Memory) -> Stream:
+def stream(request: Body, _memory: Memory) -> Stream:
     """The completion in chunks, likewise."""
-    return Stream(asked)
+    return Stream(request)
 
 
 def error(failure: ApiError) -> tuple[int, Body]:

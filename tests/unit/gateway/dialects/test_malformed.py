@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nat.gateway.dialects import Untranslatable, messages, responses
+from nat.gateway.dialects import Memory, Untranslatable, messages, responses
 
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 RESPONSES = {
@@ -80,7 +80,7 @@ def spoilt(draw, body):
 @pytest.mark.parametrize(("dialect", "body"), [(messages, MESSAGES), (responses, RESPONSES)])
 def test_the_whole_body_is_a_chat(dialect, body):
     """What is spoilt below is a request that can be told."""
-    assert dialect.to_chat(body, {})["messages"]
+    assert dialect.to_chat(body, Memory())["messages"]
 
 
 @settings(deadline=None, max_examples=200)
@@ -91,7 +91,7 @@ def test_whatever_comes_is_told_as_a_chat_or_refused(data, stream):
     body = data.draw(spoilt(whole))
     before = copy.deepcopy(body)
     try:
-        chat = dialect.to_chat(body, {})
+        chat = dialect.to_chat(body, Memory())
     except Untranslatable:
         return
     finally:
@@ -100,7 +100,7 @@ def test_whatever_comes_is_told_as_a_chat_or_refused(data, stream):
     answer = {"id": "a", "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}
     chunk = {"id": "a", "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}
     if stream:
-        events = dialect.stream(body, {})
+        events = dialect.stream(body, Memory())
         assert events.push(chunk) + events.finish()
     else:
-        assert dialect.from_chat(answer, body, {})["id"]
+        assert dialect.from_chat(answer, body, Memory())["id"]

@@ -5,7 +5,7 @@ import pytest
 
 from fakes.chat_chunks import chunks, completion, uncut
 from fakes.dialect_server import DialectServer
-from nat.gateway.dialects import messages
+from nat.gateway.dialects import Memory, messages
 from nat.gateway.dialects.answer_parts import chat_call
 from nat.http.errors import ApiError
 
@@ -14,7 +14,7 @@ HI = {"role": "assistant", "content": "hi"}
 
 
 def answer(message, *, asked=ASK, **choice):
-    return messages.from_chat(completion(message, **choice), asked, {})
+    return messages.from_chat(completion(message, **choice), asked, Memory())
 
 
 def test_a_message_names_the_agents_model():
@@ -69,7 +69,7 @@ def test_calls_end_an_answer_whatever_the_server_calls_it():
 @pytest.mark.parametrize("written", ["", "[1]", "no JSON"])
 def test_arguments_that_are_no_object(written):
     """The agent gets an empty object, and the model its own text back."""
-    memory = {}
+    memory = Memory()
     calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", written)]}
     said = messages.from_chat(completion(calling), ASK, memory)
     assert said["content"][1]["input"] == {}
@@ -79,7 +79,7 @@ def test_arguments_that_are_no_object(written):
 
 def test_arguments_that_the_agent_changed():
     """An edited call is written anew: nothing that was not said is put into its mouth."""
-    memory = {}
+    memory = Memory()
     calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", '{"at":1}')]}
     said = messages.from_chat(completion(calling), ASK, memory)
     said["content"][1]["input"] = {"at": 2}
@@ -90,7 +90,7 @@ def test_arguments_that_the_agent_changed():
 
 def test_calls_that_share_an_id_keep_their_texts():
     """Some servers count the ids of calls from 0 in every answer."""
-    memory, history = {}, list(ASK["messages"])
+    memory, history = Memory(), list(ASK["messages"])
     for written in ('{"at":1}', '{ "at": 2}'):
         calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("call_0", "look", written)]}
         said = messages.from_chat(completion(calling), ASK, memory)
@@ -102,14 +102,14 @@ def test_calls_that_share_an_id_keep_their_texts():
 
 def test_answers_never_share_an_id():
     """Agents take two answers with one id for pieces of one, and some servers give no ids of their own."""
-    memory = {}
+    memory = Memory()
     first, second = (messages.from_chat(completion(HI), ASK, memory)["id"] for _ in range(2))
     assert (first, second) == ("msg_chatcmpl-1", "msg_chatcmpl-1-2")
 
 
 def test_the_first_chunk_is_answered_at_once():
     """What has come leaves with the chunk that it came in."""
-    stream = messages.stream({**ASK, "stream": True}, {})
+    stream = messages.stream({**ASK, "stream": True}, Memory())
     first, second, *_ = chunks(completion(HI))
     assert stream.push(first).startswith(b"event: message_start\n")
     assert b'"text_delta","text":"hi"' in stream.push(second)
@@ -128,7 +128,7 @@ def test_a_stream_says_its_events_in_order():
 
 def test_a_stream_that_breaks_off_raises_in_the_client():
     """Anthropic's client raises the error that an event of this name carries."""
-    stream = messages.stream({**ASK, "stream": True}, {})
+    stream = messages.stream({**ASK, "stream": True}, Memory())
     name, data = stream.fail("the server hung up").decode().splitlines()[:2]
     assert name == "event: error"
     said = json.loads(data.removeprefix("data: "))

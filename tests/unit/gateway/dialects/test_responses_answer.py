@@ -5,7 +5,7 @@ import pytest
 
 from fakes.chat_chunks import chunks, completion, uncut
 from fakes.dialect_server import DialectServer
-from nat.gateway.dialects import responses
+from nat.gateway.dialects import Memory, responses
 from nat.gateway.dialects.answer_parts import chat_call
 
 ASK = {"model": "gpt-x", "input": "hello"}
@@ -15,7 +15,7 @@ SKY = {"type": "namespace", "name": "sky", "tools": [{"type": "function", "name"
 
 
 def answer(message, *, asked=ASK, **choice):
-    return responses.from_chat(completion(message, **choice), asked, {})
+    return responses.from_chat(completion(message, **choice), asked, Memory())
 
 
 def test_a_response_names_the_agents_model_and_what_it_asked():
@@ -60,7 +60,7 @@ def test_thinking_is_sealed_for_agents_that_ask():
 )
 def test_a_custom_tool_gets_its_text(written, shown):
     """The text is taken out of the JSON; of a model that kept to no form, all that it wrote."""
-    asked, memory = {**ASK, "tools": [PATCH]}, {}
+    asked, memory = {**ASK, "tools": [PATCH]}, Memory()
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", written)]}
     (item,) = responses.from_chat(completion(calling), asked, memory)["output"]
     assert (item["type"], item["id"][:4], item["name"], item["input"]) == ("custom_tool_call", "ctc_", "patch", shown)
@@ -68,7 +68,7 @@ def test_a_custom_tool_gets_its_text(written, shown):
 
 def test_a_custom_call_comes_back_as_it_was_written():
     """The JSON around the text is the model's own, white space included."""
-    asked, memory = {**ASK, "tools": [PATCH]}, {}
+    asked, memory = {**ASK, "tools": [PATCH]}, Memory()
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", '{ "input":"b" }')]}
     output = responses.from_chat(completion(calling), asked, memory)["output"]
     assert responses.to_chat({**asked, "input": output}, memory)["messages"] == [calling]
@@ -124,7 +124,7 @@ def test_an_item_is_referred_to_by_its_id():
 
 def test_the_first_chunk_is_answered_at_once():
     """What has come leaves with the chunk that it came in."""
-    stream = responses.stream({**ASK, "stream": True}, {})
+    stream = responses.stream({**ASK, "stream": True}, Memory())
     first, second, *_ = chunks(completion(HI))
     assert stream.push(first).startswith(b"event: response.created\n")
     assert b'"delta":"hi"' in stream.push(second)
@@ -156,7 +156,7 @@ def test_a_stream_says_its_events_in_order():
 
 def test_a_stream_that_breaks_off_says_so():
     """The last event is the response's failure, with what was wrong."""
-    stream = responses.stream({**ASK, "stream": True}, {})
+    stream = responses.stream({**ASK, "stream": True}, Memory())
     stream.push(next(chunks(completion(HI))))
     name, data = stream.fail("the server hung up").decode().splitlines()[:2]
     assert name == "event: response.failed"

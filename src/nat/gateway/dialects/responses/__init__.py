@@ -13,7 +13,8 @@ What an agent would miss without a word is refused: background answers, stored p
 probabilities, tools whose schema only the vendor's models know.
 """
 
-from nat.gateway.dialects.responses.answer import ResponseStream, error, from_chat
+from nat.gateway.dialects.chat import error
+from nat.gateway.dialects.responses.answer import ResponseStream, from_chat
 from nat.gateway.dialects.responses.request import to_chat
 
 __all__ = ["error", "from_chat", "stream", "to_chat"]

@@ -1,17 +1,12 @@
 """A chat's answer as a response, whole and in events. Pure."""
 
+import json
 from typing import Any
 
-from nat.gateway.dialects import Body, Memory
-from nat.gateway.dialects.answer_parts import AnswerParts, Began, Ended, Grew, Part, Step, read_whole
-from nat.gateway.dialects.chat import error
-from nat.gateway.dialects.named_events import named_event
-from nat.gateway.dialects.responses.items import ItemWriter, content_part, custom_input
-from nat.gateway.dialects.responses.stored import store
-from nat.gateway.dialects.responses.tools import tools_of
-from nat.gateway.dialects.sampled import remember_arguments
-
-__all__ = ["ResponseStream", "error", "from_chat"]
+from nat.gateway.dialects import Body, Memory, parse_arguments
+from nat.gateway.dialects.answer_parts import AnswerParts, Began, Ended, Grew, Part, Step, named_event, read_whole
+from nat.gateway.dialects.responses.history import store
+from nat.gateway.dialects.responses.tools import Tool, tools_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _ECHOED: Body = {
@@ -29,28 +24,31 @@ _ECHOED: Body = {
     "top_p": None,
     "truncation": "disabled",
 }
+_ENCRYPTED = "reasoning.encrypted_content"
+_PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
 class _Response:
     """The response to a request, as far as its answer has come."""
 
-    def __init__(self, asked: Body, memory: Memory, answer: AnswerParts) -> None:
-        self._asked = asked
+    def __init__(self, request: Body, memory: Memory, answer: AnswerParts) -> None:
+        self._request = request
         self._memory = memory
         self.answer = answer
-        self.items = ItemWriter(asked, answer, tools_of(asked, memory))
+        self.items = _ItemWriter(request, answer, tools_of(request, memory))
 
     def said(self, status: str, output: list[Body], **others: Any) -> Body:
-        """The object with what was asked for in it, as OpenAI gives it back."""
-        echo = {key: default if (asked := self._asked.get(key)) is None else asked for key, default in _ECHOED.items()}
+        """The object, which repeats fields of the request as OpenAI does."""
+        given = {key: self._request[key] for key in _ECHOED if self._request.get(key) is not None}
         head = {"id": f"resp_{self.answer.id}", "object": "response", "created_at": self.answer.created}
         nothing = {"error": None, "incomplete_details": None, "usage": None}
         return {
             **head,
             "status": status,
-            "model": self._asked.get("model"),
+            "model": self._request.get("model"),
             "output": output,
-            **echo,
+            **_ECHOED,
+            **given,
             **nothing,
             **others,
         }
@@ -63,8 +61,8 @@ class _Response:
         response = self.said(status, output, incomplete_details=details, usage=self._usage())
         for part in self.answer.calls:
             if self.items.is_custom(part):
-                remember_arguments(self._memory, part.call_id, part.text)
-        store(self._memory, response, self._asked, self.answer.message())
+                self._memory.keep_arguments(part.call_id, part.text)
+        store(self._memory, response, self._request, self.answer.message())
         return response
 
     def item(self, part: Part) -> Body:
@@ -91,16 +89,16 @@ class _Response:
         }
 
 
-def from_chat(completion: Body, asked: Body, memory: Memory) -> Body:
+def from_chat(completion: Body, request: Body, memory: Memory) -> Body:
     """The whole answer as a response."""
-    return _Response(asked, memory, read_whole(completion, memory)).finished()
+    return _Response(request, memory, read_whole(completion, memory)).finished()
 
 
 class ResponseStream:
     """response.created, the events of each item from its adding to its being done, then how the response ended."""
 
-    def __init__(self, asked: Body, memory: Memory) -> None:
-        self._response = _Response(asked, memory, AnswerParts(memory))
+    def __init__(self, request: Body, memory: Memory) -> None:
+        self._response = _Response(request, memory, AnswerParts(memory))
         self._number = 0
 
     def push(self, chunk: Body) -> bytes:
@@ -140,7 +138,7 @@ class ResponseStream:
         added = self._event("response.output_item.added", {"output_index": part.number, "item": item})
         if part.kind == "call":
             return added
-        return added + self._part_event(part, "response.content_part.added", {"part": content_part(part, "")})
+        return added + self._part_event(part, "response.content_part.added", {"part": _content_part(part, "")})
 
     def _grew(self, part: Part, piece: str) -> bytes:
         match part.kind:
@@ -163,13 +161,13 @@ class ResponseStream:
             text = self._part_event(part, "response.reasoning_text.done", {"text": part.text})
         else:
             text = self._part_event(part, "response.output_text.done", {"text": part.text, "logprobs": []})
-        return text + self._part_event(part, "response.content_part.done", {"part": content_part(part, part.text)})
+        return text + self._part_event(part, "response.content_part.done", {"part": _content_part(part, part.text)})
 
     def _call_done(self, part: Part, item: Body) -> bytes:
         if not self._response.items.is_custom(part):
             said = {"arguments": part.text, "name": item["name"]}
             return self._item_event(part, "response.function_call_arguments.done", said)
-        text = custom_input(part.text)
+        text = _custom_input(part.text)
         delta = self._item_event(part, "response.custom_tool_call_input.delta", {"delta": text})
         return delta + self._item_event(part, "response.custom_tool_call_input.done", {"input": text})
 
@@ -179,3 +177,69 @@ class ResponseStream:
     def _item_event(self, part: Part, name: str, data: Body) -> bytes:
         place = {"output_index": part.number, "item_id": self._response.items.id(part)}
         return self._event(name, {**place, **data})
+
+
+class _ItemWriter:
+    """Writes the items of one answer: begun without their text, and whole."""
+
+    def __init__(self, request: Body, answer: AnswerParts, tools: dict[str, Tool]) -> None:
+        self._answer = answer
+        self._tools = tools
+        self._seals = _ENCRYPTED in (request.get("include") or ())
+
+    def is_custom(self, part: Part) -> bool:
+        """Whether a call's arguments are one text to the agent."""
+        tool = self._tools.get(part.name)
+        return tool is not None and tool.custom
+
+    def id(self, part: Part) -> str:
+        """By its beginning agents tell what an item is."""
+        kind = "ctc" if self.is_custom(part) else _PREFIXES[part.kind]
+        return f"{kind}_{self._answer.id}_{part.number}"
+
+    def begun(self, part: Part) -> Body:
+        """The item as it stands before its first text."""
+        item = self._item(part, "", "in_progress")
+        return item | ({"content": []} if part.kind != "call" else {})
+
+    def whole(self, part: Part, status: str) -> Body:
+        """The item with all its text."""
+        return self._item(part, part.text, status)
+
+    def _item(self, part: Part, text: str, status: str) -> Body:
+        head = {"id": self.id(part), "status": status}
+        match part.kind:
+            case "text":
+                return {"type": "message", **head, "role": "assistant", "content": [_content_part(part, text)]}
+            case "reasoning":
+                seal = {"encrypted_content": _sealed(part.origin, text)} if self._seals else {}
+                return {"type": "reasoning", **head, "summary": [], "content": [_content_part(part, text)], **seal}
+            case "call":
+                return head | self._call(part, text)
+
+    def _call(self, part: Part, arguments: str) -> Body:
+        tool = self._tools.get(part.name)
+        called: Body = {"call_id": part.call_id, "name": part.name if tool is None else tool.name}
+        if tool is not None and tool.namespace:
+            called["namespace"] = tool.namespace
+        if tool is not None and tool.custom:
+            return {"type": "custom_tool_call", "input": _custom_input(arguments), **called}
+        return {"type": "function_call", "arguments": arguments, **called}
+
+
+def _content_part(part: Part, text: str) -> Body:
+    """The one content part that an item of text or thinking has."""
+    if part.kind == "reasoning":
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _custom_input(arguments: str) -> str:
+    """The text that a model gave to a custom tool; all that it wrote if it did not keep to the form."""
+    text = parse_arguments(arguments).get("input")
+    return text if isinstance(text, str) else arguments
+
+
+def _sealed(field: str, text: str) -> str:
+    """Thinking as an agent keeps it that takes no look at it; nothing about it is secret."""
+    return json.dumps({field: text}, ensure_ascii=False)

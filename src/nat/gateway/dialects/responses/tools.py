@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nat.gateway.dialects import Body, Memory, Untranslatable
 from nat.gateway.dialects.content import chosen, function_tool, listed, named_choice, object_at, text_at
-from nat.gateway.dialects.responses.stored import earlier_turns, input_items
+from nat.gateway.dialects.responses.history import earlier_turns, input_items
 
 _RUN_BY_THE_VENDOR = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
 _KINDS = ("function", "custom", "namespace")

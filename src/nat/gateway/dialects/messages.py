@@ -1,9 +1,31 @@
-"""Anthropic's request as a chat's. Pure."""
+"""Anthropic's Messages API as a chat.
+
+Several text blocks of a message become one text, an empty line between them; an assistant's are joined as they are,
+since they are pieces of what was sampled. A tool's result becomes a message of its own before the rest of the user's,
+with its images after it, because a chat's tool message holds text. A thinking block is there if the server takes the
+thinking out of the text; its signature names the chat's field, and with that it comes back in the same field. Thinking
+that was signed elsewhere is another model's and is left out.
+
+Left out as well is what only the vendor's own service has: caching, effort and thinking budgets, tools that it runs
+itself. What an agent would miss without a word is refused: answers begun for the model, files, tools whose schema only
+the vendor's models know.
+"""
 
 from typing import Any
 
-from nat.gateway.dialects import Body, Memory, Untranslatable
-from nat.gateway.dialects.answer_parts import REASONING_FIELDS, chat_call
+from nat.gateway.dialects import Body, Memory, Untranslatable, parse_arguments
+from nat.gateway.dialects.answer_parts import (
+    REASONING_FIELDS,
+    AnswerParts,
+    Began,
+    Ended,
+    Grew,
+    Part,
+    Step,
+    chat_call,
+    named_event,
+    read_whole,
+)
 from nat.gateway.dialects.content import (
     chosen,
     function_tool,
@@ -17,11 +39,23 @@ from nat.gateway.dialects.content import (
     text_part,
     texts_at,
 )
-from nat.gateway.dialects.sampled import arguments_text
+from nat.http.errors import ApiError
 
 _SAME = ("temperature", "top_p", "top_k", "max_tokens", "stream")
 _RUN_BY_THE_VENDOR = ("web_search", "web_fetch", "code_execution", "tool_search")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_UNAVAILABLE, _OVERLOADED, _SERVERS_FAULT = 503, 529, 500
+_ENDS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 def to_chat(body: Body, memory: Memory) -> Body:
@@ -105,7 +139,7 @@ def _assistant(content: Any, place: str, memory: Memory) -> Body:
 def _call(block: Body, place: str, memory: Memory) -> Body:
     call_id, name = text_at(block.get("id"), f"{place}.id"), text_at(block.get("name"), f"{place}.name")
     given = object_at(block.get("input"), f"{place}.input")
-    return chat_call(call_id, name, arguments_text(memory, call_id, given))
+    return chat_call(call_id, name, memory.arguments_text(call_id, given))
 
 
 def _parts(content: Any, place: str) -> list[Body]:
@@ -196,3 +230,129 @@ def _format(output: Body) -> Body:
     if not wanted:
         return {}
     return {"response_format": schema_format("answer", object_at(wanted, "output_config.format").get("schema"))}
+
+
+def from_chat(completion: Body, request: Body, memory: Memory) -> Body:
+    """The whole answer as a message."""
+    answer = read_whole(completion, memory)
+    _remember(answer, memory)
+    content = [_block(part, part.text) for part in answer.parts]
+    return _head(answer, request) | {"content": content} | _ending(answer, request) | {"usage": _usage(answer)}
+
+
+def error(failure: ApiError) -> tuple[int, Body]:
+    """An error in Anthropic's shape; its clients know a server that is too busy by a status of its own."""
+    status = _OVERLOADED if failure.status == _UNAVAILABLE else failure.status
+    kind = _ERRORS.get(status, "api_error" if status >= _SERVERS_FAULT else "invalid_request_error")
+    return status, {"type": "error", "error": {"type": kind, "message": failure.message}}
+
+
+class MessageStream:
+    """message_start, each block from its start to its stop, message_delta, message_stop."""
+
+    def __init__(self, request: Body, memory: Memory) -> None:
+        self._request = request
+        self._memory = memory
+        self._answer = AnswerParts(memory)
+        self._started = False
+
+    def push(self, chunk: Body) -> bytes:
+        steps = self._answer.push(chunk)
+        return self._opening() + b"".join(map(_event, steps))
+
+    def finish(self) -> bytes:
+        ends = b"".join(map(_event, self._answer.finish()))
+        _remember(self._answer, self._memory)
+        end = {"delta": _ending(self._answer, self._request), "usage": _usage(self._answer)}
+        return self._opening() + ends + named_event("message_delta", end) + named_event("message_stop", {})
+
+    def fail(self, message: str) -> bytes:
+        return named_event("error", error(ApiError(message, status=_SERVERS_FAULT))[1])
+
+    def _opening(self) -> bytes:
+        if self._started:
+            return b""
+        self._started = True
+        nothing_yet: Body = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(self._answer)}
+        return named_event("message_start", {"message": _head(self._answer, self._request) | nothing_yet})
+
+
+def _event(step: Step) -> bytes:
+    number = step.part.number
+    match step:
+        case Began(part):
+            return named_event("content_block_start", {"index": number, "content_block": _block(part, "")})
+        case Grew(part, piece):
+            return _grown(part, piece)
+        case Ended(part):
+            signed = b""
+            if part.kind == "reasoning":
+                signed = _delta(number, {"type": "signature_delta", "signature": part.origin})
+            return signed + named_event("content_block_stop", {"index": number})
+
+
+def _grown(part: Part, piece: str) -> bytes:
+    match part.kind:
+        case "text":
+            return _delta(part.number, {"type": "text_delta", "text": piece})
+        case "reasoning":
+            return _delta(part.number, {"type": "thinking_delta", "thinking": piece})
+        case "call":
+            return _arguments(part, piece)
+
+
+def _arguments(part: Part, piece: str) -> bytes:
+    """Only from the opening brace on: clients join the pieces to an object and break on what can be none."""
+    so_far = part.text.lstrip()
+    if not so_far.startswith("{"):
+        return b""
+    return _delta(part.number, {"type": "input_json_delta", "partial_json": piece[-len(so_far) :]})
+
+
+def _delta(number: int, delta: Body) -> bytes:
+    return named_event("content_block_delta", {"index": number, "delta": delta})
+
+
+def _block(part: Part, text: str) -> Body:
+    """A part as a content block that holds `text`."""
+    match part.kind:
+        case "text":
+            return {"type": "text", "text": text, "citations": None}
+        case "reasoning":
+            return {"type": "thinking", "thinking": text, "signature": part.origin if text else ""}
+        case "call":
+            return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": parse_arguments(text)}
+
+
+def _head(answer: AnswerParts, request: Body) -> Body:
+    return {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "model": request.get("model")}
+
+
+def _ending(answer: AnswerParts, request: Body) -> Body:
+    """Why the answer ended; by which stop text is known only of servers that tell."""
+    if answer.finish_reason in _ENDS:
+        return {"stop_reason": _ENDS[answer.finish_reason], "stop_sequence": None}
+    if answer.calls:
+        return {"stop_reason": "tool_use", "stop_sequence": None}
+    if answer.stop_reason in (request.get("stop_sequences") or ()):
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop_reason}
+    return {"stop_reason": "end_turn", "stop_sequence": None}
+
+
+def _usage(answer: AnswerParts) -> Body:
+    """Counts of tokens; a prompt's are told apart by whether they were in the server's cache."""
+    cached = (answer.usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    return {
+        "input_tokens": answer.usage.get("prompt_tokens", 0) - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": answer.usage.get("completion_tokens", 0),
+    }
+
+
+def _remember(answer: AnswerParts, memory: Memory) -> None:
+    for call in answer.calls:
+        memory.keep_arguments(call.call_id, call.text)
+
+
+stream = MessageStream
