@@ -16,6 +16,7 @@
     │   ├── CheckpointDamaged     files of a checkpoint are missing, or not what was written
     │   ├── ExportRefused         a model cannot be written where something else stands
     │   ├── ModelNotServed        a name that no weights answer to (any more)
+    │   ├── NameRefused           a client's name for something cannot be used, as a folder's name for example
     │   ├── BatchRefused          trajectories cannot be trained on, or not as the call asks
     │   ├── ModelNotPrepared      a model is to be trained before it was prepared
     │   ├── ModelBusy             a model is being trained, and a second call came for it
@@ -137,6 +138,10 @@ class ExportRefused(BackendError):
 
 class ModelNotServed(BackendError):
     """No weights answer to a name, or those that did are gone."""
+
+
+class NameRefused(BackendError, ValueError):
+    """A client's name for something cannot be used: it cannot name a folder, or is taken."""
 
 
 class BatchRefused(BackendError):

@@ -17,8 +17,8 @@ from fakes.gateway import EXACT, FakeGateway
 from fakes.keys import KEY
 from fakes.running_server import running
 from fakes.tiny_model import make_tiny_model
-from nat.art.server.histories import HistoryReader
-from nat.art.server.served import ServedAnswers
+from nat.art.server.served_answers import ServedAnswers
+from nat.art.server.trajectories import HistoryReader
 from nat.art.wire import ArtTrajectory
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker

@@ -92,6 +92,11 @@ class InternalModelConfig(ArtRecord):
     trainer_args: TrainerArgs | None = None
     torchtune_args: TorchtuneArgs | None = None
 
+    @property
+    def max_seq_length(self) -> int | None:
+        """Most tokens of a conversation that is trained on; None if the client set no limit."""
+        return None if self.init_args is None else self.init_args.max_seq_length
+
 
 Label = Annotated[str, Field(max_length=256)]
 """A name that becomes no folder."""
@@ -107,7 +112,7 @@ class ArtModel(ArtRecord):
     base_model: Label | None = None
     base_path: str | None = None
     """Folder of the client's own files; clients up to 0.5.7 have none."""
-    internal_config: InternalModelConfig | None = Field(default=None, alias="_internal_config")
+    internal_config: InternalModelConfig = Field(default=InternalModelConfig(), alias="_internal_config")
 
 
 def _unwrapped(data: object) -> object:

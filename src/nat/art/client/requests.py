@@ -24,21 +24,16 @@ _CONFIG = {"learning_rate", "beta", "kl_penalty_coef", "grad_accumulation_sequen
 def art_model(backend: ARTBackendConfig, training: ARTTrainingConfig) -> ArtModel:
     """The model to register; learning rate and beta are not in it, since each training request says them."""
     optimizer = training.model_dump(include=_OPTIMIZER, exclude_none=True)
-    wishes = {
+    blocks = {
         "init_args": backend.init_args,
         "engine_args": backend.engine_args,
         "peft_args": backend.peft_args,
         "trainer_args": TrainerArgs(**optimizer) if optimizer else None,
         "torchtune_args": backend.torchtune_args,
     }
-    said = {name: value for name, value in wishes.items() if value is not None}
-    return ArtModel(
-        name=backend.name,
-        project=backend.project,
-        trainable=True,
-        base_model=backend.base_model,
-        internal_config=InternalModelConfig(**said) if said else None,
-    )
+    requested = {name: value for name, value in blocks.items() if value is not None}
+    model = ArtModel(name=backend.name, project=backend.project, trainable=True, base_model=backend.base_model)
+    return model.model_copy(update={"internal_config": InternalModelConfig(**requested)}) if requested else model
 
 
 def model_body(model: ArtModel) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nat.art.server.advantages import Share, balanced, group_advantages, shares
-from nat.art.server.histories import HistoryReader, sampled_tokens
-from nat.art.server.model_config import longest_row
-from nat.art.server.options import training_config
-from nat.art.server.served import ServedAnswers
+from nat.art.server.served_answers import ServedAnswers
+from nat.art.server.training_config import training_config
+from nat.art.server.trajectories import HistoryReader, sampled_tokens
 from nat.art.wire import ArtChoice, ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
 from nat.backend.model import LoadedModel
 from nat.errors import BatchRefused
@@ -75,7 +74,7 @@ def make_art_batch(
     config: ArtTrainConfig,
     dev: ArtDevTrainConfig,
     *,
-    internal: InternalModelConfig | None,
+    internal: InternalModelConfig,
     loaded: LoadedModel,
     served: ServedAnswers,
 ) -> ArtBatch:
@@ -86,7 +85,7 @@ def make_art_batch(
 
     """
     _check_answers(groups)
-    wanted = longest_row(internal)
+    wanted = internal.max_seq_length
     fits = _longest_row(wanted, dev, loaded)
     reader = HistoryReader(loaded.tokenizer, loaded.vocab_size, served)
     read = [
@@ -108,7 +107,7 @@ def make_art_batch(
         config=training_config(
             config,
             dev,
-            internal.trainer_args if internal else None,
+            internal.trainer_args,
             tokens_per_step=length * (config.grad_accumulation_sequences or 1),
         ),
         facts={

@@ -1,22 +1,31 @@
-"""ART's `_experimental` routes: copies of a model's folder in S3, and what no server here can do, with the reason."""
+"""ART's `_experimental` routes: copy a model's folder to or from S3 with the `aws` command; refuse deploy and fork.
 
+No shell takes part in a copy, and every name in it is checked.
+"""
+
+import asyncio
+import logging
+import re
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 
 from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from nat.art.server import s3
-from nat.art.server.bodies import nothing, refusals
-from nat.art.server.port import Models
+from nat.art.server.submissions import Models
 from nat.art.wire import ArtBucketRequest
 from nat.backend.server.bodies import read
 from nat.http.errors import ApiError
 
+logger = logging.getLogger(__name__)
+
 _BUCKET = TypeAdapter(ArtBucketRequest)
+_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_OUTPUT_CHARS = 500
+"""Of the command's output in an error."""
 
 
 def experimental_router(models: Models, buckets: Sequence[str]) -> APIRouter:
@@ -36,15 +45,17 @@ class _Routes:
         self._buckets = buckets
 
     async def pull(self, http: Request) -> Response:
-        asked, here, there = await self._places(http)
-        here.mkdir(parents=True, exist_ok=True)
-        return await self._sync(asked, there, str(here))
+        request = await read(http, _BUCKET)
+        folder, address = self._models.folder(request.model), s3_address(request, self._buckets)
+        folder.mkdir(parents=True, exist_ok=True)
+        return await self._sync(request, address, str(folder))
 
     async def push(self, http: Request) -> Response:
-        asked, here, there = await self._places(http)
-        if not here.is_dir():
-            raise ApiError(f"{asked.model.name} has no checkpoint here yet; prepare it first", status=409)
-        return await self._sync(asked, str(here), there)
+        request = await read(http, _BUCKET)
+        folder, address = self._models.folder(request.model), s3_address(request, self._buckets)
+        if not folder.is_dir():
+            raise ApiError(f"{request.model.name} has no checkpoint here yet; prepare it first", status=409)
+        return await self._sync(request, str(folder), address)
 
     async def deploy(self, _: Request) -> Response:
         raise ApiError(
@@ -59,16 +70,53 @@ class _Routes:
             status=404,
         )
 
-    async def _places(self, http: Request) -> tuple[ArtBucketRequest, Path, str]:
-        asked = await read(http, _BUCKET)
-        with refusals():
-            folder = self._models.folder(asked.model)
-        return asked, folder, s3.address(asked, self._buckets)
-
     @staticmethod
-    async def _sync(asked: ArtBucketRequest, source: str, target: str) -> Response:
+    async def _sync(request: ArtBucketRequest, source: str, target: str) -> Response:
         program = shutil.which("aws")
         if program is None:
             raise ApiError("this server has no `aws` command; install the AWS CLI on its machine", status=501)
-        await s3.run(s3.sync_command(program, source, target, delete=asked.delete, verbose=asked.verbose))
-        return nothing()
+        await run(sync_command(program, source, target, delete=request.delete, verbose=request.verbose))
+        return JSONResponse(None)
+
+
+def s3_address(request: ArtBucketRequest, buckets: Sequence[str]) -> str:
+    """Where the model is in S3: in one of the owner's `buckets`, in the first if the request names none.
+
+    Raises:
+        ApiError: the bucket is not one of them, or the prefix is not a name that S3 has.
+
+    """
+    if not buckets:
+        message = "this server copies nothing to or from S3; its owner can name buckets with --s3_buckets"
+        raise ApiError(message, status=403, param="s3_bucket")
+    bucket = request.s3_bucket or buckets[0]
+    if bucket not in buckets:
+        named = ", ".join(buckets)
+        message = f"s3_bucket {bucket!r} is none of those that the server's owner named: {named}"
+        raise ApiError(message, status=403, param="s3_bucket")
+    prefix = (request.prefix or "").strip("/")
+    if prefix and _PREFIX.fullmatch(prefix) is None:
+        wanted = "names of letters, digits, '.', '_' and '-', with '/' between them"
+        raise ApiError(f"prefix {prefix!r}: wanted are {wanted}", param="prefix")
+    return "/".join(filter(None, [f"s3://{bucket}", prefix, request.model.project, "models", request.model.name]))
+
+
+def sync_command(program: str, source: str, target: str, *, delete: bool, verbose: bool) -> list[str]:
+    """The command that makes `target` like `source`; `delete` removes there what is missing here."""
+    flags = [*(["--delete"] if delete else []), *([] if verbose else ["--only-show-errors"])]
+    return [program, "s3", "sync", source, target, *flags]
+
+
+async def run(command: list[str]) -> None:
+    """Run a command to its end; its output goes to the log.
+
+    Raises:
+        ApiError: 502, with the end of the output.
+
+    """
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
+    output = (await process.communicate())[0].decode(errors="replace").strip()
+    if output:
+        logger.info("%s", output)
+    if process.returncode:
+        raise ApiError(f"`{' '.join(command)}` failed: {output[-_OUTPUT_CHARS:]}", status=502)

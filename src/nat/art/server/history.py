@@ -1,7 +1,7 @@
-"""What clients say of their rollouts, kept beside the checkpoints: `history.jsonl`, `trajectories/{split}/NNNN.jsonl`.
+"""The rollouts that clients report, kept beside the checkpoints: `history.jsonl`, `trajectories/{split}/NNNN.jsonl`.
 
-From it the best checkpoint is found when old ones are deleted. Numbers are computed by pure functions; the files only
-ever grow, one whole write at a time.
+The history tells which checkpoint is the best when old ones are deleted. Pure functions compute the numbers; the files
+only grow, one whole write at a time.
 """
 
 import json
@@ -13,6 +13,7 @@ from statistics import fmean, pstdev
 from typing import TypeVar
 
 from nat.art.wire import ArtTrajectoryGroup
+from nat.errors import NameRefused
 
 HISTORY = "history.jsonl"
 TRAJECTORIES = "trajectories"
@@ -29,11 +30,11 @@ def record(
     """Add rollouts that were made with the weights of `step`; gives their averages.
 
     Raises:
-        ValueError: `split` cannot be a folder's name.
+        NameRefused: `split` cannot name a folder.
 
     """
     if _SPLIT.fullmatch(split) is None:
-        raise ValueError(
+        raise NameRefused(
             f"split {split!r} cannot name a folder: wanted are letters, digits, '.', '_' and '-', at most 64"
         )
     lines = [group.model_dump_json(exclude_none=True) for group in groups]
@@ -45,7 +46,7 @@ def record(
 
 
 def read(folder: Path) -> list[Row]:
-    """All lines of the history; one that a crash left half written is passed over."""
+    """All lines of the history, except one that a crash left half written."""
     try:
         lines = (folder / HISTORY).read_text().splitlines()
     except FileNotFoundError:
@@ -77,8 +78,8 @@ def best_step(rows: Sequence[Row], benchmark: str, *, smoothing: float, steps: C
 
     `smoothing` is the share of the newest value in an exponential moving average; 1 is no smoothing.
     """
-    told = ((row.get("step"), row.get(benchmark)) for row in rows)
-    means = _means((step, value) for step, value in told if isinstance(step, int) and isinstance(value, int | float))
+    values = ((row.get("step"), row.get(benchmark)) for row in rows)
+    means = _means((step, value) for step, value in values if isinstance(step, int) and isinstance(value, int | float))
     ordered = sorted(means)
     smoothed = zip(ordered, exponential_mean([means[step] for step in ordered], smoothing), strict=True)
     return max(((value, step) for step, value in smoothed if step in steps), default=(0.0, None))[1]
@@ -103,7 +104,7 @@ def _means(entries: Iterable[tuple[T, float]]) -> dict[T, float]:
 
 
 def _append(path: Path, lines: Sequence[str]) -> None:
-    """Write whole lines at the end, on a line of their own even after one that a crash cut short."""
+    """Append whole lines; if a crash cut the last one short, begin a new line first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
         size = file.seek(0, 2)

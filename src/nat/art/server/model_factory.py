@@ -1,13 +1,10 @@
-"""Makes a client's model, or restores it from its newest checkpoint. Runs on the model thread."""
+"""Makes a client's model as the client requests it, or restores it from its newest checkpoint."""
 
 import logging
 from dataclasses import dataclass
 
-from nat.art.server.model_config import longest_row, lora_of, without_effect
-from nat.art.server.names import ModelKey, version
-from nat.art.server.pool import ModelPool
-from nat.art.server.prepared import PreparedModel
-from nat.art.server.store import Store
+from nat.art.server.pool import ModelPool, PreparedModel
+from nat.art.server.store import ModelKey, Store, version
 from nat.art.wire import InternalModelConfig
 from nat.backend.adapters import Adapters
 from nat.backend.model import LoraSettings
@@ -19,10 +16,18 @@ from nat.errors import TooManyModels
 
 logger = logging.getLogger(__name__)
 
+_KNOWN = {
+    "init_args": {"max_seq_length"},
+    "engine_args": set[str](),
+    "peft_args": {"r", "lora_alpha"},
+    "torchtune_args": set[str](),
+}
+"""The settings of each block that have an effect here; those of `trainer_args` all do."""
+
 
 @dataclass(frozen=True)
 class ModelFactory:
-    """What it takes to make a model; `lora` is for clients that do not say what they want."""
+    """Works on the model thread; `lora` is for clients that request no adapter of their own."""
 
     pool: ModelPool
     adapters: Adapters
@@ -32,12 +37,12 @@ class ModelFactory:
     seed: int
     max_models: int
 
-    def make(self, key: ModelKey, requested: InternalModelConfig | None) -> PreparedModel:
-        """Make or restore a model and serve it, unless someone else just did.
+    def make(self, key: ModelKey, requested: InternalModelConfig) -> PreparedModel:
+        """Make or restore a model and serve it, unless another client just did.
 
         Raises:
             BackendError: its checkpoints are damaged, or do not fit.
-            ModelNotSupported: the adapter that is wished for is too large for the base model.
+            ModelNotSupported: the requested adapter is too large for the base model.
             TooManyModels: there is no room for one more.
 
         """
@@ -48,7 +53,7 @@ class ModelFactory:
                 f"this server holds {self.max_models} models for training, so there is no room for {key}",
                 hint="start it with a higher --max_models, or delete a model",
             )
-        self._tell_what_is_other(key, requested)
+        self._warn_of_ignored(key, requested)
         checkpoints = self.store.checkpoints(key)
         found = checkpoints.open()
         lora = lora_of(requested, self.lora)
@@ -63,7 +68,7 @@ class ModelFactory:
             self.adapters.remove(adapter)
             raise
         if adapter.settings != lora:
-            logger.warning("%s keeps the adapter of its checkpoint, %s; wanted was %s", key, adapter.settings, lora)
+            logger.warning("%s keeps the adapter of its checkpoint, %s; requested was %s", key, adapter.settings, lora)
         for state in () if found is None else found.state.jobs:
             self.jobs.know(state)
         step = 0 if found is None else found.number
@@ -73,9 +78,23 @@ class ModelFactory:
         self.pool.serve(prepared)
         return prepared
 
-    def _tell_what_is_other(self, key: ModelKey, requested: InternalModelConfig | None) -> None:
-        wanted, limit = longest_row(requested), self.adapters.base.max_seq_length
-        if wanted is not None and wanted > limit:
-            logger.warning("%s wants max_seq_length %d; this model has %d tokens", key, wanted, limit)
+    def _warn_of_ignored(self, key: ModelKey, requested: InternalModelConfig) -> None:
+        longest, limit = requested.max_seq_length, self.adapters.base.max_seq_length
+        if longest is not None and longest > limit:
+            logger.warning("%s requests max_seq_length %d; this model has %d tokens", key, longest, limit)
         if ignored := without_effect(requested):
             logger.warning("%s: these have no effect on this server: %s", key, ", ".join(ignored))
+
+
+def lora_of(requested: InternalModelConfig, default: LoraSettings) -> LoraSettings:
+    """The requested adapter; what the client leaves open is as the server was started."""
+    peft = requested.peft_args
+    if peft is None:
+        return default
+    return LoraSettings(rank=peft.r or default.rank, alpha=peft.lora_alpha or default.alpha)
+
+
+def without_effect(requested: InternalModelConfig) -> list[str]:
+    """Settings that this server has no use for, such as shares of a GPU."""
+    blocks = requested.model_dump(exclude_none=True, include=set(_KNOWN))
+    return [f"{block}.{name}" for block, known in _KNOWN.items() for name in blocks.get(block, {}) if name not in known]

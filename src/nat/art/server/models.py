@@ -1,7 +1,7 @@
-"""The models that clients of OpenPipe ART registered: adapters on one base, trained in turn, served side by side.
+"""The models that ART's clients registered: adapters on one base model, trained in turn, served side by side.
 
-A model's step is the number of its training calls, and of each there is a checkpoint: whoever prepares the model
-again, after a restart too, goes on from the newest one.
+A model's step is the number of its training calls, and each has a checkpoint. A client that prepares the model again,
+even after a restart, goes on from the newest one.
 """
 
 import asyncio
@@ -12,19 +12,17 @@ from pathlib import Path
 
 from nat.art.options import MAX_MODELS
 from nat.art.server.batch import ArtBatch
-from nat.art.server.call import TrainingCall
 from nat.art.server.model_factory import ModelFactory
-from nat.art.server.names import ModelKey, key_of
-from nat.art.server.pool import ModelPool
-from nat.art.server.prepared import PreparedModel
-from nat.art.server.store import Store
+from nat.art.server.pool import ModelPool, PreparedModel
+from nat.art.server.store import ModelKey, Store, key_of
+from nat.art.server.training_call import TrainingCall
 from nat.art.wire import ArtModel
 from nat.backend.adapters import Adapters
 from nat.backend.inference.engine import Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel, LoraSettings
 from nat.backend.training.job import JobTable
-from nat.errors import ModelBusy, ModelNotPrepared
+from nat.errors import ModelBusy, ModelNotPrepared, NameRefused
 from nat.files import remove_folder
 from nat.wire.training import JobState
 
@@ -32,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class ArtModels:
-    """For the event loop; only `prepare` and `remove` wait for the model thread. Bad names are a ValueError."""
+    """The real `Models`, for the event loop."""
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class ArtModels:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         max_models: int = MAX_MODELS,
     ) -> None:
-        """Serve a base model that has no adapter yet; `lora` is for clients that do not say what they want."""
+        """Serve a base model that has no adapter yet; `lora` is for clients that request no adapter of their own."""
         self.jobs = JobTable()
         self._adapters = Adapters(base)
         self._store = Store(output_dir)
@@ -55,24 +53,24 @@ class ArtModels:
 
     @property
     def base(self) -> LoadedModel:
-        """What all models are trained on."""
+        """The model that all of them are trained on."""
         return self._adapters.base
 
     def register(self, model: ArtModel) -> None:
-        """Take note of a client's model; as often as it likes."""
+        """Let the base model answer to the name that the client has for it; may be repeated."""
         key = self._key(model)
         served = self._pool.base.policy_version
         if model.trainable and model.base_model is not None and not self._pool.knows(model.base_model):
             if model.base_model.rpartition("/")[2] != served:
-                logger.warning("%s wants the base model %s; here it is %s", key, model.base_model, served)
-            self._pool.call_base(model.base_model)
+                logger.warning("%s requests the base model %s; here it is %s", key, model.base_model, served)
+            self._pool.name_base(model.base_model)
 
     async def prepare(self, model: ArtModel) -> None:
-        """Make a model's weights, or restore them, and serve them; nothing happens if it is not to be trained.
+        """Make a model's weights, or restore them, and serve them; does nothing for a model that is not trainable.
 
         Raises:
             BackendError: its newest checkpoint cannot be restored.
-            ModelNotSupported: the adapter that is wished for is too large for the base model.
+            ModelNotSupported: the requested adapter is too large for the base model.
             TooManyModels: there is no room for one more.
 
         """
@@ -87,7 +85,7 @@ class ArtModels:
         self._pool.serve(prepared, entity=model.entity)
 
     def step(self, model: ArtModel) -> int:
-        """Training calls so far: what is served, or else the newest checkpoint on disk; 0 if there is none."""
+        """Training calls so far, by the served weights or else by the newest checkpoint on disk; 0 if there is none."""
         key = self._key(model)
         prepared = self._pool.find(key)
         if prepared is not None:
@@ -100,7 +98,7 @@ class ArtModels:
         return self._store.checkpoints(self._key(model)).numbers()
 
     def folder(self, model: ArtModel) -> Path:
-        """Where its checkpoints are, and its history."""
+        """Where the checkpoints and the history are."""
         return self._store.folder(self._key(model))
 
     def train(self, model: ArtModel, batch: ArtBatch) -> TrainingCall:
@@ -133,14 +131,14 @@ class ArtModels:
         return self.jobs.get(job_id)
 
     async def delete(self, model: ArtModel, steps_to_keep: Collection[int]) -> list[int]:
-        """Delete the other checkpoints, but never the newest; gives the steps that are gone."""
+        """Delete the other checkpoints, but never the newest; gives the deleted steps."""
         newest, checkpoints = self.step(model), self._store.checkpoints(self._key(model))
         gone = [step for step in checkpoints.numbers() if step < newest and step not in steps_to_keep]
         await asyncio.to_thread(checkpoints.delete, gone)
         return gone
 
     async def remove(self, model: ArtModel) -> None:
-        """Serve a model no longer and delete all its files.
+        """Stop serving a model and delete all its files.
 
         Raises:
             ModelBusy: it is being trained.
@@ -153,14 +151,14 @@ class ArtModels:
         await asyncio.to_thread(remove_folder, self.folder(model))
 
     def close(self) -> None:
-        """Stop all training calls, and the worker; what has ended is on disk."""
+        """Stop all training calls and the worker; calls that have ended are on disk."""
         self.jobs.stop()
         self.worker.close()
 
     def _key(self, model: ArtModel) -> ModelKey:
         key = key_of(model)
         if key.name == self._pool.base.policy_version:
-            raise ValueError(f"name {key.name!r} is that of the base model; choose another one")
+            raise NameRefused(f"name {key.name!r} is that of the base model; choose another one")
         return key
 
 

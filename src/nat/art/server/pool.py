@@ -1,36 +1,92 @@
-"""Which engine answers to which name: the base, each model's newest weights, and a few old ones.
+"""The models in memory, and which engine answers to which name: the base, each model's newest weights, a few old ones.
 
-Old weights are read from their checkpoint when someone asks for them, and so is a model that nobody has prepared since
-the server was started: what was trained can be used without the client that trained it.
+Old weights are read from their checkpoint when a request names them. So is a model that nobody has prepared since the
+server was started: its weights can be sampled without the client that trained it.
 """
 
 import logging
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from nat.art.server.names import ModelKey, Wanted, artifact, parse, version
-from nat.art.server.prepared import PreparedModel
-from nat.art.server.store import Store
+from nat.art.server.batch import ArtBatch
+from nat.art.server.store import ModelKey, ModelReference, Store, artifact, parse, version
 from nat.backend.adapters import Adapter, Adapters
 from nat.backend.checkpoint_folder import verify
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.training.checkpoints import Checkpoints
+from nat.backend.training.job import Job
+from nat.backend.training.learner import Learner, OnStep, Report
 from nat.errors import ModelNotServed
+from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
+
 MAX_BASE_NAMES = 100
-"""By which clients call the base; the oldest of them go."""
+"""Names that clients have for the base model; the oldest are dropped."""
 MAX_OLD = 2
-"""Old weights that stay loaded although nobody asks for them at the moment."""
+"""Old weights that stay loaded although no request uses them."""
 
 
-class _Old(NamedTuple):
+@dataclass(eq=False)
+class PreparedModel:
+    """A model that can be trained and sampled, for the model thread.
+
+    `step` counts its training calls; the learner counts optimizer steps.
+    """
+
+    key: ModelKey
+    adapter: Adapter
+    learner: Learner
+    engine: Engine
+    checkpoints: Checkpoints
+    step: int
+    job: Job | None = None
+    """The newest training call."""
+
+    @property
+    def busy(self) -> bool:
+        """True while a training call waits or runs."""
+        return self.job is not None and not self.job.state.status.final
+
+    def has(self, step: int) -> bool:
+        """True if the weights after `step` training calls can be served."""
+        return step == self.step or self.checkpoints.find(step) is not None
+
+    def train(self, batch: ArtBatch, job: Job, *, report: Report, on_step: OnStep) -> JobState:
+        """Train, save, and only then serve; after a failure weights, optimizer and step are as before.
+
+        A batch without signal trains nothing, but counts as a training call: it has a step, a checkpoint and one line
+        of metrics.
+        """
+        optimizer_step, number = self.learner.step, self.step + 1
+        try:
+            with self.learner.all_or_nothing():
+                metrics = self._update(batch, report, on_step)
+                done = job.completed(metrics, version(self.key.name, number))
+                self.checkpoints.save(self.adapter.loaded, self.learner, [done], number=number)
+        except BaseException:
+            self.checkpoints.delete([number])
+            raise
+        self.step = number
+        self.engine.policy_version = version(self.key.name, number)
+        logger.info("%s is at step %d, %d optimizer steps later", self.key, number, self.learner.step - optimizer_step)
+        return done
+
+    def _update(self, batch: ArtBatch, report: Report, on_step: OnStep) -> dict[str, float]:
+        if not batch.groups:
+            on_step({"num_gradient_steps": 0.0})
+            return {}
+        return self.learner.update(batch.groups, batch.config, report=report, on_step=on_step)
+
+
+class _OldWeights(NamedTuple):
     adapter: Adapter
     engine: Engine
 
 
 class ModelPool:
-    """The weights on one base model. Names may be asked for by any thread, engines only by the model thread."""
+    """All weights on one base model. Any thread may look up names; engines belong to the model thread."""
 
     def __init__(self, adapters: Adapters, store: Store, *, name: str, limits: Limits) -> None:
         self._adapters = adapters
@@ -41,10 +97,10 @@ class ModelPool:
         self._models: dict[ModelKey, PreparedModel] = {}
         self._by_name: dict[str, PreparedModel] = {}
         self._entities: dict[ModelKey, str] = {}
-        self._old: OrderedDict[tuple[ModelKey, int], _Old] = OrderedDict()
+        self._old: OrderedDict[tuple[ModelKey, int], _OldWeights] = OrderedDict()
 
     def new_engine(self, adapter: Adapter | None, policy_version: str) -> Engine:
-        """Make an engine that puts this adapter in place before it computes."""
+        """Make an engine that activates this adapter before it computes."""
         return Engine(
             self._adapters.base,
             policy_version=policy_version,
@@ -52,14 +108,14 @@ class ModelPool:
             activate=lambda: self._adapters.activate(adapter),
         )
 
-    def call_base(self, name: str) -> None:
-        """Let the base answer to one more name, as long as no model has it."""
+    def name_base(self, name: str) -> None:
+        """Let the base answer to one more name, unless a model has it."""
         self._base_names[name] = None
         if len(self._base_names) > MAX_BASE_NAMES:
             del self._base_names[list(self._base_names)[1]]  # the first one is the server's own
 
     def serve(self, model: PreparedModel, *, entity: str | None = None) -> None:
-        """Let a model answer to its names; the plain one means the model that was served last."""
+        """Let a model answer to its names; its plain name belongs to the model that was served last."""
         other = self._by_name.get(model.key.name)
         if other is not None and other is not model:
             logger.warning("%s is now the model of %s, no longer of %s", model.key.name, model.key, other.key)
@@ -68,7 +124,7 @@ class ModelPool:
         self._models[model.key] = self._by_name[model.key.name] = model
 
     def drop(self, model: PreparedModel) -> None:
-        """Answer to a model's names no longer, and free its weights, while nothing runs."""
+        """Stop answering to a model's names and free its weights, while nothing runs."""
         del self._models[model.key]
         self._entities.pop(model.key, None)
         if self._by_name[model.key.name] is model:
@@ -78,7 +134,7 @@ class ModelPool:
         self._adapters.remove(model.adapter)
 
     def release(self) -> None:
-        """Give all caches' memory to an update, while nothing runs."""
+        """Free the memory of all caches for an update, while nothing runs."""
         for engine in self.engines():
             engine.release()
 
@@ -91,7 +147,7 @@ class ModelPool:
         return self._models.get(key)
 
     def names(self) -> list[str]:
-        """All names, those of models that are on disk only included."""
+        """All names, including those of models that are on disk only."""
         stored = self._store.saved()
         plain = {key.name: key for key in stored} | {name: model.key for name, model in list(self._by_name.items())}
         listed = list(self._base_names)
@@ -104,22 +160,22 @@ class ModelPool:
         return list(dict.fromkeys(listed))
 
     def knows(self, name: str) -> bool:
-        wanted = parse(name)
-        model = self._model(wanted)
+        reference = parse(name)
+        model = self._model(reference)
         if model is not None:
-            return wanted.step is None or model.has(wanted.step)
-        return name in self._base_names or self._stored(wanted) is not None
+            return reference.step is None or model.has(reference.step)
+        return name in self._base_names or self._stored(reference) is not None
 
     def engine(self, name: str) -> Engine:
-        wanted = parse(name)
-        model = self._model(wanted)
+        reference = parse(name)
+        model = self._model(reference)
         if model is not None:
-            if wanted.step is None or wanted.step == model.step:
+            if reference.step is None or reference.step == model.step:
                 return model.engine
-            return self._old_engine(model.key, model.checkpoints, wanted.step)
+            return self._old_engine(model.key, model.checkpoints, reference.step)
         if not name or name in self._base_names:
             return self.base
-        stored = self._stored(wanted)
+        stored = self._stored(reference)
         if stored is None:
             raise ModelNotServed(f"model {name!r} is not served here", hint="GET /v1/models lists all names")
         return self._old_engine(*stored)
@@ -131,19 +187,20 @@ class ModelPool:
             *(old.engine for old in self._old.values()),
         ]
 
-    def _model(self, wanted: Wanted) -> PreparedModel | None:
-        if wanted.project is None:
-            return self._by_name.get(wanted.name)
-        return self._models.get(ModelKey(wanted.project, wanted.name))
+    def _model(self, reference: ModelReference) -> PreparedModel | None:
+        if reference.project is None:
+            return self._by_name.get(reference.name)
+        return self._models.get(ModelKey(reference.project, reference.name))
 
-    def _stored(self, wanted: Wanted) -> tuple[ModelKey, Checkpoints, int] | None:
-        """A model on disk that nobody has prepared, and the step that is wanted of it."""
-        known = [item for item in self._store.saved(wanted.name).items() if wanted.project in {None, item[0].project}]
+    def _stored(self, reference: ModelReference) -> tuple[ModelKey, Checkpoints, int] | None:
+        """A model on disk that nobody has prepared, and the step that the reference means."""
+        saved = self._store.saved(reference.name).items()
+        known = [item for item in saved if reference.project in {None, item[0].project}]
         if not known:
             return None
         key, newest = known[-1]
         checkpoints = self._store.checkpoints(key)
-        found = newest if wanted.step is None else checkpoints.find(wanted.step)
+        found = newest if reference.step is None else checkpoints.find(reference.step)
         return None if found is None else (key, checkpoints, found.number)
 
     def _old_engine(self, key: ModelKey, checkpoints: Checkpoints, step: int) -> Engine:
@@ -157,12 +214,12 @@ class ModelPool:
                 )
             verify(checkpoint.path)
             adapter = self._adapters.load(checkpoint.path)
-            self._old[place] = _Old(adapter, self.new_engine(adapter, version(key.name, step)))
+            self._old[place] = _OldWeights(adapter, self.new_engine(adapter, version(key.name, step)))
         self._old.move_to_end(place)
         return self._old[place].engine
 
     def _forget(self, *, keep: int) -> None:
-        """Drop the least recently used of the old weights that nobody waits for."""
+        """Drop the least recently used of the old weights that no request waits for."""
         idle = [place for place, old in self._old.items() if not old.engine.requests]
         for place in idle[: max(0, len(self._old) - keep)]:
             self._adapters.remove(self._old.pop(place).adapter)

@@ -6,12 +6,11 @@ import re
 from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from nat.art.server import history
-from nat.art.server.bodies import json_of, nothing, refusals
-from nat.art.server.stream import TrainingStream
 from nat.art.server.submissions import Submissions
+from nat.art.server.training_call import TrainingStream
 from nat.art.wire import ArtDeleteRequest, ArtLogRequest, ArtModel, ArtPrepareRequest, ArtTrainRequest, BareModel
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.http.errors import ApiError
@@ -27,7 +26,7 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d+)?")
 
 
 def control_router(submissions: Submissions, *, inference_port: int, api_key: str, host: str) -> APIRouter:
-    """The control plane; `host` is where clients sample that do not say by which name they know this machine."""
+    """The control routes; `host` is the inference host for clients that send no usable Host header."""
     routes = _Routes(submissions, inference_port=inference_port, api_key=api_key, host=host)
     router = APIRouter()
     for path, handler in {
@@ -65,60 +64,57 @@ class _Routes:
         self._host = host
 
     async def health(self, _: Request) -> Response:
-        return json_of({"status": "ok"})
+        return JSONResponse({"status": "ok"})
 
     async def close(self, _: Request) -> Response:
-        """A client says goodbye; others may go on, so nothing ends."""
-        return nothing()
+        """Acknowledge a client that is done; others may go on, so nothing is closed."""
+        return JSONResponse(None)
 
     async def register(self, http: Request) -> Response:
         model = await read(http, _MODEL)
-        with refusals():
-            self._models.register(model)
-        return nothing()
+        self._models.register(model)
+        return JSONResponse(None)
 
     async def get_step(self, http: Request) -> Response:
         model = await read(http, _MODEL)
-        with refusals():
-            return json_of(self._models.step(model))
+        return JSONResponse(self._models.step(model))
 
     async def prepare(self, http: Request) -> Response:
-        asked = await read(http, _PREPARE)
-        self._tell_what_is_other(asked)
-        with refusals():
-            await self._models.prepare(asked.model)
-        return json_of([inference_url(http.headers.get("host", ""), self._host, self._inference_port), self._api_key])
+        request = await read(http, _PREPARE)
+        self._warn_of_other_server(request)
+        await self._models.prepare(request.model)
+        return JSONResponse(
+            [inference_url(http.headers.get("host", ""), self._host, self._inference_port), self._api_key]
+        )
 
     async def train(self, http: Request) -> Response:
-        asked = await read_batch(http, _TRAIN)
-        with refusals():
-            call = await self._submissions.start(asked.model, asked.trajectory_groups, asked.config, asked.dev_config)
+        request = await read_batch(http, _TRAIN)
+        call = await self._submissions.start(
+            request.model, request.trajectory_groups, request.config, request.dev_config
+        )
         return TrainingStream(call)
 
     async def log(self, http: Request) -> Response:
-        asked = await read_batch(http, _LOG)
-        with refusals():
-            await self._submissions.log(asked.model, asked.trajectory_groups, asked.split)
-        return nothing()
+        request = await read_batch(http, _LOG)
+        await self._submissions.log(request.model, request.trajectory_groups, request.split)
+        return JSONResponse(None)
 
     async def delete_worse(self, http: Request) -> Response:
-        """Keep the newest checkpoint, and the best if the history tells which it is."""
+        """Keep the newest checkpoint, and the best if the history has a value of the benchmark."""
         model = await read(http, _MODEL)
         benchmark = http.query_params.get("benchmark", "val/reward")
         smoothing = _smoothing(http.query_params.get("benchmark_smoothing", "1.0"))
-        with refusals():
-            rows, steps = history.read(self._models.folder(model)), self._models.steps(model)
-            best = history.best_step(rows, benchmark, smoothing=smoothing, steps=steps)
-            if best is None:
-                logger.info("no step of %s has a value of %s, so only the newest is kept", model.name, benchmark)
-            await self._models.delete(model, [] if best is None else [best])
-        return nothing()
+        rows, steps = history.read(self._models.folder(model)), self._models.steps(model)
+        best = history.best_step(rows, benchmark, smoothing=smoothing, steps=steps)
+        if best is None:
+            logger.info("no step of %s has a value of %s, so only the newest is kept", model.name, benchmark)
+        await self._models.delete(model, [] if best is None else [best])
+        return JSONResponse(None)
 
     async def delete_others(self, http: Request) -> Response:
-        asked = await read(http, _DELETE)
-        with refusals():
-            await self._models.delete(asked.model, asked.steps_to_keep)
-        return nothing()
+        request = await read(http, _DELETE)
+        await self._models.delete(request.model, request.steps_to_keep)
+        return JSONResponse(None)
 
     async def job(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]
@@ -127,15 +123,15 @@ class _Routes:
             raise ApiError(f"no job {job_id!r} ran here", status=404, param="job_id")
         return json_answer(state)
 
-    def _tell_what_is_other(self, asked: ArtPrepareRequest) -> None:
-        """The client may wish for a port and a key of the inference server; this one is there already."""
-        wanted = asked.config.get("server_args") or {}
+    def _warn_of_other_server(self, request: ArtPrepareRequest) -> None:
+        """The client may request a port and a key of the inference server; this one has its own already."""
+        wanted = request.config.get("server_args") or {}
         for name, ours in (("port", self._inference_port), ("api_key", self._api_key)):
             if wanted.get(name) not in (None, ours):
                 logger.warning(
-                    "%s asks for another %s of the inference server than this one has; it is told ours. "
+                    "%s requests another %s of the inference server than this one has; it gets ours. "
                     "Ports and key are chosen when the server is started",
-                    asked.model.name,
+                    request.model.name,
                     name,
                 )
 

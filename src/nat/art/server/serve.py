@@ -8,7 +8,7 @@ from nat.art.options import API_KEY, ArtServeOptions
 from nat.art.server.experimental import experimental_router
 from nat.art.server.models import ArtModels
 from nat.art.server.routes import control_router, inference_url
-from nat.art.server.served import ServedAnswers
+from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
 from nat.backend.inference.engine import Limits

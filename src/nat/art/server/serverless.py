@@ -1,10 +1,11 @@
 """The serverless protocol of openpipe-art 0.5.18 under `/v1/preview`: its native remote client trains here unmodified.
 
-Ids of models and jobs, and the events of jobs, live as long as the process; the models themselves are on disk, and
-asking for one by its name again finds it.
+Ids of models and jobs, and the events of jobs, live as long as the process. The models are on disk: creating one by the
+same name again finds it.
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Sequence
 from hashlib import sha256
@@ -13,12 +14,11 @@ from typing import TypeVar
 from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from nat.art.server import history
-from nat.art.server.bodies import json_of, nothing, refusals
-from nat.art.server.events import JobEvents
 from nat.art.server.submissions import Submissions
+from nat.art.server.training_call import JobEvents
 from nat.art.wire import (
     ArtModel,
     ArtTrainConfig,
@@ -77,16 +77,15 @@ class _Routes:
         self._listening: set[asyncio.Task[None]] = set()
 
     async def create(self, http: Request) -> Response:
-        asked = await read(http, _CREATE)
+        request = await read(http, _CREATE)
         model = ArtModel(
-            name=asked.name, project=asked.project, entity=asked.entity or ENTITY, base_model=asked.base_model
+            name=request.name, project=request.project, entity=request.entity or ENTITY, base_model=request.base_model
         )
         model_id = f"model-{sha256(f'{model.project}/{model.name}'.encode()).hexdigest()[:16]}"
-        with refusals():
-            if not asked.return_existing and (model_id in self._known or self._models.steps(model)):
-                raise ApiError(f"model {asked.name!r} of project {asked.project!r} exists already", status=409)
-            self._models.register(model)
-            await self._models.prepare(model)
+        if not request.return_existing and (model_id in self._known or self._models.steps(model)):
+            raise ApiError(f"model {request.name!r} of project {request.project!r} exists already", status=409)
+        self._models.register(model)
+        await self._models.prepare(model)
         self._known[model_id] = model
         return json_answer(
             ServerlessModel(
@@ -94,7 +93,7 @@ class _Routes:
                 entity=model.entity or ENTITY,
                 project=model.project,
                 name=model.name,
-                base_model=asked.base_model or self._base_model,
+                base_model=request.base_model or self._base_model,
             )
         )
 
@@ -102,14 +101,13 @@ class _Routes:
         model_id = http.path_params["model_id"]
         await self._models.remove(self._model(model_id))
         del self._known[model_id]
-        return nothing()
+        return JSONResponse(None)
 
     async def log(self, http: Request) -> Response:
         model = self._model(http.path_params["model_id"])
-        asked = await read_batch(http, _LOG)
-        with refusals():
-            await self._submissions.log(model, asked.trajectory_groups, asked.split)
-        return nothing()
+        request = await read_batch(http, _LOG)
+        await self._submissions.log(model, request.trajectory_groups, request.split)
+        return JSONResponse(None)
 
     async def checkpoints(self, http: Request) -> Response:
         model_id = http.path_params["model_id"]
@@ -130,12 +128,11 @@ class _Routes:
         )
 
     async def train(self, http: Request) -> Response:
-        asked = await read_batch(http, _TRAIN)
-        config = ArtTrainConfig(learning_rate=asked.experimental_config.learning_rate)
-        with refusals():
-            call = await self._submissions.start(
-                self._model(asked.model_id), asked.trajectory_groups, config, asked.experimental_config
-            )
+        request = await read_batch(http, _TRAIN)
+        config = ArtTrainConfig(learning_rate=request.experimental_config.learning_rate)
+        call = await self._submissions.start(
+            self._model(request.model_id), request.trajectory_groups, config, request.experimental_config
+        )
         events = self._jobs[call.job_id] = JobEvents()
         if len(self._jobs) > MAX_JOBS:
             del self._jobs[next(iter(self._jobs))]
@@ -161,7 +158,7 @@ class _Routes:
 
 
 def _page(http: Request, items: Sequence[Item]) -> Response:
-    """What comes after the item `after`, at most `limit` items, as OpenAI's cursor pages."""
+    """The items after the one with the id `after`, at most `limit`, as a page of OpenAI's cursor pagination."""
     after, limit = http.query_params.get("after"), http.query_params.get("limit", "100")
     if _COUNT.fullmatch(limit) is None:
         raise ApiError(
@@ -169,7 +166,8 @@ def _page(http: Request, items: Sequence[Item]) -> Response:
         )
     ids = [item.id for item in items]
     if after is not None and after not in ids:
-        raise ApiError(f"after is {after!r}, which is none of the ids here", status=422, param="after")
+        raise ApiError(f"after is {after!r}, which is not one of the ids here", status=422, param="after")
     rest = items[0 if after is None else ids.index(after) + 1 :]
     page = rest[: int(limit)]
-    return json_of({"data": [item.model_dump() for item in page], "has_more": len(rest) > len(page)})
+    content = {"data": [item.model_dump() for item in page], "has_more": len(rest) > len(page)}
+    return Response(json.dumps(content), media_type="application/json")  # metrics of clients may be NaN

@@ -21,6 +21,7 @@ from nat.errors import (
     ModelNotPrepared,
     ModelNotServed,
     ModelNotSupported,
+    NameRefused,
     TooManyModels,
 )
 from nat.http.errors import ApiError
@@ -39,6 +40,7 @@ _STATUSES: dict[type[BackendError], HTTPStatus] = {
     ModelNotPrepared: HTTPStatus.BAD_REQUEST,
     ModelNotServed: HTTPStatus.NOT_FOUND,
     ModelNotSupported: HTTPStatus.BAD_REQUEST,
+    NameRefused: HTTPStatus.BAD_REQUEST,
     TooManyModels: HTTPStatus.CONFLICT,
 }
 """Errors that the client can mend; any other is the server's."""

@@ -10,7 +10,7 @@ from fakes.scripted_worker import ScriptedWorker
 from fakes.tiny_fixtures import loaded, make_learner, tiny_dir
 from nat.art.server.experimental import experimental_router
 from nat.art.server.routes import control_router
-from nat.art.server.served import ServedAnswers
+from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
 from nat.backend.server.app import create_app

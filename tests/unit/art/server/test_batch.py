@@ -7,7 +7,7 @@ import pytest
 from fakes.art_answers import choice, group, trajectory, user
 from fakes.training_batches import training_row
 from nat.art.server.batch import make_art_batch
-from nat.art.server.served import ServedAnswers
+from nat.art.server.served_answers import ServedAnswers
 from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
 from nat.backend.model import load_model
 from nat.backend.training.batch import make_batch
@@ -22,7 +22,7 @@ def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
         groups,
         ArtTrainConfig(**dict(config)),
         ArtDevTrainConfig(**dict(dev)),
-        internal=InternalModelConfig.model_validate(internal) if internal else None,
+        internal=InternalModelConfig.model_validate(internal or {}),
         loaded=loaded,
         served=served or ServedAnswers(),
     )

@@ -434,7 +434,7 @@ async def test_bad_names_are_refused_before_anything_happens(models, tmp_path, n
     assert not (tmp_path / "out").exists()
 
 
-async def test_wishes_that_cannot_be_fulfilled_are_told(models, caplog):
+async def test_settings_without_effect_are_named(models, caplog):
     """One warning for what has no effect, one for a length that the model does not have, one for another base."""
     requested = {"init_args": {"max_seq_length": 10**6}, "engine_args": {"gpu_memory_utilization": 0.5}}
     model = ArtModel(project="p", name="a", base_model="Qwen/Qwen2.5-0.5B", internal_config=requested)
@@ -442,7 +442,7 @@ async def test_wishes_that_cannot_be_fulfilled_are_told(models, caplog):
         await models.prepare(model)
     assert caplog.text.count("engine_args.gpu_memory_utilization") == 1
     assert caplog.text.count("max_seq_length 1000000; this model has 512 tokens") == 1
-    assert caplog.text.count("wants the base model Qwen/Qwen2.5-0.5B; here it is base") == 1
+    assert caplog.text.count("requests the base model Qwen/Qwen2.5-0.5B; here it is base") == 1
 
 
 async def test_a_checkpoint_keeps_its_rank(start, caplog):

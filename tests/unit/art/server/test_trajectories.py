@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fakes.art_answers import choice, said, trajectory, user
 from fakes.tiny_model import tiny_tokenizer
-from nat.art.server.histories import HistoryReader
-from nat.art.server.served import ServedAnswers
+from nat.art.server.served_answers import ServedAnswers
+from nat.art.server.trajectories import HistoryReader
 from nat.art.wire import ArtTrajectory
 from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import BatchRefused

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.art.server.served import MAX_PROMPTS, ServedAnswers
+from nat.art.server.served_answers import MAX_PROMPTS, ServedAnswers
 from nat.backend.byte_cache import ENTRY_BYTES
 
 ids = st.lists(st.integers(0, 300_000), min_size=1, max_size=5)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nat.art.server.served import ServedAnswers
+from nat.art.server.served_answers import ServedAnswers
 from nat.art.wire import ArtChoice, ArtHistory, ArtTokenLogprob, ArtTrajectory
 from nat.backend.messages import template_message, template_tool
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer

@@ -1,6 +1,6 @@
 """What a client requested for its model becomes our settings; the rest is named."""
 
-from nat.art.server.model_config import longest_row, lora_of, without_effect
+from nat.art.server.model_factory import lora_of, without_effect
 from nat.art.wire import InternalModelConfig
 from nat.backend.model import LoraSettings
 
@@ -13,7 +13,7 @@ def requested(**blocks):
 
 def test_the_client_decides_about_its_adapter():
     """Rank and scale win one by one over how the server was started; nulls and absence request nothing."""
-    assert lora_of(None, DEFAULT) == DEFAULT
+    assert lora_of(requested(), DEFAULT) == DEFAULT
     assert lora_of(requested(peft_args=None), DEFAULT) == DEFAULT
     assert lora_of(requested(peft_args={"r": 4}), DEFAULT) == LoraSettings(4, 16)
     assert lora_of(requested(peft_args={"r": 4, "lora_alpha": 5}), DEFAULT) == LoraSettings(4, 5)
@@ -21,14 +21,14 @@ def test_the_client_decides_about_its_adapter():
 
 def test_the_longest_row_is_read():
     """`init_args.max_seq_length`, if there is one."""
-    assert longest_row(None) is None
-    assert longest_row(requested(init_args={})) is None
-    assert longest_row(requested(init_args={"max_seq_length": 64})) == 64
+    assert requested().max_seq_length is None
+    assert requested(init_args={}).max_seq_length is None
+    assert requested(init_args={"max_seq_length": 64}).max_seq_length == 64
 
 
 def test_what_has_no_effect_is_named():
     """Each with its block, and only what was really said."""
-    assert without_effect(None) == []
+    assert without_effect(requested()) == []
     assert (
         without_effect(requested(init_args={"max_seq_length": 64}, peft_args={"r": 4}, trainer_args={"beta": 0})) == []
     )

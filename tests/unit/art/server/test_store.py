@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.art.server.names import ModelKey, Wanted, artifact, key_of, parse, version
-from nat.art.server.store import Store
+from nat.art.server.store import ModelKey, ModelReference, Store, artifact, key_of, parse, version
 from nat.art.wire import ArtModel
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
@@ -40,23 +39,23 @@ def test_names_that_are_no_folders_are_refused(bad):
 def test_names_that_are_told_are_understood(project, name, step, entity):
     """Every name that the server lists asks for exactly what it stands for."""
     key = ModelKey(project, name)
-    assert parse(version(name, step)) == Wanted(name, step=step)
-    assert parse(artifact(entity, key, step)) == Wanted(name, project, step)
-    assert parse(artifact(entity, key, None)) == Wanted(name, project)
+    assert parse(version(name, step)) == ModelReference(name, step=step)
+    assert parse(artifact(entity, key, step)) == ModelReference(name, project, step)
+    assert parse(artifact(entity, key, None)) == ModelReference(name, project)
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("m", Wanted("m")),
-        ("m@latest", Wanted("m")),
-        ("m@x", Wanted("m@x")),
-        ("m@", Wanted("m@")),
-        ("m@²", Wanted("m@²")),
-        ("m@" + "1" * 5000, Wanted("m@" + "1" * 5000)),
-        ("wandb-artifact:///e/p/m:latest", Wanted("m", "p")),
-        ("wandb-artifact:///e/p/m:v3", Wanted("wandb-artifact:///e/p/m:v3")),
-        ("Qwen/Qwen2.5-0.5B", Wanted("Qwen/Qwen2.5-0.5B")),
+        ("m", ModelReference("m")),
+        ("m@latest", ModelReference("m")),
+        ("m@x", ModelReference("m@x")),
+        ("m@", ModelReference("m@")),
+        ("m@²", ModelReference("m@²")),
+        ("m@" + "1" * 5000, ModelReference("m@" + "1" * 5000)),
+        ("wandb-artifact:///e/p/m:latest", ModelReference("m", "p")),
+        ("wandb-artifact:///e/p/m:v3", ModelReference("wandb-artifact:///e/p/m:v3")),
+        ("Qwen/Qwen2.5-0.5B", ModelReference("Qwen/Qwen2.5-0.5B")),
     ],
 )
 def test_names_of_other_kinds_stand_for_themselves(text, wanted):

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from nat.art.server.options import refuse_what_has_no_effect, training_config, with_the_loss_of_its_time
+from nat.art.server.training_config import refuse_what_has_no_effect, training_config, with_the_loss_of_its_time
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ServerlessExperimentalConfig, TrainerArgs
 from nat.errors import BatchRefused
 

@@ -1,0 +1,184 @@
+"""A running training call, and the two forms in which clients read its gradient steps: a stream, or a list of events.
+
+The stream has one JSON object per gradient step. Clients look for no error inside of it, so none is written there: a
+body that ends without its last chunk is how they learn of a failure. The first header goes out before training begins.
+"""
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from nat.art.server.batch import ArtBatch
+from nat.art.wire import JOB_ID_HEADER, ServerlessEvent
+from nat.backend.failures import explained
+from nat.backend.training.job import Job
+from nat.errors import NatError, TrainingFailed, UpdateCanceled
+from nat.wire.training import JobStatus, TrainingConfig
+
+logger = logging.getLogger(__name__)
+
+_OLD_NAMES = {
+    "loss": "loss",
+    "policy_loss": "policy_loss",
+    "entropy": "entropy",
+    "grad_norm": "grad_norm",
+    "reference_kl": "kl_div",
+}
+"""Our names → those of servers up to 0.5.16."""
+_NEW_NAMES = {
+    "loss": "loss/train",
+    "entropy": "loss/entropy",
+    "grad_norm": "loss/grad_norm",
+    "learning_rate": "loss/learning_rate",
+    "reference_kl": "loss/kl_policy_ref",
+    "logprob_diff_mean": "loss/sampler_logprob_difference",
+}
+"""Our names → those of servers from 0.5.17 on; the last one is ours: mean |Δ log p| of learner and sampler."""
+
+
+class RunningCall(Protocol):
+    """A training call that has begun; it goes on whether or not somebody reads its metrics."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def facts(self) -> Mapping[str, float]:
+        """Counts of the batch, under ART's names."""
+        ...
+
+    @property
+    def config(self) -> TrainingConfig: ...
+
+    def __aiter__(self) -> AsyncIterator[dict[str, float]]:
+        """Metrics of each optimizer step, `num_gradient_steps` the same in each.
+
+        Ends when the checkpoint is on disk and the new weights are served.
+
+        Raises:
+            TrainingFailed: it failed or was canceled; the weights are as before.
+
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Stop at the next micro-batch, unless the call has ended."""
+        ...
+
+
+class TrainingCall:
+    """The real `RunningCall`: takes metrics from the model thread and gives them to the event loop."""
+
+    def __init__(self, job: Job, batch: ArtBatch) -> None:
+        self._job = job
+        self._batch = batch
+        self._loop = asyncio.get_running_loop()
+        self._steps: asyncio.Queue[dict[str, float] | None] = asyncio.Queue()
+        job.finished.add_done_callback(lambda _: self._put(None))
+
+    @property
+    def job_id(self) -> str:
+        return self._job.state.id
+
+    @property
+    def facts(self) -> Mapping[str, float]:
+        return self._batch.facts
+
+    @property
+    def config(self) -> TrainingConfig:
+        return self._batch.config
+
+    def on_step(self, metrics: dict[str, float]) -> None:
+        """Take metrics from the model thread."""
+        self._put(metrics)
+
+    def cancel(self) -> None:
+        self._job.stop()
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, float]]:
+        while (metrics := await self._steps.get()) is not None:
+            yield metrics
+        state = self._job.state
+        if state.status is JobStatus.CANCELED:
+            raise UpdateCanceled(f"training call {state.id} was canceled")
+        if state.failure is not None:
+            raise TrainingFailed(state.failure.message, hint=state.failure.hint or None)
+
+    def _put(self, metrics: dict[str, float] | None) -> None:
+        self._loop.call_soon_threadsafe(self._steps.put_nowait, metrics)
+
+
+def stream_metrics(
+    step_metrics: Mapping[str, float], facts: Mapping[str, float], num_gradient_steps: int, learning_rate: float
+) -> dict[str, float]:
+    """Give one line of the stream: both families of names, and the facts of the batch, as finite numbers.
+
+    `learning_rate` is used where the step has none of its own. A call that trained nothing has neither steps nor
+    tokens, and no loss.
+    """
+    line = {**facts, "num_gradient_steps": num_gradient_steps, "data/step_num_gradient_steps": num_gradient_steps}
+    if num_gradient_steps:
+        step = {"learning_rate": learning_rate, **step_metrics}
+        line |= {name: step[ours] for names in (_OLD_NAMES, _NEW_NAMES) for ours, name in names.items() if ours in step}
+    return {name: float(value) for name, value in line.items() if math.isfinite(value)}
+
+
+async def metrics_of(call: RunningCall) -> AsyncIterator[dict[str, float]]:
+    """Each gradient step in the names that clients of all versions know."""
+    async for step in call:
+        yield stream_metrics(step, call.facts, int(step["num_gradient_steps"]), call.config.learning_rate)
+
+
+class TrainingStream(StreamingResponse):
+    """Streams a call's metrics, without a Content-Type as ART's servers do; cancels the call if the client goes."""
+
+    def __init__(self, call: RunningCall) -> None:
+        super().__init__(_lines(call), headers={JOB_ID_HEADER: call.job_id})
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except TrainingFailed:
+            # The job has logged why; an answer without its last chunk is closed by the server, without a traceback.
+            logger.warning("the answer to training call %s is cut off, so that its client notices", self._call.job_id)
+        finally:
+            self._call.cancel()
+
+
+async def _lines(call: RunningCall) -> AsyncIterator[bytes]:
+    async for metrics in metrics_of(call):
+        yield json.dumps(metrics, allow_nan=False).encode() + b"\n"
+
+
+class JobEvents:
+    """The events of one call for clients that poll, oldest first; the first one has the number of steps."""
+
+    def __init__(self) -> None:
+        self.events: list[ServerlessEvent] = []
+
+    async def follow(self, call: RunningCall) -> None:
+        """Turn each step into an event, and the end of the call into a last one."""
+        try:
+            async for metrics in metrics_of(call):
+                if not self.events:
+                    self._add("training_started", num_sequences=metrics["num_gradient_steps"])
+                if metrics["num_gradient_steps"]:
+                    self._add("gradient_step", **metrics)
+        except NatError as error:
+            self._add("training_failed", error_message=str(error))
+        except Exception as error:  # the boundary of a job: the client reads of it, whatever it is
+            logger.exception("job %s failed", call.job_id)
+            self._add("training_failed", error_message="; ".join(explained(error)))
+        else:
+            self._add("training_ended")
+
+    def _add(self, kind: str, **data: float | str) -> None:
+        event = {"id": str(len(self.events) + 1), "type": kind, "data": data}
+        self.events.append(ServerlessEvent.model_validate(event))
