@@ -6,7 +6,7 @@ from nat.art.options import ArtServeOptions
 from nat.art.server.serve import greeting
 from nat.backend.lock import claimed
 from nat.backend.serve import serve
-from nat.errors import BackendError
+from nat.errors import BackendError, ConfigError
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_port_that_is_taken_is_told_with_its_option(options):
         taken.listen()
         port = taken.getsockname()[1]
         for name in ("port", "inference_port"):
-            with pytest.raises(BackendError, match=f"port {port}") as error:
+            with pytest.raises(ConfigError, match=f"--{name} {port}") as error:
                 serve(ArtServeOptions(**(options | {name: port})))
             assert f"--{name}" in error.value.hint
 
