@@ -108,7 +108,7 @@ def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
 
 
 def _advice(epochs: Sequence[EpochRecord], usual: str) -> str:
-    """What usually helps; where the reward has fallen, what changed before it did, and what helps against that."""
+    """The usual advice, or the diagnosis if the reward has fallen."""
     found = diagnose_fall(epochs)
     return usual if found is None else f"{found.seen} {found.remedy}"
 

@@ -44,8 +44,8 @@ def warnings(
         found += _unknown_targets(config)
     else:
         found.append(
-            f"Rollouts run at {given.endpoint}: serve the same YAML there, with LLMs that ask the server that trains "
-            "under the base_url that stands here; changes of this YAML's workflow have no effect."
+            f"Rollouts run at {given.endpoint}: serve the same YAML there, with LLMs at the base_url of the training "
+            "server that this YAML has; changes of the workflow in this YAML have no effect."
         )
     if given.validation_dataset is None:
         found.append("There is no validation dataset, so the run cannot tell whether the model got better.")

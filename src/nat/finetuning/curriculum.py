@@ -24,13 +24,13 @@ class CurriculumState(BaseModel):
     """Share of the groups, easiest first, that is trained on."""
     last_expansion_epoch: int = -1
     total_groups: int = 0
-    """Groups with a learning signal in the first epoch that had some."""
+    """Groups with a learning signal in the first epoch that had any."""
     included_groups: frozenset[int] = frozenset()
-    """Indices, in the epoch's list of groups, of those chosen last."""
+    """The groups chosen last, as indices into the epoch's list."""
 
 
 class CurriculumSelection(BaseModel):
-    """The chosen groups, and what became of the others, as indices into the epoch's list."""
+    """The chosen groups, and what happened to the others, as indices into the epoch's list."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -54,7 +54,7 @@ def select(
 ) -> tuple[CurriculumSelection, CurriculumState]:
     """Keep the easiest groups that still carry a learning signal.
 
-    With `across_groups` equal groups carry one, too, and only `min_reward_diff` leaves them out.
+    With `across_groups`, groups of equal rewards carry one too, and only `min_reward_diff` drops them.
     """
     if len(groups) == 1:
         return _within_one_group(groups[0], config, rng), state
@@ -79,7 +79,7 @@ def select(
 
 
 def _within_one_group(group: list[Trajectory], config: CurriculumLearningConfig, rng: Random) -> CurriculumSelection:
-    """There is nothing to rank; `random_subsample` thins the group's own trajectories."""
+    """A single group is not ranked; `random_subsample` applies to its trajectories."""
     kept = _subsample(list(range(len(group))), config.random_subsample, of=len(group), rng=rng)
     return CurriculumSelection(groups=[[group[i] for i in kept]], ranked=(0,))
 
@@ -93,7 +93,7 @@ def _widened(state: CurriculumState, config: CurriculumLearningConfig, epoch: in
 
 
 def _subsample(chosen: list[int], fraction: float | None, *, of: int, rng: Random) -> list[int]:
-    """At most that fraction of `of`, drawn at random, in the order they had."""
+    """At most that fraction of `of`, drawn at random; the order stays."""
     if fraction is None or len(chosen) <= _share(of, fraction):
         return chosen
     drawn = set(rng.sample(chosen, _share(of, fraction)))
@@ -101,12 +101,12 @@ def _subsample(chosen: list[int], fraction: float | None, *, of: int, rng: Rando
 
 
 def _share(count: int, fraction: float) -> int:
-    """Rounded up, at least one; the inner rounding forgives 0.1 + 0.2."""
+    """Rounded up, at least one; the inner rounding corrects sums like 0.1 + 0.2."""
     return max(1, math.ceil(round(count * fraction, 9)))
 
 
 def description(selection: CurriculumSelection, state: CurriculumState, *, epoch: int) -> list[str]:
-    """What the curriculum did, in lines for the log; epochs count from 1 there."""
+    """Lines for the log, in which epochs count from 1."""
     flat, ranked = len(selection.without_difference), len(selection.ranked)
     if not ranked:
         return [f"Curriculum learning at epoch {shown(epoch)}: none of {flat} groups has enough difference in reward"]

@@ -1,4 +1,4 @@
-"""Read the datasets of a run before anything expensive starts."""
+"""Read and check the datasets of a run before anything expensive starts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from nat.runs.records import Phase
 
 @dataclass(frozen=True)
 class Examples:
-    """What a run trains on and, if there is a validation dataset, validates on."""
+    """The number of examples of the training and validation datasets."""
 
     training: int
     held_out: int | None = None
     warnings: tuple[str, ...] = ()
-    """What in them will probably disappoint, in whole sentences."""
+    """What is doubtful in them, in whole sentences."""
 
     @property
     def counts(self) -> Mapping[Phase, int]:
@@ -65,16 +65,16 @@ def _said(doubts: Sequence[str | None]) -> tuple[str, ...]:
 
 
 def planned_rollouts(config: Config, examples: Examples) -> dict[Phase, int]:
-    """Rollouts of an epoch and of a validation, as far as they are known."""
+    """Number of rollouts of an epoch and of a validation, where it is known."""
     factor = {Phase.TRAIN: num_generations(config), Phase.VALIDATION: 1}
     return {phase: count * times for phase, count in examples.counts.items() if (times := factor[phase]) is not None}
 
 
 def num_shared(training: Sequence[tuple[str, str]], held_out: Sequence[tuple[str, str]]) -> int:
-    """How many held-out examples, as id and content, are trained on.
+    """How many held-out examples are training examples too; each is given as id and content.
 
-    By their content; but where most training examples have their content in common with another, as with games that
-    all begin alike, it is the id (from which the dice are seeded) that tells them apart, and both must be the same.
+    Examples are compared by content. Where most training examples share their content with another one, as in games
+    that all begin alike, the id distinguishes them (it seeds their randomness), and both must be equal.
     """
     contents = {content for _, content in training}
     if 2 * len(contents) < len(training):
@@ -93,7 +93,7 @@ async def _read(config: Config, file: str | None, training: Config) -> tuple[lis
 
 
 def _contents(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> list[tuple[str, str]]:
-    """Id and content of each: what the workflow gets, without the id where that is the whole row."""
+    """Id and content of each example. The content is the workflow's input, or the whole row without its id."""
     if dataset.structure.disable:
         rows = [{k: v for k, v in item.full_dataset_entry.items() if k != dataset.id_key} for item in items]
     else:

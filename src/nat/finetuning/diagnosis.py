@@ -26,14 +26,14 @@ NOT_TRAINED = (
     "Rollouts without exact tokens, and with mask_truncated_completions those that hit a token limit, are not trained "
     "on; what is left of their groups may have nothing to be compared with."
 )
-"""Why a backend trains nothing of what was submitted."""
+"""Why a backend may train nothing of a batch."""
 
 KL_TOO_FAR = 0.3
 """KL divergence per token of one epoch's update; updates that teach a model stay below 0.05."""
 WEIGHTS_TOO_FAR = 0.02
 """Change of the weights in one optimizer step, as a share of their size."""
 WEIGHTS_USUAL = 0.002
-"""The same in updates that teach a small model."""
+"""The usual change in updates of a small model."""
 CLIPPED_TOO_MUCH = 0.5
 GRADIENT_TOO_STEEP = 20.0
 """Gradient norm over the median of the epochs before."""
@@ -41,13 +41,13 @@ FALLEN = 0.5
 """Share of its best height, above the worst reward seen, below which the mean reward has fallen."""
 TRUNCATED_MORE = 0.3
 RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out of training."
-"""True whether or not that is set, which epochs do not tell."""
+"""Worded so that it is true whether or not that is set, which the epochs do not show."""
 ENTROPY_LEFT = 0.5
 
 _STANDARD_ERRORS = 2.0
 """A rise of the mean reward by less than this many standard errors may be chance."""
 _LEAST_TO_COMPARE = 2
-"""Epochs in a third of the run; of fewer, no spread is known."""
+"""Epochs in a third of the run; fewer have no variance."""
 
 _REMEDY = {
     Verdict.NOT_SHOWN: "Use more held-out examples, which show smaller differences, and train longer.",
@@ -75,7 +75,7 @@ class Diagnosis:
 
 
 def diagnose(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
-    """Judge the updates from the epoch of the best mean reward on; None if the backend reports nothing to judge by."""
+    """Judge the updates from the epoch with the best mean reward on; None if the backend reports no metrics."""
     if not epochs:
         return None
     best = _best(epochs)
@@ -84,7 +84,7 @@ def diagnose(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
 
 
 def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
-    """What `diagnose` finds if the mean reward is far below its best now; None if it is not."""
+    """The diagnosis if the mean reward is now far below its best; else None."""
     found = diagnose(epochs) if has_fallen(epochs) else None
     if found is None:
         return None
@@ -103,18 +103,18 @@ def has_fallen(epochs: Sequence[EpochRecord]) -> bool:
 
 
 def broken_by_update(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
-    """What `diagnose` finds if it is an update that went too far: what fails now may be the model."""
+    """The diagnosis if an update went too far, since then failures may come from the model; else None."""
     found = diagnose(epochs)
     return found if found is not None and found.cause is Cause.UPDATE_TOO_LARGE else None
 
 
 def explained(message: str, remedy: str, found: Diagnosis | None) -> tuple[str, str]:
-    """The message and the remedy of an error, with the cause instead of a guess if one was found."""
+    """Message and remedy of an error; a diagnosis, if there is one, replaces the usual remedy."""
     return (message, remedy) if found is None else (f"{message}\n  {found.seen}", found.remedy)
 
 
 def _best(epochs: Sequence[EpochRecord]) -> int:
-    """The last epoch with the best mean reward, by its place."""
+    """Index of the last epoch with the best mean reward."""
     return max(range(len(epochs)), key=lambda place: (epochs[place].avg_reward, place))
 
 
@@ -135,7 +135,7 @@ def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> D
 
 
 def _factor(epoch: EpochRecord) -> float:
-    """What to multiply the learning rate by: the change of the weights in a step grows in proportion to it."""
+    """Factor for the learning rate, to which the change of the weights in a step is proportional."""
     return min(1 / 10 if _value(epoch, KL) > 1 else 1 / 3, WEIGHTS_USUAL / max(_value(epoch, WEIGHTS), WEIGHTS_USUAL))
 
 
@@ -185,7 +185,7 @@ def _unknown(since: Sequence[EpochRecord]) -> Diagnosis | None:
 
 
 def _numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
-    """What the epoch's update did, and what was usual before."""
+    """The metrics of the epoch's update, and their largest values before."""
     parts = []
     for name, text in ((KL, "KL divergence {:.3g} per token"), (GRADIENT, "gradient norm {:.3g}")):
         if name in epoch.metrics:
@@ -216,7 +216,7 @@ def _value(epoch: EpochRecord, name: str) -> float:
 
 
 def next_step(verdict: Verdict | None, epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
-    """A few sentences; None for a model that improved, and where nothing stands out."""
+    """What to try next, in a few sentences; None if the model improved or nothing stands out."""
     if verdict is Verdict.IMPROVED or not epochs:
         return None
     if verdict is Verdict.WORSE and (found := diagnose_fall(epochs)):
@@ -249,7 +249,7 @@ def _truncated_answers(epochs: Sequence[EpochRecord], config: GuardsConfig) -> s
 
 
 def _by_reward(verdict: Verdict | None, epochs: Sequence[EpochRecord]) -> str | None:
-    """The reward in training tells a run that did not learn from one that learned its own examples."""
+    """The training reward distinguishes a run that did not learn from one that memorised its examples."""
     third = len(epochs) // 3
     if third < _LEAST_TO_COMPARE:
         return f"{len(epochs)} {'epoch is' if len(epochs) == 1 else 'epochs are'} few: raise finetuning.num_epochs."

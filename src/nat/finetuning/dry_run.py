@@ -1,4 +1,4 @@
-"""Everything about a run that can be checked without training."""
+"""Check everything about a run that can be checked without training."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -57,7 +57,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     config, given = resolve_config(given)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     examples = await read_examples(config, given)
-    config_text = dump_resolved(config)  # before any component gets its hands on it
+    config_text = dump_resolved(config)  # before a component can change it
     async with AsyncExitStack() as stack:
         building = WorkflowBuilder.from_config(config, workflow=given.endpoint is None)
         builder = await stack.enter_async_context(building)

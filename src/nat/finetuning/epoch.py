@@ -1,4 +1,4 @@
-"""What is known of an epoch between its first rollout and its record; building the record is pure."""
+"""The records of an epoch and of its training job, built from rollouts and statuses. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ from nat.wire.training import JobStatus
 
 @dataclass(frozen=True)
 class PlayedEpoch:
-    """Rollouts are done, and it is decided which groups are trained on."""
+    """An epoch whose rollouts are done and whose groups are chosen."""
 
     epoch: int
     run_id: str
     collected: TrajectoryCollection
     chosen: TrajectoryCollection
     records: Sequence[RolloutRecord]
-    """One per rollout, those that the trainer did not choose marked as such."""
+    """One for each rollout; it says if the trainer did not choose it."""
 
 
 def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> TrajectoryCollection:
-    """Leave out groups of equal rewards: their advantage is zero, so they would only dilute the batch.
+    """Drop groups of equal rewards: their advantage is zero, so they would only dilute the batch.
 
-    For an algorithm that compares across groups, all stay as long as any two rewards of the batch differ.
+    For an algorithm that compares across groups, all groups stay if any two rewards of the batch differ.
     """
     if across_groups:
         every = [trajectory for group in collection.trajectories for trajectory in group]
@@ -51,7 +51,7 @@ def marked(
     chosen: TrajectoryCollection,
     config: CurriculumLearningConfig,
 ) -> list[RolloutRecord]:
-    """The records, with the cause on those whose trajectory was collected but not chosen."""
+    """The records; those whose trajectory was collected but not chosen get the cause."""
     kept = {id(trajectory) for group in chosen.trajectories for trajectory in group}
     causes = {
         _key(trajectory, generation): _cause(group, config)
@@ -76,7 +76,7 @@ def epoch_record(
     stages: Mapping[str, float],
     job: Mapping[str, float],
 ) -> EpochRecord:
-    """The epoch in numbers; at least one trajectory was collected, or a guard had ended the run."""
+    """The record of an epoch with at least one trajectory; without any, a guard has ended the run."""
     groups, trained = played.collected.trajectories, played.chosen.trajectories
     every, kept = statistics_of(groups), statistics_of(trained)
     if every is None:
@@ -119,7 +119,7 @@ def _cause(group: Sequence[Trajectory], config: CurriculumLearningConfig) -> Lef
 
 
 def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> JobRecord:
-    """The job as the backend took it; its id is the backend's own if the reference names one."""
+    """The record of a submitted job; its id is the backend's if the reference names one."""
     rows = [row for record in played.records if record.left_out is None for row in record.rows]
     return JobRecord(
         id=str((ref.metadata or {}).get("job_id", f"{ref.run_id}-{played.epoch:06d}")),
@@ -134,7 +134,7 @@ def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> Job
 
 
 def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch, at: datetime) -> JobRecord:
-    """The same job at its end."""
+    """The record of the job at its end."""
     version = (status.metadata or {}).get("policy_version")
     done = status.status.value == JobStatus.COMPLETED
     metrics = reported_metrics(status)
@@ -152,7 +152,7 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
 
 
 def reported_metrics(status: TrainingJobStatus) -> dict[str, float]:
-    """What of `metadata["metrics"]` fits into a float; backends of others may send anything."""
+    """The finite numbers of `metadata["metrics"]`; a plug-in's backend may send anything."""
     metrics: Any = (status.metadata or {}).get("metrics")
     if not isinstance(metrics, dict):
         return {}

@@ -1,4 +1,4 @@
-"""The runtime under the names that other tools of the toolkit call."""
+"""The runtime under the names of the guide."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ __all__ = ["finetuning_main", "run_finetuning", "run_finetuning_sync"]
 
 
 async def run_finetuning(trainer: Trainer) -> list[TrainingJobStatus]:
-    """Run a trainer that is bound and initialized; it cleans up, whatever happens."""
+    """Run a bound and initialized trainer, and clean up whatever happens."""
     try:
         return await trainer.run(trainer.run_config.num_epochs)
     finally:
@@ -24,5 +24,5 @@ async def finetuning_main(run_config: FinetuneRunConfig) -> RunResult:
 
 
 def run_finetuning_sync(run_config: FinetuneRunConfig) -> RunResult:
-    """The same, for callers without an event loop."""
+    """The same for callers without an event loop."""
     return asyncio.run(run_configured(run_config))

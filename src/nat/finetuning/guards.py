@@ -85,9 +85,9 @@ def check_trajectories(
     target_model: str | None,
     before: Epochs = list,
 ) -> None:
-    """Raise `NoTrajectories` if no rollout of the epoch can be trained on; `before` gives the epochs that could.
+    """Raise `NoTrajectories` if no rollout of the epoch can be trained on; `before` returns the earlier epochs.
 
-    Where most of them were left out for how they were sampled, it is `UntrainableSampling`.
+    If most of them were left out because of their sampling, raise `UntrainableSampling`.
     """
     if tally.num_usable > 0:
         return
@@ -134,8 +134,8 @@ def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epoc
 def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_groups: bool = False) -> None:
     """Raise `NoLearningSignal` if the last epochs had nothing to compare.
 
-    `across_groups` is for a backend that compares rewards of the whole batch (`reinforce_pp`): there, groups
-    of equal rewards still teach as long as the groups differ.
+    `across_groups` is for an algorithm that compares rewards of the whole batch (`reinforce_pp`): there, groups of
+    equal rewards carry a signal if the groups differ.
     """
     recent = epochs[-config.epochs_without_signal :]
     if len(recent) < config.epochs_without_signal or not all(_without_signal(e, across_groups) for e in recent):
@@ -154,7 +154,7 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
-    """Raise `RewardCollapse` if the mean reward fell far below that of the first epochs, and not by chance.
+    """Raise `RewardCollapse` if the mean reward fell far below that of the first epochs, by more than chance.
 
     The height of a mean is measured from the worst reward seen, so that rewards from -1 to 1 are judged like
     those from 0 to 1. Chance: for rewards between the worst a and the best b, the variance of a reward with
@@ -180,7 +180,7 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
 
 
 def check_job(status: TrainingJobStatus, *, before: Epochs = list) -> None:
-    """Raise `TrainingFailed` if the job ended without new weights; `before` gives the epochs before it."""
+    """Raise `TrainingFailed` if the job ended without new weights; `before` returns the epochs before it."""
     if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
         return
     reason = status.message or "the backend gave no reason"
@@ -224,7 +224,7 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
 
 
 def _remedy(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
-    """What to do about the first, and commonest, of `failures`."""
+    """What to do about the first, most frequent, of `failures`."""
     cause = LeftOutCause(failures[0].cause)
     if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
         if not tally.functions:

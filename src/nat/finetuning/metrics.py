@@ -1,8 +1,8 @@
 """The metrics of an epoch, from its records; pure.
 
-Names carry the prefixes reward/ rollout/ drift/ train/ time/. What the backend reports of its job comes in
-under train/ unless it has one of these prefixes already. What is not known is not there. What each metric means stands
-in `EPOCH`, and for those of the embedded backend in `nat.wire.metrics`.
+Names have the prefixes reward/ rollout/ drift/ train/ time/. Metrics that the backend reports of its job get the prefix
+train/ unless they have one of these. An unknown metric is absent. `EPOCH` describes each metric, and `nat.wire.metrics`
+those of the embedded backend.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
 BROKEN_BY = "drift/broken_by_"
-"""Before a cause: how many calls did not continue the tokens before them because of it."""
+"""Prefix of the number of calls that did not continue the tokens before them, by cause."""
 
 EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before any group is left out; `avg_reward`.",
@@ -50,7 +50,7 @@ EPOCH: Mapping[str, str] = {
     "time/submit": "Seconds until the backend had taken the job.",
     "time/train": "Seconds until the job had ended.",
 }
-"""Name → what it is, and of what."""
+"""Description of each metric."""
 
 Groups = Sequence[Sequence[Trajectory]]
 
@@ -63,7 +63,7 @@ def epoch_metrics(
     seconds: Mapping[str, float],
     job: Mapping[str, float],
 ) -> dict[str, float]:
-    """Everything but the fields of the epoch's record; `groups` are all, `trained` those that were submitted."""
+    """All metrics of an epoch; `groups` are all groups, `trained` the submitted ones."""
     played = [record for record in records if record.num_calls]
     usable = [record for record in records if record.rows]
     metrics = reward_metrics(groups) | rollout_metrics(played) | drift_metrics(usable, groups)
@@ -76,7 +76,7 @@ def epoch_metrics(
 
 
 def reward_metrics(groups: Groups) -> dict[str, float]:
-    """Distribution of the rewards, and how much of it lies inside groups, where it teaches."""
+    """Distribution of the rewards, over all rollouts and inside groups, where differences are the learning signal."""
     values = [t.reward for group in groups for t in group]
     if not values:
         return {}
@@ -95,7 +95,7 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
 
 
 def failure_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """What went wrong, over all rollouts: the share that failed, and the attempts at a call that brought no answer."""
+    """Share of all rollouts that failed, and failed attempts at LLM calls per rollout."""
     if not records:
         return {}
     return {
@@ -105,7 +105,7 @@ def failure_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
 
 
 def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Lengths per rollout, over those that called a model."""
+    """Calls, conversations and tokens per rollout that called a model."""
     if not played:
         return {}
     return {
@@ -118,7 +118,7 @@ def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:
 
 
 def drift_metrics(usable: Sequence[RolloutRecord], groups: Groups) -> dict[str, float]:
-    """How exactly that which is trained on is that which was sampled; 0 broken, 0 dropped and 1 version are ideal."""
+    """How exactly the trained tokens are the sampled ones; 0 broken prefixes and 1 version are ideal."""
     metadata = [t.metadata or {} for group in groups for t in group]
     metrics = {"drift/calls_without_logprobs": float(sum(m.get("calls_without_logprobs", 0) for m in metadata))}
     versions = {version for r in usable for version in r.policy_versions}
@@ -131,7 +131,7 @@ def drift_metrics(usable: Sequence[RolloutRecord], groups: Groups) -> dict[str, 
 
 
 def sampling_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Calls left out for how they were sampled, and calls trained at 1 that were sampled at another temperature."""
+    """Calls left out because of their sampling, and calls trained at temperature 1 but sampled at another."""
     counts = {
         "drift/untrainable_calls": [r.untrainable_calls for r in records],
         "drift/untempered_calls": [r.untempered_calls for r in records],
@@ -148,7 +148,7 @@ def prefixed(job: Mapping[str, float]) -> dict[str, float]:
 
 
 def _batch(records: Sequence[RolloutRecord], trained: Groups) -> dict[str, float]:
-    """What was submitted, in groups, rollouts, rows and sampled tokens; the job tells what of it was trained."""
+    """Submitted groups, rollouts, rows and sampled tokens; the job reports how many were trained."""
     rows = [row for r in records if r.left_out is None for row in r.rows]
     return {
         "train/submitted_groups": float(len(trained)),
@@ -159,7 +159,7 @@ def _batch(records: Sequence[RolloutRecord], trained: Groups) -> dict[str, float
 
 
 def _said(trajectory: Trajectory) -> tuple[str, ...]:
-    """What the model said; equal for rollouts that are copies of each other."""
+    """The model's answers; equal for rollouts that are copies of each other."""
     return tuple(
         item.content if isinstance(item, EpisodeItem) else item.chosen_response
         for item in trajectory.episode
@@ -168,7 +168,7 @@ def _said(trajectory: Trajectory) -> tuple[str, ...]:
 
 
 def _mean_of_known(name: str, counts: Sequence[int]) -> dict[str, float]:
-    """Of the rollouts whose server tells tokens: a call that has none is one that nothing is known of."""
+    """The mean over rollouts whose server reports tokens; a count of 0 means that it does not."""
     known = [count for count in counts if count]
     return {name: fmean(known)} if known else {}
 

@@ -47,14 +47,14 @@ DEFAULT_FOLDER = Path(".tmp/nat/finetuning")
 
 
 def append_progress(component: str, run_id: str, facts: Mapping[str, Any], *, output_dir: str | None = None) -> None:
-    """Add a line to `<component>_<run_id>.jsonl`, in a folder of the component's own if none is given."""
+    """Append a line to `<component>_<run_id>.jsonl`, in the component's default folder if none is given."""
     folder = Path(output_dir) if output_dir else DEFAULT_FOLDER / component
     line = {"timestamp": _now(), "run_id": run_id, **facts}
     _append_line(folder / f"{component}_{run_id}.jsonl", line)
 
 
 def append_epoch_metrics(folder: Path, epoch: int, metrics: Mapping[str, Any]) -> None:
-    """Add an epoch to `training_metrics.jsonl` and, if it has an average reward, to `reward_history.json`."""
+    """Append an epoch to `training_metrics.jsonl` and, if it has an average reward, to `reward_history.json`."""
     line = {"epoch": epoch, "timestamp": _now(), **metrics}
     _append_line(folder / METRICS_NAME, line)
     if "avg_reward" in line:

@@ -1,4 +1,4 @@
-"""Writes down what a trainer does and tells it: journal, files, log and progress in one place."""
+"""Record what a trainer does: in the journal, in files, in the log and in the progress display."""
 
 import logging
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from nat.runs.rollouts import RolloutRecord
 logger = logging.getLogger(__name__)
 
 EPOCHS_PER_PLOT = 10
-"""The plot is drawn this often, from epoch 200 on half as often, and so on, and at the end: it costs a second."""
+"""Epochs between plots, which take a second; doubled at epoch 200, and so on. A last one is drawn at the end."""
 EPOCHS_PER_TIDYING = 10
 
 
 class Recorder:
-    """Remembers the job that is going on and the alarms that were told."""
+    """Records a run; keeps the current job and the alarms that were raised."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class Recorder:
         self._noted: set[str] = set()
 
     def rollouts(self, epoch: int, records: Sequence[RolloutRecord]) -> None:
-        """Before anything judges them, so that the evidence outlives the judgement."""
+        """Record the rollouts of an epoch, before a guard may end the run because of them."""
         self._run.journal.record_rollouts(Phase.TRAIN, epoch, records)
         write_rollouts(self._run.journal, Phase.TRAIN, epoch)
         for name, text in sampling_notes(records).items():
@@ -53,7 +53,7 @@ class Recorder:
             logger.info("Training %s completed successfully.", status.run_id)
 
     async def epoch_finished(self, record: EpochRecord) -> None:
-        """An epoch takes the same time whatever its number: what holds all epochs is written less and less often."""
+        """Record an epoch. Files that hold all epochs are written less and less often, so the cost does not grow."""
         run, count = self._run, record.epoch + 1
         run.journal.record_epoch(record)
         if files_due(count):
@@ -68,7 +68,7 @@ class Recorder:
             await run.draw()
 
     def alarms(self, epoch: int, found: Sequence[Alarm]) -> None:
-        """Tell each alarm once, until it has been quiet for an epoch."""
+        """Warn of each alarm once, and again only after an epoch without it."""
         for alarm in found:
             if alarm.name not in self._alarmed:
                 self._run.warn(f"Epoch {shown(epoch)}: {alarm.text}")

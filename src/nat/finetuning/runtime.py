@@ -43,12 +43,12 @@ from nat.runs.records import BestEpoch, RunState, RunSummary
 logger = logging.getLogger(__name__)
 
 MODEL_NAME = "model"
-"""Under this name the trained model is exported into the run's folder."""
+"""Folder in the run's folder that the trained model is exported to."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that ended well."""
+    """A run that completed."""
 
     run_id: str
     run_dir: Path
@@ -57,7 +57,7 @@ class RunResult:
     comparison: Comparison | None
     """Held-out scores before and after; None without a validation dataset."""
     trained_llm: str | None
-    """Key of the LLM whose weights changed; None if the adapter's configuration names none."""
+    """Key of the trained LLM; None if the adapter's configuration names none."""
     served_model: ServedModel | None = None
     """The trained model, if its server keeps it."""
 
@@ -80,10 +80,10 @@ async def run_finetuning(
 ) -> RunResult:
     """Train the model inside a workflow, and say whether it got better.
 
-    A run that fails or is cancelled leaves a whole journal with its state and its reason.
+    A run that fails or is cancelled leaves a complete journal with its state and the reason.
 
     Raises:
-        ConfigError: the configuration is wrong, or does not say what a run needs.
+        ConfigError: the configuration is wrong or incomplete.
         DatasetError: a dataset cannot be read.
         BackendError: the backend is unreachable, or a training job failed.
         RunFailed: the run cannot learn.
@@ -130,7 +130,7 @@ async def check_health(adapter: TrainerAdapter) -> None:
 
 
 async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, run: RunContext) -> RunResult:
-    """Build once, train, export; then sum up, when everything is closed again."""
+    """Build once, train and export; summarise when everything is closed."""
     watch = Stopwatch()
     async with AsyncExitStack() as stack:
         building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=given.endpoint is None)
@@ -191,7 +191,7 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None
 
 
 async def _clean_up_after(error: BaseException, parts: Parts) -> None:
-    """Let the trainer clean up, but never let that hide why the run ended."""
+    """Let the trainer clean up; a second error must not hide why the run ended."""
     try:
         await parts.trainer.cleanup()
     except Exception as second:
@@ -200,7 +200,7 @@ async def _clean_up_after(error: BaseException, parts: Parts) -> None:
 
 
 async def _blame_a_dead_server(error: BaseException, config: Config, given: FinetuneRunConfig, parts: Parts) -> None:
-    """Where a server has died, failed rollouts are a symptom: raise the cause, with its log if it is ours."""
+    """If a server has died, raise that as the cause of the failed rollouts, with the log of our own server."""
     if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
         return
     for name in config.llms:
@@ -218,7 +218,7 @@ async def _blame_a_dead_server(error: BaseException, config: Config, given: Fine
 
 
 async def _check_endpoint(given: FinetuneRunConfig) -> None:
-    """Raise BackendUnreachable if the workflow is played elsewhere and nothing answers there."""
+    """Raise BackendUnreachable if the run has an endpoint and nothing answers there."""
     if given.endpoint is not None:
         async with open_remote(given.endpoint, trains=True):
             pass
@@ -261,12 +261,12 @@ async def _result(
 
 
 def _end_after(error: BaseException, run: RunContext) -> None:
-    """Write down how the run ended; a disk on which that fails must not hide why."""
+    """Record how the run ended; a failing disk must not hide why."""
     try:
         run.end(_state_after(error), _reason(error))
     except (OSError, NatError) as second:
         if isinstance(error, JournalError) and isinstance(second, JournalError):
-            return  # the journal cannot be written, which is why the run has ended
+            return  # the run has ended because the journal cannot be written
         logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
 
 

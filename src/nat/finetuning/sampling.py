@@ -1,6 +1,6 @@
 """Warnings and errors about answers that were not drawn from the model's own distribution. Pure.
 
-Which fields of a request do that is said in `nat.wire.sampling`.
+`nat.wire.sampling` lists the fields of a request that change the distribution.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ REPLACE = "finetuning.sampling_in_training: {temperature: 1.0}"
 
 
 def remedy(untrainable: Iterable[str]) -> str:
-    """What to do about fields, each as `field=value`."""
+    """What to do about such fields, each given as `field=value`."""
     names = {field.partition("=")[0] for fields in untrainable for field in fields.split(", ")}
     forced = sorted(names & FORCED.keys())
     parts = []
@@ -30,7 +30,7 @@ def remedy(untrainable: Iterable[str]) -> str:
 
 
 def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
-    """Warnings about these rollouts; a warning that repeats has the same key."""
+    """Warnings about these rollouts; a repeated warning has the same key."""
     untrainable: dict[str, Counter[str]] = {}
     untempered: dict[str, Counter[str]] = {}
     for record in records:
@@ -43,13 +43,13 @@ def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
 
 
 def block_sampling(block: Mapping[str, Any], replaced_at: float | None) -> Sampling:
-    """How requests that set nothing are sampled in training, by the LLM block of a YAML and `sampling_in_training`."""
+    """The sampling of requests that set nothing, in training: by the LLM's block and `sampling_in_training`."""
     fields = {**block, **(block.get("extra_body") or {})}
     return read_sampling(fields if replaced_at is None else fields | replaced(fields, replaced_at))
 
 
 def block_finding(key: str, sampling: Sampling) -> str:
-    """What is wrong with an LLM block whose own values leave nothing to train on."""
+    """The finding about an LLM block with which no answer can be trained on."""
     fields = ", ".join(sampling.untrainable_by)
     return f"llms.{key}: {fields}: answers that are sampled so cannot be trained on. {remedy(sampling.untrainable_by)}"
 

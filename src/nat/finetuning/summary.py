@@ -1,4 +1,4 @@
-"""The run in one record. Pure."""
+"""The summary of a run. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def compared(validations: Sequence[ValidationRecord], epochs: int) -> Comparison
 
 
 def broken_prefixes(epochs: Sequence[EpochRecord]) -> dict[str, int]:
-    """Those of all epochs by cause, the most frequent first."""
+    """Broken prefixes of all epochs by cause, the most frequent first."""
     causes: Counter[str] = Counter()
     for record in epochs:
         told = {name.removeprefix(BROKEN_BY): n for name, n in record.metrics.items() if name.startswith(BROKEN_BY)}
@@ -45,7 +45,7 @@ def summarise(
     best_model: str | None = None,
     next_step: str | None = None,
 ) -> RunSummary:
-    """`summary.json`; the fields about held-out examples stay None without a comparison."""
+    """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
     failures = total_of(played, validations)
     record = RunSummary(
         run_id=run_id,
@@ -81,13 +81,13 @@ def summarise(
 
 
 def path_in_run(path: str, run_dir: Path) -> str:
-    """A path as the backend reports it, relative if it lies in the run's folder."""
+    """A path that the backend reported, relative if it is inside the run's folder."""
     whole, folder = Path(path), run_dir.resolve()
     return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else path
 
 
 def relative_to_run(path: Path | None, run_dir: Path) -> str | None:
-    """The path as the summary has it: relative if it lies in the run's folder."""
+    """The path, relative if it is inside the run's folder."""
     if path is None:
         return None
     whole, folder = path.absolute(), run_dir.absolute()

@@ -1,6 +1,6 @@
 """The generic trainer: per epoch collect, choose, submit, wait, record. Plug-ins register thin subclasses.
 
-`EpochTrainer.run` tells the whole method from top to bottom; what it calls decides, records or speaks.
+Read `EpochTrainer.run` first: it has the whole loop.
 """
 
 import logging
@@ -46,7 +46,7 @@ class EpochTrainer(Trainer):
     """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it."""
 
     title: ClassVar[str] = "Trainer"
-    """What the log calls it."""
+    """Name in the log."""
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
@@ -54,7 +54,7 @@ class EpochTrainer(Trainer):
         self._resources = ExitStack()
         self._statuses: list[TrainingJobStatus] = []
         self._held_out: list[float | None] = []
-        # Set by `initialize` and by each `run_epoch`; a class of its own would only pass them on.
+        # Set by `initialize` and by each `run_epoch`.
         self._recorder: Recorder
         self._window: EpochWindow
         self._watch: Stopwatch
@@ -69,11 +69,11 @@ class EpochTrainer(Trainer):
 
     @property
     def run_id(self) -> str:
-        """What the log and the jobs call the run; its folder's name, unless a plug-in has a name of its own."""
+        """The run's name in the log and in jobs: that of its folder, unless a plug-in overrides it."""
         return self.context.run_id
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
-        """Join the run that is going on, or begin one of its own when there is none."""
+        """Join the current run, or open one if there is none."""
         await super().initialize(run_config)
         text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
         self._context = current_run()
@@ -85,7 +85,7 @@ class EpochTrainer(Trainer):
         logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
-        """All epochs; ends early when a job fails or, if asked for, on a plateau.
+        """Run all epochs; stop early if a job fails, or by `early_stopping`.
 
         Raises:
             RunFailed: a guard found that the run cannot learn.
@@ -152,7 +152,7 @@ class EpochTrainer(Trainer):
     def apply_curriculum_learning(
         self, trajectory_collection: TrajectoryCollection, epoch: int
     ) -> TrajectoryCollection:
-        """The easiest groups, as many as the curriculum admits by now; all of them if it is off."""
+        """The easiest groups, as many as the curriculum allows in this epoch; all if it is off."""
         config = self.curriculum_config
         if not config.enabled:
             return trajectory_collection
@@ -179,9 +179,9 @@ class EpochTrainer(Trainer):
         self._resources.close()
 
     def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Log the epoch in a line; with `output_dir`, also add it to the metrics files in there.
+        """Log the epoch in a line; with `output_dir`, also append it to the metrics files in that folder.
 
-        The run's own folder has these files already, derived from its journal.
+        The run's folder has these files already, derived from its journal.
         """
         told = [f"Avg Reward: {metrics['avg_reward']:.4f}"] if "avg_reward" in metrics else []
         told += [f"Trajectories: {metrics['num_trajectories']}"] if "num_trajectories" in metrics else []
@@ -235,7 +235,7 @@ class EpochTrainer(Trainer):
         try:
             self._judge(self._window.records)
         except RunFailed:
-            self._judge(self.context.journal.epochs())  # all epochs together may explain more
+            self._judge(self.context.journal.epochs())  # all epochs may explain more than the window
             raise
 
     def _judge(self, epochs: Sequence[EpochRecord]) -> None:
@@ -252,7 +252,7 @@ class EpochTrainer(Trainer):
             self._held_out.append((await validate(self, epoch, self.context)).avg_reward)
 
     async def _keep_if_best(self) -> None:
-        """Without held-out examples, the rollouts of an epoch say how good the weights are that played them."""
+        """Without held-out examples, the reward of an epoch measures the weights that played it."""
         given, reward = self.run_config.run_configuration, statistics_of(self._played.collected.trajectories)
         if reward is not None and (given is None or given.validation_dataset is None):
             epoch, measure = self._played.epoch, BestMeasure.TRAINING

@@ -25,18 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 class EvalTrajectoryBuilderConfig(TrajectoryBuilderConfig):
-    """What every builder that plays the dataset several times can be told."""
+    """Options of every builder that plays the dataset several times."""
 
     num_generations: int = Field(default=2, ge=1)
     """Rollouts of each example in an epoch; their rewards are compared with each other, so 1 teaches nothing."""
 
 
 class EvalTrajectoryBuilder(TrajectoryBuilder):
-    """One trajectory per scored rollout, grouped by example; what is left out is kept as a record with its cause."""
+    """One trajectory per scored rollout, grouped by example; other rollouts are recorded with the cause."""
 
     trajectory_builder_config: EvalTrajectoryBuilderConfig
     reward_seconds = 60.0
-    """How long `compute_reward` may take for one rollout; then that rollout has no reward."""
+    """Seconds that `compute_reward` may take for one rollout; after that the rollout has no reward."""
 
     def __init__(self, trajectory_builder_config: EvalTrajectoryBuilderConfig) -> None:
         super().__init__(trajectory_builder_config)
@@ -89,7 +89,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         return TrajectoryCollection(trajectories=groups, run_id=run_id)
 
     async def abandon(self, run_id: str) -> None:
-        """Cancel the passes that still go on, and wait until they have let go."""
+        """Cancel the passes that are still running, and wait for their end."""
         tasks = self.evaluation_runs.pop(run_id, [])
         for task in tasks:
             task.cancel()
@@ -106,7 +106,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
     async def _outcomes(
         self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]
     ) -> AsyncIterator[Outcome]:
-        """What became of each item of one pass."""
+        """The outcome of each item of one pass."""
         failures = {failure.item_id: failure for failure in output.failures}
         scores = {str(score.id): score for score in self._scores(output)}
         target = Target(functions=self.run_config.target_functions, model=self.run_config.target_model)

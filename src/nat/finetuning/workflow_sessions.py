@@ -1,4 +1,4 @@
-"""The workflows that a run plays, each opened once: that of the training and, if it differs, of the validation."""
+"""Open the workflows that a run plays, once each: the training's and, if it differs, the validation's."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -22,7 +22,7 @@ from nat.rollout.session import Remote, WorkflowSession, using_session
 async def open_sessions(
     stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, run: RunContext
 ) -> None:
-    """Let every evaluation of this run use workflows that are open already; closed with the stack."""
+    """Open the sessions that all evaluations of this run use; the stack closes them."""
     # A config that was given loaded is recognised by being equal, so the session gets it as it was given.
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
@@ -46,12 +46,12 @@ async def open_sessions(
 async def opened_remote(
     stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: Builder
 ) -> Remote | None:
-    """The workflow at the run's endpoint, which answers; None for a workflow in this process.
+    """The workflow at the run's endpoint; None for a workflow in this process.
 
     Raises:
-        ConfigError: the trained model is served by this process, where the workflow cannot ask for it.
+        ConfigError: the trained model is served by this process, where the remote workflow cannot reach it.
         BackendUnreachable: nothing answers there.
-        WorkflowError: what answers there cannot be trained.
+        WorkflowError: the server there cannot play training rollouts.
 
     """
     if given.endpoint is None:
@@ -75,7 +75,7 @@ def _replaced(finetuning: FinetuneConfig) -> ReplacedSampling | None:
 async def _validation_session(
     stack: AsyncExitStack, path: Path, training: Config, builder: Builder, remote: Remote | None
 ) -> WorkflowSession:
-    """The validation's own workflow, on the model that is being trained; what runs elsewhere stays there."""
+    """The validation's workflow, with the trained model; a remote workflow stays remote."""
     config = load_config(path)
     llms = {name: await _served(name, llm, training, builder) for name, llm in config.llms.items()}
     seeded = config.finetuning.model_copy(update={"seed": training.finetuning.seed})
@@ -86,10 +86,10 @@ async def _validation_session(
 
 
 async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Builder) -> LLMBaseConfig:
-    """Where the training's LLM of that name is served, with the sampling that the validation's YAML sets.
+    """The address of the training's LLM of that name, with the sampling of the validation's YAML.
 
-    A server that the harness started for the training serves the validation, too: a second one would hold
-    a model that nobody trains.
+    A server that the harness started for the training serves the validation too: a second one would serve an untrained
+    model.
     """
     known = training.llms.get(name)
     if known is None or type(known) is not type(llm):

@@ -1,7 +1,7 @@
-"""Exact tokens of calls to a model → training rows, by strict prefix merging.
+"""Merge the exact tokens of calls into training rows, by strict prefix matching.
 
 A call whose prompt ids begin with all ids of a row continues that row; any other begins a new one, with the
-same reward. Only sampled tokens carry a logprob, and with it loss. Text is never tokenised again.
+same reward. Only sampled tokens carry a logprob and loss. Text is never tokenised again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from nat.wire.training import AnswerReturn, SampledAt, TrainingRow
 
 @dataclass(frozen=True)
 class CallTokens:
-    """What one call adds: P prompt ids, C sampled ids with their C logprobs."""
+    """The tokens of one call: P prompt ids, C sampled ids and their C logprobs."""
 
     model: str
     """Calls to different models are never in one row."""
@@ -74,7 +74,7 @@ class _OpenRow:
 
 
 class OpenRows:
-    """The rows of one rollout, as its calls come in; they are numbered in the order in which they began."""
+    """The rows of one rollout while calls are added; they are numbered in the order in which they began."""
 
     def __init__(self) -> None:
         self._rows: list[_OpenRow] = []
@@ -85,11 +85,11 @@ class OpenRows:
         return max(found, key=lambda number: len(self._rows[number].token_ids), default=None)
 
     def add(self, call: CallTokens) -> int:
-        """Continue the longest row that the call continues, else begin a new one; gives its number."""
+        """Continue the longest row that the call continues, or begin a new one; returns its number."""
         return self.put(call, self.continued_by(call))
 
     def put(self, call: CallTokens, number: int | None) -> int:
-        """Likewise, where it is known which row the call continues."""
+        """Add a call to the row of that number, or to a new row; returns its number."""
         if number is None:
             number = len(self._rows)
             self._rows.append(_OpenRow(model=call.model))

@@ -1,4 +1,4 @@
-"""What an adapter can do beyond the guide's interface where its backend has checkpoints."""
+"""An optional interface for adapters whose backend has checkpoints."""
 
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -7,14 +7,14 @@ from pydantic import BaseModel, ConfigDict
 
 
 class KeptCheckpoint(BaseModel):
-    """A checkpoint that stays however long the run goes on."""
+    """A checkpoint that is not deleted while the run goes on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    """Of the weights, as the backend calls them, such as `my_model@20`."""
+    """Name of the weights in the backend, such as `my_model@20`."""
     path: str | None = None
-    """Its folder; None where the backend keeps it to itself."""
+    """Its folder; None if only the backend can read it."""
 
 
 @runtime_checkable
@@ -26,5 +26,5 @@ class CheckpointKeeper(Protocol):
         ...
 
     async def export_best(self, name: str) -> Path | None:
-        """Write what is kept as a plain model under that name; None if nothing is, or if the backend has it."""
+        """Export the kept checkpoint as a plain model of that name; None if there is none, or the backend keeps it."""
         ...

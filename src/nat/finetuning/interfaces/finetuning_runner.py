@@ -1,4 +1,4 @@
-"""What runs the epochs."""
+"""The interface of a trainer, which runs the epochs."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -29,7 +29,7 @@ class Trainer(ABC):
         self._curriculum_state: dict[str, Any] = None  # type: ignore[assignment]
 
     async def bind_components(self, trajectory_builder: TrajectoryBuilder, trainer_adapter: TrainerAdapter) -> None:
-        """Called when the three are built, before `initialize`."""
+        """Called when all three components are built, before `initialize`."""
         self.trajectory_builder = trajectory_builder
         self.trainer_adapter = trainer_adapter
 
@@ -54,26 +54,26 @@ class Trainer(ABC):
 
     @abstractmethod
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
-        """Run all epochs; the final status of each."""
+        """Run all epochs; returns the final status of each job."""
         raise NotImplementedError
 
     @abstractmethod
     async def get_metrics(self, run_id: str) -> dict[str, Any]:
-        """What is known of the run's training."""
+        """Metrics of the run so far."""
         raise NotImplementedError
 
     @abstractmethod
     async def cleanup(self) -> None:
-        """Let go of everything; called once, whatever happened before."""
+        """Release all resources; called once, whatever happened before."""
         raise NotImplementedError
 
     @abstractmethod
     def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Keep or show the metrics of an epoch."""
+        """Save or show the metrics of an epoch."""
         raise NotImplementedError
 
     async def run_validation_evaluation(self, epoch: int, run_id: str) -> dict[str, Any]:  # noqa: ARG002 - the guide's signature
-        """Play the validation dataset with the weights after `epoch` epochs; what failed is counted, never scored.
+        """Play the validation dataset with the weights after `epoch` epochs; failures are counted, not scored.
 
         Keys: avg_reward, min_reward, max_reward, num_examples, num_failed, scores (example id → score or
         None), epoch, dataset_type.
@@ -91,7 +91,7 @@ class Trainer(ABC):
         raise NotImplementedError("Override to implement curriculum learning")
 
     def get_curriculum_state(self) -> dict[str, Any]:
-        """The state and the configuration of the curriculum, ready for JSON."""
+        """The state and the configuration of the curriculum, as JSON values."""
         state = self._curriculum_state
         return {
             **state,

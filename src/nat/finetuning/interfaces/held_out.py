@@ -1,4 +1,4 @@
-"""Play the validation dataset through a trajectory builder's own `run_eval`."""
+"""Play the validation dataset with a trajectory builder's `run_eval`."""
 
 import logging
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ _NO_CALLS = (
 async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any]:
     """Scores of the held-out examples, as `Trainer.run_validation_evaluation` describes them.
 
-    Inside a run, rollouts and scores go into its journal, whichever trainer asked for them, and are played once: a
-    trainer that asks again for an epoch gets what is there.
+    Inside a run, rollouts and scores are recorded in its journal, whichever trainer runs, and an epoch is played once:
+    a second call returns the recorded scores.
 
     Raises:
         ConfigError: there is no validation dataset.
@@ -84,7 +84,7 @@ def scores_by_example(records: Sequence[RolloutRecord]) -> dict[str, float | Non
 
 
 def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list[RolloutRecord]:
-    """One record per rollout of a held-out example: its score, or why there is none."""
+    """One record for each rollout of a held-out example, with its score or why there is none."""
     result = output.results_of(evaluator) if evaluator else None
     if result is None:
         named = [name for name, _ in output.evaluation_results]
@@ -108,7 +108,7 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
 
 
 def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
-    """The same run, on the validation's dataset and configuration; overrides belong to the training's own file."""
+    """The same run with the validation's dataset and config file; overrides apply to the training's file only."""
     if given is None or given.validation_dataset is None:
         raise ConfigError(
             ["finetuning.run_configuration.validation_dataset: not set, so there is nothing to validate on"],
@@ -121,7 +121,7 @@ def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
 
 
 def _nothing_scored(records: Sequence[RolloutRecord]) -> EvaluationError:
-    """The counts by cause with their errors, and what to do about the commonest."""
+    """An error with the counts by cause, and what to do about the most frequent one."""
     if not (causes := tally(records).failures):
         return EvaluationError("validation: no held-out example was played", hint="The validation dataset has no rows.")
     counts = "; ".join(map(str, causes))

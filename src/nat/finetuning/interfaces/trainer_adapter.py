@@ -1,4 +1,4 @@
-"""What brings trajectories to a training backend."""
+"""The interface of a trainer adapter, which submits trajectories to a training backend."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -15,7 +15,7 @@ from nat.data_models.finetuning import (
 
 
 class TrainerAdapter(ABC):
-    """Abstract: submits trajectories as training jobs and tells how the jobs stand."""
+    """Abstract: submits trajectories as training jobs and reports their status."""
 
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config
@@ -28,7 +28,7 @@ class TrainerAdapter(ABC):
 
     @abstractmethod
     async def is_healthy(self) -> bool:
-        """True if the backend can take jobs; asked before the first rollout."""
+        """True if the backend can take jobs; called before the first rollout."""
         raise NotImplementedError
 
     @abstractmethod
@@ -38,27 +38,27 @@ class TrainerAdapter(ABC):
 
     @abstractmethod
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
-        """How the job stands; final states are told again and again."""
+        """The status of the job; a final one can be read any number of times."""
         raise NotImplementedError
 
     @abstractmethod
     async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
         """Wait for the job's end.
 
-        Of the final status, `metadata["metrics"]` (name → number) goes into the epoch's metrics, and
-        `metadata["policy_version"]` names the new weights. The metrics `trained_groups` and `trained_tokens` say what
-        the job trained; without them, that is taken to be what was submitted.
+        In the final status, `metadata["metrics"]` (name → number) are added to the epoch's metrics, and
+        `metadata["policy_version"]` names the new weights. The metrics `trained_groups` and `trained_tokens` are what
+        the job trained; without them, all that was submitted counts as trained.
         """
         raise NotImplementedError
 
     @abstractmethod
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Keep metrics of a job where the adapter wants them."""
+        """Save metrics of a job where the adapter wants them."""
         raise NotImplementedError
 
     @property
     def compares_across_groups(self) -> bool:
-        """True if the algorithm compares rewards of the whole batch, so that groups of equal rewards still teach."""
+        """True if the algorithm compares rewards of the whole batch, so that groups of equal rewards carry a signal."""
         return False
 
     async def export_model(self, name: str) -> Path | None:  # noqa: ARG002 - for those who override it
@@ -66,5 +66,5 @@ class TrainerAdapter(ABC):
         return None
 
     async def served_model(self) -> ServedModel | None:
-        """Where the backend serves the trained model; None if it does not outlive the run there."""
+        """Where the backend serves the trained model after the run; None if it does not."""
         return None

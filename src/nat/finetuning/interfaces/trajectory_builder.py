@@ -1,4 +1,4 @@
-"""What turns runs of the workflow into training data."""
+"""The interface of a trajectory builder, which turns rollouts of the workflow into training data."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrajectoryBuilder(ABC):
-    """Abstract: plays the workflow on the dataset and gives trajectories with rewards, grouped by example."""
+    """Abstract: plays the workflow on the dataset and returns trajectories with rewards, grouped by example."""
 
     def __init__(self, trajectory_builder_config: TrajectoryBuilderConfig) -> None:
         self.trajectory_builder_config = trajectory_builder_config
@@ -33,8 +33,8 @@ class TrajectoryBuilder(ABC):
     async def run_eval(self) -> EvaluationRunOutput:
         """One pass over the dataset: rollouts with their steps, and scores.
 
-        Inside a finetuning run the pass uses the workflow that is open already, and shares its limit of
-        concurrent rollouts with all other passes; nothing is built again.
+        Inside a finetuning run the pass uses the open workflow and shares its limit of concurrent rollouts with all
+        other passes; nothing is built again.
         """
         given = self.run_config.run_configuration
         if given is None or given.config_file is None:
@@ -55,19 +55,19 @@ class TrajectoryBuilder(ABC):
 
     @abstractmethod
     async def start_run(self, run_id: str, meta: dict[str, Any] | None = None) -> None:
-        """Begin to collect trajectories under this id."""
+        """Start to collect trajectories under this id."""
         raise NotImplementedError
 
     @abstractmethod
     async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
-        """Wait for what `start_run` began and give its trajectories."""
+        """Wait for what `start_run` started and return its trajectories."""
         raise NotImplementedError
 
     async def compute_reward(self, output_item: EvalOutputItem, meta: dict[str, Any] | None = None) -> float:  # noqa: ARG002 - for those who override it
-        """The evaluator's score; 0.0 without one, so ask only about items that were scored.
+        """The evaluator's score; 0.0 without one, so call it only for scored items.
 
         Raises:
-            EvaluationError: the score is no number, or none that can be averaged.
+            EvaluationError: the score is not a finite number.
 
         """
         if output_item.score is None:
@@ -78,20 +78,20 @@ class TrajectoryBuilder(ABC):
 
     @abstractmethod
     def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Keep metrics of the collection where the builder wants them."""
+        """Save metrics of the collection where the builder wants them."""
         raise NotImplementedError
 
     async def abandon(self, run_id: str) -> None:  # noqa: B027 - optional
-        """Called when a run stops between `start_run` and the end of `finalize`: end what still goes on."""
+        """Called when a run stops between `start_run` and the end of `finalize`: cancel what is still running."""
 
     def rollouts(self, run_id: str) -> Sequence[RolloutRecord]:  # noqa: ARG002 - for those who override it
-        """All rollouts of the last `finalize`, those left out included; empty if the builder does not tell."""
+        """All rollouts of the last `finalize`, including those left out; empty if the builder keeps no records."""
         return ()
 
 
 @asynccontextmanager
 async def abandoned_on_error(builder: TrajectoryBuilder, run_id: str) -> AsyncIterator[None]:
-    """Abandon the run if the block fails; what goes wrong in that is logged, and hides no cause."""
+    """Abandon the run if the block fails; an error in `abandon` is logged and does not hide the cause."""
     try:
         yield
     except BaseException:

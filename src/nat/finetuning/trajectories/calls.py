@@ -23,15 +23,15 @@ class SeenCall:
 
     call: LLMCall
     function: str
-    """Name of the innermost function that was running; `<workflow>` for the workflow itself."""
+    """Name of the innermost function that was running; `<workflow>` for the workflow."""
     logprobs: Any = None
     """The logprobs in the shape of the wire; None if the server sent none."""
     at: int = 0
-    """Place of its LLM_END among the steps of the rollout."""
+    """Index of its LLM_END among the steps of the rollout."""
 
     @property
     def model(self) -> str:
-        """The name to show and count the model by: its key in the YAML, else the name in the request."""
+        """The model's key in the YAML, else its name in the request."""
         return self.call.llm_name or self.call.model
 
 
@@ -108,7 +108,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Target:
-    """Whose LLM calls are trained on."""
+    """The functions and the model whose calls are trained on."""
 
     functions: Sequence[str]
     model: str | None = None
@@ -132,7 +132,7 @@ class Target:
 
 
 def _captured(step: IntermediateStep) -> LLMCall | None:
-    """The call as the wire had it; None if the step was pushed by hand."""
+    """The call as it was recorded at the wire; None if the workflow pushed the step."""
     metadata = step.metadata
     if isinstance(metadata, dict):
         raw = metadata.get("llm_call")
@@ -141,7 +141,7 @@ def _captured(step: IntermediateStep) -> LLMCall | None:
 
 
 def _reported(start: IntermediateStep | None, end: IntermediateStep) -> LLMCall:
-    """What a pair of steps tells that the workflow pushed by itself: texts and logprobs, no token ids."""
+    """A call from two steps that the workflow pushed: texts and logprobs, without token ids."""
     output = end.data.output if end.data else None
     given = start.data.input if start is not None and start.data else None
     return LLMCall(

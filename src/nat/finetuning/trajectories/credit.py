@@ -2,8 +2,8 @@
 
 A reward is tied to a step of the rollout: the workflow gave it (`Context.reward`, or `reward` in the metadata of a step
 that ends), or the evaluator named the step or the call. It counts for the last trained answer at or before that step,
-within the function that the step happened in and whatever that called; if there is none, within the function that
-called that one, and so on.
+within the function that the step happened in and the functions that it called; if there is none, within its caller,
+and so on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,32 +28,32 @@ from nat.finetuning.trajectories.calls import SeenCall
 
 @dataclass(frozen=True)
 class StepReward:
-    """What a step was worth."""
+    """The reward of one step."""
 
     value: float
     at: int
-    """Place of the step in the rollout."""
+    """Index of the step in the rollout."""
 
 
 @dataclass(frozen=True)
 class Credited:
-    """What each answer earned."""
+    """The rewards of each answer."""
 
     rewards: list[float]
     """In the order in which the answers came."""
     num_steps: int = 0
     """Rewards that were tied to a step."""
     uncredited: int = 0
-    """Those of them before which there is no answer that could have earned them."""
+    """Those of them without an earlier answer to credit."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a rollout, and where in it things are."""
+    """The steps of a rollout and its calls."""
 
     steps: Sequence[IntermediateStep]
     calls: Sequence[SeenCall]
-    """All of the rollout, whether they are trained on or not."""
+    """All calls of the rollout, trained on or not."""
 
     def pushed(self) -> Iterator[StepReward]:
         """The rewards that the workflow gave.
@@ -79,7 +79,7 @@ class Steps:
             yield StepReward(_number(value), self._place(name))
 
     def credit(self, rewards: Sequence[StepReward], trained: Sequence[SeenCall]) -> Credited:
-        """Add up, for each of the trained answers, what was given for it."""
+        """Add up the rewards of each trained answer."""
         lineages = [self._lineage(call.at) for call in trained]
         earned, uncredited = [0.0] * len(trained), 0
         for reward in rewards:
@@ -107,7 +107,7 @@ class Steps:
         return places[-1]
 
     def _lineage(self, at: int) -> list[str]:
-        """Ids of the function that a step happened in, of its caller, of that one's caller, and so on."""
+        """Ids of the function that a step happened in, of its caller, and so on."""
         found: list[str] = []
         function: str | None = self.steps[at].function_ancestry.function_id
         while function is not None and function not in found:
@@ -121,8 +121,8 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What each trained answer earned, and what it is compared by; one number each."""
+class CreditedAnswers:
+    """Reward and return of each trained answer."""
 
     credited: Credited
     returns: list[float]
@@ -132,14 +132,14 @@ class Judged:
         return {"step_rewards": self.credited.num_steps, "uncredited_rewards": self.credited.uncredited}
 
     def rewards_by_call(self, trained: Sequence[SeenCall]) -> dict[int, float]:
-        """By the call's place among the steps; likewise the returns."""
+        """By the index of the call's LLM_END; likewise the returns."""
         return {call.at: reward for call, reward in zip(trained, self.credited.rewards, strict=True)}
 
     def returns_by_call(self, trained: Sequence[SeenCall]) -> dict[int, float]:
         return {call.at: value for call, value in zip(trained, self.returns, strict=True)}
 
 
-def judge(
+def credit_answers(
     steps: Sequence[IntermediateStep],
     seen: Sequence[SeenCall],
     trained: Sequence[SeenCall],
@@ -147,13 +147,13 @@ def judge(
     score: EvalOutputItem,
     reward: float,
     config: RewardFunctionConfig | None,
-) -> Judged | None:
-    """What the trained answers of a rollout are worth; None where the reward of the rollout is all that counts.
+) -> CreditedAnswers | None:
+    """Credit the trained answers of a rollout; None where only the reward of the rollout counts.
 
-    The reward belongs to the last of them, unless the evaluator said itself what which step was worth.
+    The reward is credited to the last of them, unless the evaluator gave step rewards.
 
     Raises:
-        EvaluationError: a reward is no number, or is tied to a step or a call that is not there.
+        EvaluationError: a reward is no number, or is tied to an unknown step or call.
 
     """
     if config is None or config.credit == "outcome":
@@ -165,11 +165,11 @@ def judge(
     credited = stream.credit(given, trained)
     if score.step_rewards is None:
         credited.rewards[-1] += reward
-    return Judged(credited, returns(credited.rewards, config))
+    return CreditedAnswers(credited, returns(credited.rewards, config))
 
 
 def credit_warnings(config: RewardFunctionConfig | None, trajectories: Sequence[Trajectory]) -> list[str]:
-    """What keeps rewards of steps from counting, in whole sentences."""
+    """Why rewards of steps do not count, in whole sentences."""
     if config is None or config.credit == "outcome" or not trajectories:
         return []
     facts = [trajectory.metadata or {} for trajectory in trajectories]

@@ -27,9 +27,9 @@ _NOTHING: Mapping[int, float] = MappingProxyType({})
 
 
 def episode(threads: Sequence[Conversation], rewards: Mapping[int, float] = _NOTHING) -> list[EpisodeItem]:
-    """All conversations, one after the other; `metadata["conversation"]` numbers them when there are several.
+    """All conversations, one after the other; `metadata["conversation"]` numbers them if there are several.
 
-    `rewards` are those of single answers, by the place of their call among the steps.
+    `rewards` are those of single answers, by the index of their call's LLM_END.
     """
     items: list[EpisodeItem] = []
     for number, thread in enumerate(threads):

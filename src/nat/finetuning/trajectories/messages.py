@@ -1,12 +1,12 @@
-"""Thread the LLM calls of one rollout into a graph of conversations.
+"""Sort the LLM calls of one rollout into a graph of conversations.
 
 A call continues a conversation of its model if its prompt begins with all of it, the last answer included: by
 token ids where they are known, by messages where they are not. What does not continue one (a sub-agent, a retry, a
-fork, a rewritten history) begins its own, so nothing is merged that was not one conversation, and nothing is thrown
-away. Where a call could continue several, it continues the longest, and of equal ones the earliest.
+fork, a rewritten history) begins a new one, so no call is dropped and no two conversations are merged. Where a call
+could continue several, it continues the longest, and of equal ones the earliest.
 
-Messages are looked up in a tree of all that was said, so that a call costs what its own messages cost, however many
-conversations there are. Training rows are merged on the way, since a row shows which conversation a call continues.
+Messages are looked up in a tree of all earlier ones, so the cost of a call does not grow with the number of
+conversations. Training rows are merged on the way, since a row shows which conversation a call continues.
 """
 
 import json
@@ -27,7 +27,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 @dataclass
 class Conversation:
-    """Messages in order, and how it began; `sampled` maps positions, in order, to the calls that sampled there."""
+    """Messages in order, and how it began; `sampled` maps positions to the calls that sampled those messages."""
 
     messages: list[Message] = field(default_factory=list)
     sampled: dict[int, SeenCall] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Conversation:
         )
 
     def goes_on_in(self, messages: Sequence[Message]) -> bool:
-        """True if the messages have its roles in its order, in whatever words."""
+        """True if the messages begin with the same roles, whatever their texts."""
         roles = [message.get("role") for message in self.messages]
         return [message.get("role") for message in messages[: len(roles)]] == roles
 
@@ -65,13 +65,13 @@ def conversations(calls: Sequence[SeenCall]) -> list[Conversation]:
 
 @dataclass(eq=False, slots=True)
 class _Place:
-    """A message in the tree of all that was said to one model, after all messages before it."""
+    """A message in the tree of all messages to one model."""
 
     first: int
-    """The conversation that said it first."""
+    """The first conversation with this message."""
     sampled: bool = False
     asked: int | None = None
-    """The first conversation in which the prompt that ends here was asked."""
+    """The first conversation with the prompt that ends here."""
     ends: list[int] = field(default_factory=list)
     """Conversations that end here for now."""
     next: "dict[int, _Place]" = field(default_factory=dict)
@@ -129,12 +129,12 @@ class ConversationGraph:
             self._row_of.pop(number, None)
 
     def _whole(self, row: int) -> int | None:
-        """The conversation that the row is all of; None if calls without tokens have gone on with it since."""
+        """The conversation whose tokens are this row; None if calls without tokens have continued it since."""
         number = self._by_row[row]
         return number if self._row_of.get(number) == row else None
 
     def _repeated(self, number: int, messages: list[Message]) -> int | None:
-        """The conversation, if the messages repeat it word by word; as a rule they do, and need not be looked up."""
+        """The conversation, if the messages repeat it word by word, which saves looking them up."""
         known = self.conversations[number].messages
         return number if messages[: len(known)] == known else None
 
@@ -172,7 +172,7 @@ class ConversationGraph:
         return Conversation(began=why, parent=parent, shared=shared)
 
     def _is_rewritten(self, here: _Place, keys: list[int], messages: list[Message]) -> bool:
-        """True if an answer of the rollout comes after a change, or stands changed where it was sampled."""
+        """True if an answer was changed, or comes after a changed message."""
         replaced = here.asked is not None and bool(messages) and messages[0].get("role") == "assistant"
         return replaced or not self._answers.isdisjoint(keys)
 
@@ -197,7 +197,7 @@ class ConversationGraph:
         self._answers.add(answer)
 
     def _key(self, message: Message) -> int:
-        """Equal for messages that say the same; calls of one rollout share the objects of equal messages."""
+        """Equal for messages with the same essence; calls of one rollout share the objects of equal messages."""
         key = self._known.get(id(message))
         if key is None:
             key = self._known[id(message)] = self._numbers.setdefault(essence(message), len(self._numbers))
@@ -205,7 +205,7 @@ class ConversationGraph:
 
 
 def _walk(tree: _Place, keys: list[int]) -> list[_Place]:
-    """The tree's root and, as far as they were said before in this order, the places of the messages."""
+    """The tree's root and the places of the messages, up to the first that is new in this order."""
     path = [tree]
     for key in keys:
         place = path[-1].next.get(key)
@@ -224,10 +224,10 @@ def text_of(message: Message) -> str:
 
 
 def essence(message: Message) -> Essence:
-    """Equal for messages that say the same in all that a chat template may show; hashable.
+    """Equal for messages that are the same to a chat template; hashable.
 
-    Clients add and drop empty fields when they send an answer back; frameworks write the arguments of a tool call, and
-    a text that came as one string, down again in their own way.
+    Clients add and drop empty fields when they send an answer back; frameworks reformat the arguments of a tool call,
+    and send a text in parts.
     """
     calls = tuple(
         (call.get("id"), function.get("name"), _arguments(function.get("arguments")))
@@ -253,7 +253,7 @@ def _arguments(given: Any) -> str:
         return _canonical(given)
     try:
         return _canonical(parsed(given))
-    except ValueError:  # what a model says need not be JSON
+    except ValueError:  # a model may sample anything
         return given
 
 

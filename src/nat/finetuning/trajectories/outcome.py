@@ -13,7 +13,7 @@ from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import problem_of
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
-from nat.finetuning.trajectories.credit import judge
+from nat.finetuning.trajectories.credit import credit_answers
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Conversation, ConversationGraph, conversations
 from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
@@ -26,7 +26,7 @@ NOT_SCORED = "the evaluator gave no score"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one rollout; `trajectory` is None exactly if `record.left_out` says why."""
+    """The result of one rollout; `trajectory` is None exactly if `record.left_out` has a cause."""
 
     record: RolloutRecord
     trajectory: Trajectory | None = None
@@ -35,14 +35,14 @@ class Outcome:
 def failed(
     item: EvalInputItem, failure: RolloutFailure, generation: int, target: Target | None = None
 ) -> RolloutRecord:
-    """A rollout that raised or ran into its deadline, with what it did until then."""
+    """The record of a rollout that raised or timed out, with its calls until then."""
     record = _recorded(item, generation, target)
     cause = {"left_out": _FAILURES[failure.kind], "error": str(failure), "traceback": failure.traceback}
     return record.model_copy(update=cause)
 
 
 def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
-    """A held-out rollout: measured, not trained on."""
+    """The record of a held-out rollout, which is not trained on."""
     if score is None or problem_of(score.score):
         return unscored_by(item, 0, score)
     record = _recorded(item, 0)
@@ -52,7 +52,7 @@ def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord
 def unscored_by(
     item: EvalInputItem, generation: int, score: EvalOutputItem | None, target: Target | None = None
 ) -> RolloutRecord:
-    """A rollout whose evaluator gave no score, or one without a number; in its own words, if it has some."""
+    """The record of a rollout without a usable score; with the evaluator's error, if it gave one."""
     if score is None:
         return unscored(item, generation, NOT_SCORED, target)
     error = score.error or problem_of(score.score) or NOT_SCORED
@@ -63,7 +63,7 @@ def unscored_by(
 def unscored(
     item: EvalInputItem, generation: int, error: str, target: Target | None = None, *, traceback: str | None = None
 ) -> RolloutRecord:
-    """A rollout without a reward is left out; no number stands in for it."""
+    """The record of a rollout without a reward: it is left out, not scored 0."""
     record = _recorded(item, generation, target)
     return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error, "traceback": traceback})
 
@@ -88,18 +88,18 @@ def scored(
         record = _record(item, generation, seen, conversations(seen), chosen.of_target)
         return Outcome(record.model_copy(update=scores | _sampled(chosen) | {"left_out": chosen.cause}))
     try:
-        judged = judge(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
+        credited = credit_answers(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
         return Outcome(unscored(item, generation, str(error), target))
-    graph = ConversationGraph(chosen.calls, None if judged is None else judged.returns)
+    graph = ConversationGraph(chosen.calls, None if credited is None else credited.returns)
     threads, merged = graph.conversations, graph.rows
     rows = [each.row for each in merged]
     record = _record(item, generation, seen, threads, chosen.of_target)
-    details = _details(record, chosen, rows, threads) | ({} if judged is None else judged.details)
+    details = _details(record, chosen, rows, threads) | ({} if credited is None else credited.details)
     trajectory = RecordedTrajectory(
-        episode=episode(threads, {} if judged is None else judged.rewards_by_call(chosen.calls)),
+        episode=episode(threads, {} if credited is None else credited.rewards_by_call(chosen.calls)),
         reward=reward,
-        shaped_rewards=None if judged is None else _in_order_of(threads, judged.returns_by_call(chosen.calls)),
+        shaped_rewards=None if credited is None else _in_order_of(threads, credited.returns_by_call(chosen.calls)),
         metadata=metadata
         | details
         | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
@@ -111,13 +111,13 @@ def scored(
 
 
 def with_facts(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
-    """The records of one pass, with the seed that each rollout can be played again from, and its time."""
+    """The records of one pass, with the seed and the duration of each rollout."""
     of_item = {fact.item_id: {"seed": fact.seed, "seconds": fact.seconds} for fact in facts}
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
 def _recorded(item: EvalInputItem, generation: int, target: Target | None = None) -> RolloutRecord:
-    """What was done, in all of its conversations."""
+    """The record of a rollout that is not trained on."""
     seen = calls_of(item.trajectory)
     return _record(
         item, generation, seen, conversations(seen), seen if target is None else target.select(seen).of_target
@@ -150,7 +150,7 @@ def _record(
 
 
 def _sampled(chosen: Selection) -> dict[str, dict[str, dict[str, int]]]:
-    """The calls whose sampling is worth a warning, for the record."""
+    """The calls whose sampling deserves a warning, by function."""
     raw = [s for s in chosen.calls if s.call.temperature != s.call.logprobs_temperature]
     return {
         "untrainable_calls": _by_function((s.function, ", ".join(s.call.untrainable_by)) for s in chosen.untrainable),
@@ -166,7 +166,7 @@ def _by_function(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
 
 
 def _in_order_of(threads: Sequence[Conversation], by_call: Mapping[int, float]) -> list[float]:
-    """The numbers as the answers stand in the episode; a call is known by its place among the steps."""
+    """The numbers in the order of the episode's answers; `by_call` has them by the index of the LLM_END."""
     return [by_call[seen.at] for thread in threads for seen in thread.sampled.values()]
 
 

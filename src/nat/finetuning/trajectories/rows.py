@@ -1,7 +1,7 @@
 """Trajectories as the training rows of an exact backend.
 
-The built-in builders hand their rows over as they were merged from the calls; of other builders' trajectories the rows
-are read from the items of the episode.
+The built-in builders pass on the rows that were merged from the calls; for other trajectories, rows are read from the
+items of the episode.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
 class RecordedTrajectory(Trajectory):
     """A trajectory with the rows that were merged from its calls.
 
-    To other code it is a `Trajectory`, which may be changed: the rows count as long as the answers and the shaped
+    Plug-ins may treat it as a `Trajectory` and change it: the rows are used only while the answers and the shaped
     rewards are those that they were made with.
     """
 
@@ -45,9 +45,9 @@ class RecordedTrajectory(Trajectory):
 
 
 def broken_by(threads: Iterable[Conversation]) -> dict[str, int]:
-    """Calls with exact tokens that go on with a history, but not with its tokens, by cause.
+    """Calls with exact tokens that continue a history, but not its tokens, by cause.
 
-    The server's word for it counts (a `BrokenPrefix`); where it told none, how the conversation began.
+    The cause is the server's (a `BrokenPrefix`) or, without one, how the conversation began.
     """
     breaking = [thread for thread in threads if thread.began.breaks_a_prefix]
     begun = [(thread.began, next(iter(thread.sampled.values())).call) for thread in breaking]

@@ -11,10 +11,10 @@ __all__ = ["parse_to_openai_messages"]
 
 
 def parse_to_openai_messages(steps: Iterable[IntermediateStep]) -> list[dict[str, Any]]:
-    """The one conversation in `steps`: what was asked and answered, in order; empty without an LLM call.
+    """The messages of the one conversation in `steps`; empty without an LLM call.
 
-    Assistant messages have `logprobs`: as the server sent them where the model was called, `{}` where the agent wrote
-    the message itself, None where the server sent none.
+    Assistant messages have `logprobs`: those of the server for sampled messages (None if it sent none), `{}` for
+    messages that the agent wrote.
 
     Raises:
         ValueError: the calls are several conversations, such as a sub-agent's or a retry's.
