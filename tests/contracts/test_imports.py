@@ -1,6 +1,8 @@
 """The import paths that plug-ins of others are written against, as one list."""
 
+import ast
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +108,23 @@ def test_both_paths_give_the_same_object(earlier, later):
 def found(path: str) -> object:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
+
+
+SOURCE = Path(__file__).parents[2] / "src" / "nat"
+RE_EXPORTING = [
+    path
+    for path in sorted(SOURCE.rglob("*.py"))
+    if path.name != "__init__.py"
+    and "__all__" in path.read_text("utf-8")
+    and all(
+        isinstance(node, ast.Expr | ast.ImportFrom | ast.Assign) for node in ast.parse(path.read_text("utf-8")).body
+    )
+]
+
+
+@pytest.mark.parametrize("path", RE_EXPORTING, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_an_alias_says_where_the_code_is(path):
+    """All aliases have one docstring, which names the one module that they import from."""
+    tree = ast.parse(path.read_text("utf-8"))
+    [source] = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert ast.get_docstring(tree) == f"Alias for plug-ins: the code is in `{source}`."

@@ -1,4 +1,4 @@
-"""The import path of plug-ins for the `register_*` decorators."""
+"""Alias for plug-ins: the code is in `nat.registry.decorators`."""
 
 from nat.registry.decorators import (
     register_dataset_loader,

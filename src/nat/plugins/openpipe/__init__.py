@@ -1,1 +1,1 @@
-"""The import paths of the toolkit's ART plug-in; the code is in `nat.art.client`."""
+"""Aliases for plug-ins: the code of ART is in `nat.art.client`."""

@@ -1,4 +1,4 @@
-"""ART's configuration classes under the toolkit's path."""
+"""Alias for plug-ins: the code is in `nat.art.client.config`."""
 
 from nat.art.client.config import (
     ARTBackendConfig,

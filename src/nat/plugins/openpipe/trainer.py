@@ -1,4 +1,4 @@
-"""`ARTTrainer` under the toolkit's path."""
+"""Alias for plug-ins: the code is in `nat.art.client.trainer`."""
 
 from nat.art.client.trainer import ARTTrainer
 

@@ -1,4 +1,4 @@
-"""`ARTTrainerAdapter` under the toolkit's path."""
+"""Alias for plug-ins: the code is in `nat.art.client.trainer_adapter`."""
 
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
 

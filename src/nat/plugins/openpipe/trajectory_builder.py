@@ -1,4 +1,4 @@
-"""`ARTTrajectoryBuilder` under the toolkit's path."""
+"""Alias for plug-ins: the code is in `nat.art.client.trajectory_builder`."""
 
 from nat.art.client.trajectory_builder import ARTTrajectoryBuilder
 

@@ -1,0 +1,35 @@
+"""Imports inside functions have a reason, and hide no circle."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "nat"
+
+
+def function_imports() -> Iterator[tuple[str, str]]:
+    """Place and line of every import inside a function."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text("utf-8")
+        lines = text.splitlines()
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Import | ast.ImportFrom):
+                        yield f"{path.relative_to(SOURCE)}:{node.lineno}", lines[node.lineno - 1]
+
+
+@pytest.mark.parametrize(("place", "line"), sorted(set(function_imports())))
+def test_an_import_inside_a_function_says_why(place, line):
+    """It is for start-up time, an optional package, or a library that few commands need."""
+    _, _, reason = line.partition("# noqa: PLC0415 - ")
+    assert reason, f"{place}: move the import to the top, or add the reason"
+
+
+def test_the_contract_against_circles_sees_imports_inside_functions():
+    """import-linter checks the graph that this library builds, and it contains them."""
+    graph = grimp.build_graph("nat", cache_dir=None)
+    assert graph.direct_import_exists(importer="nat.plugins.llms.register", imported="nat.plugins.llms.client")
