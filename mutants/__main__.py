@@ -48,11 +48,22 @@ TARGETS = {
     "curriculum": Target(["finetuning/curriculum.py"], ["finetuning/test_curriculum.py"]),
     "verdict": Target(["finetuning/verdict.py"], ["finetuning/test_verdict.py"]),
     "advantages": Target(
-        ["backend/training/advantages.py"], ["backend/training/test_advantages.py"], [*HEAVY, "torch", "transformers"]
+        [f"backend/algorithms/{name}.py" for name in ("advantages", "grpo", "dr_grpo", "rloo", "reinforce_pp")],
+        [
+            "backend/algorithms/test_advantages.py",
+            "backend/algorithms/test_registry.py",
+            "backend/training/test_loss.py",
+        ],
+        [*HEAVY, "torch", "transformers"],
     ),
     "losses": Target(
-        ["backend/training/loss.py"],
-        ["backend/training/test_loss.py", "backend/training/test_objective.py"],
+        [
+            "backend/training/loss.py",
+            "backend/algorithms/gspo.py",
+            "backend/algorithms/cispo.py",
+            "art/server/algorithm.py",
+        ],
+        ["backend/training/test_loss.py", "backend/algorithms/test_registry.py", "art/server/test_algorithm.py"],
         [*HEAVY, "torch", "transformers"],
     ),
     "capture": Target(

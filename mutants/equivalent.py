@@ -4,11 +4,12 @@ _SAME_LENGTH = "both lists have one entry for each group, a few lines above; `st
 _EXACT_END = "it matters where an end of the interval is exactly 0.0, and then either answer is as good"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
-    "backend/training/advantages.py": {
+    "backend/algorithms/advantages.py": {
         "lse group for group, keep in zip(groups, has_signal, strict=False)]": _SAME_LENGTH,
+        "nts) for part_C, group in zip(parts, groups, strict=False)]": _SAME_LENGTH,
         "group for group, keep in zip(advantages, has_signal, strict=False) if keep]": _SAME_LENGTH,
         "es_C) for group, keep in zip(advantages, has_signal, strict=False)], has_signal=has_signal)": _SAME_LENGTH,
-        "return difference_C.where(difference_C.abs() >= rounding, 0.0)": (
+        "return difference_C.where(difference_C.abs() >= allowed, 0.0)": (
             "a value exactly as far from the mean as rounding may take it is equal or not, as one likes"
         ),
     },

@@ -17,6 +17,7 @@
     │   ├── ExportRefused         a model cannot be written where something else stands
     │   ├── ModelNotServed        a name that no weights answer to (any more)
     │   ├── NameRefused           a client's name for something cannot be used, as a folder's name for example
+    │   ├── AlgorithmError        an algorithm is unknown or broken, or does not have the options that are set
     │   ├── BatchRefused          trajectories cannot be trained on, or not as the call asks
     │   ├── ModelNotPrepared      a model is to be trained before it was prepared
     │   ├── ModelBusy             a model is being trained, and a second call came for it
@@ -115,6 +116,10 @@ class UpdateRejected(TrainingFailed):
 
 class UpdateCanceled(TrainingFailed):
     """Someone asked for the update to stop; the weights are as before."""
+
+
+class AlgorithmError(BackendError):
+    """An algorithm is unknown or broken, or does not have the options that are set."""
 
 
 class ModelNotSupported(BackendError):

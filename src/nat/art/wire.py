@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from nat.wire.rewards import Reward
-from nat.wire.training import RatioLevel
 
 JOB_ID_HEADER = "X-Job-Id"
 """By this the answer to a training call of our server tells which job it belongs to."""
@@ -221,7 +220,7 @@ class ArtDevTrainConfig(ArtRecord):
     """Lower clip range."""
     epsilon_high: float | None = Field(default=None, ge=0)
     """Upper clip range."""
-    importance_sampling_level: RatioLevel = "token"
+    importance_sampling_level: Literal["token", "sequence", "average", "geometric_average"] = "token"
     """One ratio per token or per sequence, or the two averaged."""
     kimi_k2_tau: float | None = Field(default=None, ge=0)
     """Takes tau · log(π/π_old) off each token's advantage."""

@@ -145,6 +145,7 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
             "tokens_trained": count_of(metrics, "trained_tokens", submitted_tokens) if done else 0,
             "policy_version": None if version is None else str(version),
             "metrics": metrics,
+            "training": reported if isinstance(reported := (status.metadata or {}).get("training"), dict) else None,
             "message": status.message,
             "finished_at": at,
         }

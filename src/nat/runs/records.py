@@ -10,7 +10,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
@@ -64,6 +64,8 @@ class JobRecord(RunRecord):
     policy_version: str | None = None
     """The weights that it produced."""
     metrics: dict[str, float] = {}
+    training: dict[str, JsonValue] | None = None
+    """The algorithm and the settings that the backend used; None if it does not report them."""
     message: str | None = None
     """Why it failed, or the backend's message."""
     submitted_at: AwareDatetime

@@ -31,10 +31,15 @@ def parsed(text: str) -> Any:
     return from_json(text.encode(errors="surrogatepass"))
 
 
-def json_text(record: BaseModel, *, exclude_defaults: bool = False) -> str:
-    """The record as JSON; what JSON does not know becomes text, where a record may hold anything."""
+def json_text(record: BaseModel, *, exclude_defaults: bool = False, exclude_unset: bool = False) -> str:
+    """The record as JSON; values that JSON does not know become text."""
     try:
-        return record.model_dump_json(exclude_defaults=exclude_defaults)
+        return record.model_dump_json(exclude_defaults=exclude_defaults, exclude_unset=exclude_unset)
     except PydanticSerializationError:
-        plain = to_jsonable_python(without_surrogates(record), fallback=repr)
-        return type(record).model_validate(plain).model_dump_json(exclude_defaults=exclude_defaults)
+        values = record.model_dump(exclude_unset=exclude_unset)
+        plain = to_jsonable_python(without_surrogates(values), fallback=repr)
+        return (
+            type(record)
+            .model_validate(plain)
+            .model_dump_json(exclude_defaults=exclude_defaults, exclude_unset=exclude_unset)
+        )

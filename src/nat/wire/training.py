@@ -7,14 +7,14 @@ job that is sent twice is trained once.
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from nat.wire.rewards import Reward
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
-RatioLevel = Literal["token", "sequence", "average", "geometric_average"]
-PolicyLoss = Literal["clip", "cispo", "cispo_two_sided"]
+RatioLevel = Literal["token", "sequence"]
+PolicyLoss = Literal["clip", "cispo"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
 
 
@@ -104,84 +104,98 @@ class TrainingGroup(WireModel):
 
 
 class TrainingConfig(WireModel):
-    """The algorithm of an update. Advantage, ratio, clipping, aggregation and correction are orthogonal."""
+    """The algorithm and the optimizer of an update.
 
+    `algorithm` has defaults for some of the settings; a setting that you name wins. Defaults below are those of
+    `lite_ppo`.
+    """
+
+    algorithm: str = "lite_ppo"
+    """Name of a built-in algorithm or of one from a plug-in; it sets the defaults of the other settings."""
+    options: dict[str, JsonValue] = {}
+    """The algorithm's own options; the built-in algorithms have none."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """Peak learning rate of AdamW."""
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from zero."""
     decay_steps: int | None = Field(default=None, ge=1)
-    """Optimizer steps, counted from the first, over which the learning rate falls linearly to a tenth, where it stays;
-    None for a constant one. An epoch has `num_iterations` x `steps_per_batch`."""
-    rollouts_learning_rate_power: float = 0.0
-    """Multiplies the learning rate of an optimizer step by the number of its rollouts to this power."""
+    """Optimizer steps over which the learning rate falls linearly to a tenth, where it stays; null keeps it constant.
+    They are counted from the first step; an epoch has `num_iterations` x `steps_per_batch`."""
     advantage: Advantage = "dr_grpo"
-    """Rewards of a group become advantages: standardised, centred, leave-one-out, or batch-normalised; or `given`:
-    each rollout carries its own."""
+    """How rewards become advantages: standardised in their group (`grpo`), centred in it (`dr_grpo`), compared with
+    the other rollouts of it (`rloo`) or standardised over the batch (`reinforce_pp`). With `given` each rollout carries
+    its own."""
     normalize_advantages: bool = True
     """Divide the advantages by their standard deviation over the whole batch."""
     importance_sampling_level: RatioLevel = "token"
-    """One probability ratio per token (PPO, GRPO), one per rollout branch (GSPO), or the mean of the two."""
+    """One probability ratio per token (PPO, GRPO), or one per row of a rollout (GSPO)."""
     old_logprobs: Literal["learner", "sampler"] = "learner"
-    """Whose log probabilities the ratio compares with: the learner's at the start of the update, corrected for the
-    sampler by `importance_sampling_cap`, or the sampler's own, where one ratio does both."""
+    """Which log probabilities the ratio compares with: `learner` takes the learner's at the start of the update, and
+    `importance_sampling_cap` corrects for the sampler; `sampler` takes those that the sampler reported."""
     policy_loss: PolicyLoss = "clip"
-    """PPO's clipped objective, or a clipped, detached weight on log π (CISPO), capped or held in the whole range."""
+    """PPO's clipped objective, or a capped weight without a gradient on log π (CISPO)."""
     aggregation: Aggregation = "token_mean"
-    """Mean over trained tokens, mean over rollouts of token means, or sum over (rollouts x max_completion_length)."""
+    """Mean over all tokens, mean over rollouts of their token means, or sum over tokens divided by (rollouts x
+    `max_completion_length`)."""
     max_completion_length: int = Field(default=1024, ge=1)
-    """L_max of the `constant` aggregation, in tokens."""
+    """Tokens by which the `constant` aggregation divides."""
     epsilon: float = Field(default=0.2, ge=0)
     """Lower clip range of the ratio."""
     epsilon_high: float = Field(default=0.28, ge=0)
-    """Upper clip range of the ratio; for `cispo` the weight is capped at 1 + epsilon_high."""
-    mask_prob_ratio: bool = False
-    """Drop the gradient of tokens whose ratio is outside the clip range, whatever their advantage."""
-    max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
-    """Cap on the ratio where the advantage is negative, None for no cap."""
-    kimi_k2_tau: float = Field(default=0.0, ge=0)
-    """Takes tau · log(π/π_old) off each token's advantage."""
+    """Upper clip range of the ratio; `cispo` caps the weight at 1 + epsilon_high."""
     beta: float = Field(default=0.0, ge=0)
-    """Weight of the KL divergence to the reference model (the weights that the backend started from)."""
+    """Weight of the KL divergence to the reference model, which is the model that training started from."""
     kl_penalty_coef: float = Field(default=0.0, ge=0)
-    """Weight of a penalty in the advantages: each token gains by how far its log(π/π_ref), at the start of the
-    update, is below the mean of the optimizer step."""
+    """Weight of a KL penalty in the advantages: tokens lose advantage where the policy is further from the reference
+    model than on average in the optimizer step, and gain it where it is nearer."""
     importance_sampling_cap: float | None = Field(default=2.0, gt=0)
-    """Truncated importance sampling: cap on π_old/μ per token, None for no correction."""
+    """Truncated importance sampling: cap on π_old/μ per token, where μ is the sampler; null for no correction."""
     num_iterations: int = Field(default=1, ge=1)
     """Passes over the batch, each with its own optimizer steps."""
     steps_per_batch: int = Field(default=1, ge=1)
-    """Optimizer steps per pass; groups are shuffled and dealt out evenly."""
+    """Optimizer steps per pass; the groups are shuffled and split evenly."""
     tokens_per_step: int | None = Field(default=None, ge=1)
-    """Deal shuffled rollouts out to optimizer steps of at most so many tokens each, instead of `steps_per_batch`; the
-    prompt that the rollouts of a group share counts once."""
+    """Split the shuffled rollouts into optimizer steps of at most this many tokens, instead of into `steps_per_batch`
+    steps; the prompt that the rollouts of a group share counts once."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens in one forward and backward pass; changes memory, never the gradient."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradient clipping by global norm."""
+    """Maximum global norm of the gradient; a larger one is scaled down."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's decoupled weight decay."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
-    """Decay of AdamW's mean of the gradient."""
+    """Decay rate of AdamW's mean of the gradient."""
     adam_beta2: float = Field(default=0.99, ge=0, lt=1)
-    """Decay of AdamW's mean of the squared gradient."""
+    """Decay rate of AdamW's mean of the squared gradient."""
     adam_epsilon: float = Field(default=1e-8, gt=0)
     """Added to AdamW's denominator."""
     mask_truncated_completions: bool = False
     """Leave truncated rollouts out of the loss and of its denominator."""
     max_logprob_difference: float = Field(default=0.05, gt=0)
-    """Alarm level: mean |Δ log p| between sampler and learner on the same tokens above which the job fails."""
+    """Fail the job if sampler and learner differ by more than this on the same tokens (mean |Δ log p|)."""
     max_served_difference: float | None = Field(default=None, gt=0)
-    """Alarm level of the same difference after the update, where both use the new weights; None: the same level."""
+    """Fail the job if they differ by more than this after the update, when both use the new weights; null takes
+    `max_logprob_difference`."""
     seed: int = 0
-    """Seed of the order in which groups are dealt out; the order is another one in each update and pass."""
+    """Seed of the order in which groups are split into optimizer steps; each update and pass has another order."""
 
     @model_validator(mode="after")
-    def _one_way_to_deal(self) -> Self:
+    def _one_way_to_split(self) -> Self:
         if self.tokens_per_step is not None and self.steps_per_batch > 1:
             seen = f"tokens_per_step {self.tokens_per_step} and steps_per_batch {self.steps_per_batch}"
-            raise ValueError(f"{seen} are two ways to deal a batch out; set one of them")
+            raise ValueError(f"{seen} are two ways to split a batch into optimizer steps; set one of them")
         return self
+
+
+class ResolvedTraining(WireModel):
+    """The settings that an update uses: the user's, and for the rest the algorithm's."""
+
+    algorithm: str
+    paper: str
+    compares_across_groups: bool
+    """True if the rewards of the whole batch are compared, so that groups of equal rewards carry a signal."""
+    settings: dict[str, JsonValue]
+    """Every setting of `TrainingConfig` but `algorithm`; a factor of the algorithm's own has its name."""
 
 
 class TrainingJob(WireModel):
@@ -226,6 +240,8 @@ class JobState(WireModel):
     policy_version: str | None = None
     """`name@step` that the sampler serves after this job; None until it is completed."""
     metrics: dict[str, float] = {}
+    training: ResolvedTraining | None = None
+    """The settings that were used; None until the job is completed, and for ART's jobs."""
     failure: JobFailure | None = None
 
 

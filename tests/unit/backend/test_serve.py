@@ -78,6 +78,11 @@ def test_trains_exports_and_resumes(tmp_path, source, start):
             assert http.post("/v1/training/jobs", content=job.model_dump_json()).status_code == 200
         state = JobState.model_validate_json(http.get("/v1/training/jobs/job-1", params={"wait": 60}).content)
         assert (state.status, state.policy_version, state.progress) == ("completed", "me@1", 100)
+        assert state.training is not None
+        assert (state.training.algorithm, state.training.settings["learning_rate"]) == ("lite_ppo", 1e-3)
+        odd = job.model_copy(update={"id": "job-2", "config": TrainingConfig(algorithm="rlo")})
+        refused = http.post("/v1/training/jobs", content=odd.model_dump_json())
+        assert (refused.status_code, "Did you mean 'rloo'" in refused.text) == (400, True)
         assert http.get("/health").json()["policy_version"] == "me@1"
         exported = ExportedModel.model_validate_json(http.post("/v1/training/export", json={"name": "out"}).content)
         assert (Path(exported.path) / "model.safetensors").is_file()

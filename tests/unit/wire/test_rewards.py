@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from nat.art.server.advantages import group_advantages
 from nat.art.wire import ArtTrajectory
-from nat.backend.training.advantages import Returns, batch_advantages
+from nat.backend.algorithms.advantages import Returns, batch_advantages
+from nat.backend.algorithms.registry import ADVANTAGES
 from nat.data_models.finetuning import Trajectory
 from nat.finetuning.trajectories.groups import has_signal
 from nat.wire.rewards import LARGEST, alike, equal, spread
@@ -50,7 +51,7 @@ def test_rollouts_with_the_same_numbers_are_alike():
 def test_the_harness_submits_exactly_what_the_backend_trains(rollouts):
     """A group that the harness finds worth submitting carries a signal to the learner, and no other does."""
     group = [Trajectory(episode=[], reward=0.0, shaped_rewards=own) for own in rollouts]
-    found = batch_advantages([Returns.of(rollouts)], "dr_grpo", normalize=True)
+    found = batch_advantages([Returns.of(rollouts)], ADVANTAGES["dr_grpo"], normalize=True)
     assert found.has_signal == [has_signal(group)]
 
 

@@ -1,20 +1,13 @@
 """What a training call asks for, as a configuration of our learner.
 
-Facts: ART's loss is CISPO with weights held in [0, 5] (epsilon 1 and 4), or with `ppo` the clipped objective of PPO
-(0.2 both ways); its ratio is taken to the sampler's log probabilities; AdamW has β 0.9 and 0.99, weight decay 0.1 and
-a gradient norm of at most 0.1.
-
 Up to 0.5.4 a server's own choice was PPO. A request does not name its version, but a client up to 0.5.7 says neither
 where its own files are (`base_path`) nor a `kl_penalty_coef`; who says none of the two gets PPO unless `ppo` is told.
 `beta`, which clients up to 0.5.16 send, is a KL term in the loss, as it was for them.
-
-Two options do here what their names say, where ART's loss does a little more: the cap of
-`max_negative_advantage_importance_sampling_weight` leaves positive advantages alone, and a token that
-`mask_prob_ratio` masks is out even if epsilon puts a floor under the weights.
 """
 
 import logging
 
+from nat.art.server.algorithm import ART
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, TrainerArgs
 from nat.errors import BatchRefused
 from nat.wire.training import TrainingConfig
@@ -26,7 +19,8 @@ OFF_POLICY_LIMIT = 10.0
 weights, which have drifted by a few nats per token; those of another model or tokenizer differ by more than this."""
 NAT_LEARNING_RATE = 5e-5
 """What NAT's plug-in sends whatever its configuration says; the real values are in the model's trainer_args."""
-ADAMW = {"adam_beta1": 0.9, "adam_beta2": 0.99, "weight_decay": 0.1, "max_grad_norm": 0.1}
+ADAMW = {"adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm"}
+"""What a client may say in the model's trainer_args."""
 
 
 def with_the_loss_of_its_time(dev: ArtDevTrainConfig, model: ArtModel, config: ArtTrainConfig) -> ArtDevTrainConfig:
@@ -51,27 +45,34 @@ def training_config(
     epsilon = low if dev.epsilon is None else dev.epsilon
     epsilon_high = high if dev.epsilon_high is None else dev.epsilon_high
     learning_rate, beta = _rate_and_beta(config, trainer)
-    sent = trainer.model_dump(include=set(ADAMW), exclude_none=True) if trainer else {}
-    return TrainingConfig(
-        learning_rate=learning_rate,
-        rollouts_learning_rate_power=dev.num_trajectories_learning_rate_multiplier_power,
-        advantage="given",
-        normalize_advantages=False,
-        importance_sampling_level=dev.importance_sampling_level,
-        old_logprobs="learner" if dev.precalculate_logprobs else "sampler",
-        policy_loss="clip" if dev.ppo else "cispo_two_sided",
-        epsilon=epsilon,
-        epsilon_high=epsilon if epsilon_high is None else epsilon_high,
-        mask_prob_ratio=dev.mask_prob_ratio,
-        max_negative_advantage_importance_sampling_weight=dev.max_negative_advantage_importance_sampling_weight,
-        kimi_k2_tau=dev.kimi_k2_tau or 0.0,
-        beta=beta,
-        kl_penalty_coef=config.kl_penalty_coef or dev.kl_penalty_coef or 0.0,
-        importance_sampling_cap=dev.truncated_importance_sampling,
-        tokens_per_step=tokens_per_step,
-        max_logprob_difference=OFF_POLICY_LIMIT,
-        max_served_difference=TrainingConfig().max_logprob_difference,
-        **{**ADAMW, **sent},
+    level = dev.importance_sampling_level
+    averaged = level not in {"token", "sequence"}
+    return TrainingConfig.model_validate(
+        {
+            "algorithm": ART.name,
+            "options": {
+                "ppo": bool(dev.ppo),
+                "importance_sampling_level": level if averaged else None,
+                "mask_prob_ratio": dev.mask_prob_ratio,
+                "max_negative_advantage_importance_sampling_weight": (
+                    dev.max_negative_advantage_importance_sampling_weight
+                ),
+                "kimi_k2_tau": dev.kimi_k2_tau or 0.0,
+                "num_trajectories_learning_rate_multiplier_power": dev.num_trajectories_learning_rate_multiplier_power,
+            },
+            "learning_rate": learning_rate,
+            "importance_sampling_level": "token" if averaged else level,
+            "old_logprobs": "learner" if dev.precalculate_logprobs else "sampler",
+            "epsilon": epsilon,
+            "epsilon_high": epsilon if epsilon_high is None else epsilon_high,
+            "beta": beta,
+            "kl_penalty_coef": config.kl_penalty_coef or dev.kl_penalty_coef or 0.0,
+            "importance_sampling_cap": dev.truncated_importance_sampling,
+            "tokens_per_step": tokens_per_step,
+            "max_logprob_difference": OFF_POLICY_LIMIT,
+            "max_served_difference": TrainingConfig().max_logprob_difference,
+            **(trainer.model_dump(include=ADAMW, exclude_none=True) if trainer else {}),
+        }
     )
 
 

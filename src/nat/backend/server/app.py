@@ -14,6 +14,7 @@ from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
 from nat.backend.server.service import AnswerMemory, Service
 from nat.errors import (
+    AlgorithmError,
     BackendError,
     BatchRefused,
     ExportRefused,
@@ -34,6 +35,7 @@ OPENAI_PATHS = "/v1/"
 """The OpenAI SDKs send their key on paths that begin with this."""
 _KEY_HINT = "as a bearer token, or as the password of Basic authentication (http://any:KEY@host)"
 _STATUSES: dict[type[BackendError], HTTPStatus] = {
+    AlgorithmError: HTTPStatus.BAD_REQUEST,
     BatchRefused: HTTPStatus.BAD_REQUEST,
     ExportRefused: HTTPStatus.CONFLICT,
     ModelBusy: HTTPStatus.CONFLICT,

@@ -5,14 +5,16 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nat.backend.algorithms.registry import resolve
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.training.jobs import TrainingJobs
 from nat.http.errors import ApiError, first_of
-from nat.wire.training import ExportRequest, JobState, TrainingJob
+from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
 _JOB = TypeAdapter(TrainingJob)
+_CONFIG = TypeAdapter(TrainingConfig)
 _EXPORT = TypeAdapter(ExportRequest)
 
 
@@ -23,6 +25,7 @@ def training_router(jobs: TrainingJobs | None) -> APIRouter:
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
+    router.add_route("/v1/training/resolve", routes.resolve, methods=["POST"])
     router.add_route("/v1/training/export", routes.export, methods=["POST"])
     router.add_route("/v1/training/best", routes.keep_best, methods=["POST"])
     return router
@@ -59,6 +62,9 @@ class _Routes:
     async def cancel(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]
         return json_answer(_known(job_id, self._jobs.cancel(job_id)))
+
+    async def resolve(self, http: Request) -> Response:
+        return json_answer(resolve(await read(http, _CONFIG)).report())
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from nat.backend.model import LoadedModel
-from nat.backend.training.anchors import joined
 from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
-from nat.backend.training.loss import k3
+from nat.backend.training.loss import joined, k3
 
 ByRow = Mapping[int, Tensor]
 """Log probabilities of the sampled tokens of each row, by the row's index."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
 
-from nat.backend.training.advantages import BatchAdvantages, Returns, batch_advantages
+from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_advantages
+from nat.backend.algorithms.registry import Resolved
 from nat.errors import UpdateRejected
-from nat.wire.training import SampledAt, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import SampledAt, TrainingGroup, TrainingRollout, TrainingRow
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,19 @@ class Batch:
         return sorted({row.group for row in self.rows})
 
 
-def make_batch(groups: Sequence[TrainingGroup], config: TrainingConfig) -> Batch:
+def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
     """Compute the advantages over all rollouts, then keep the rows that can carry loss.
 
     Left out: rows in which nothing was sampled; with `mask_truncated_completions` truncated rollouts (their reward
-    still counts in the comparison); groups (with `reinforce_pp` the whole batch) of which no rollout is left that is
-    better or worse than what it is compared with.
+    still counts in the comparison); groups of which no rollout is left that is better or worse than what it is compared
+    with. If the whole batch is compared, it is left out only as a whole.
 
     Raises:
-        UpdateRejected: advantages are given where the configuration computes them, or the other way round.
+        UpdateRejected: advantages are given where the settings compute them, or the other way round.
 
     """
-    advantages = _advantages(groups, config)
+    config, advantage = resolved.config, resolved.algorithm.advantage
+    advantages = _advantages(groups, resolved)
     rows: list[Row] = []
     rollouts = [
         (index, rollout, own)
@@ -89,7 +91,7 @@ def make_batch(groups: Sequence[TrainingGroup], config: TrainingConfig) -> Batch
         any(row.num_sampled for row in rollout.rows) and not (rollout.truncated and config.mask_truncated_completions)
         for _, rollout, _ in rollouts
     ]
-    compared = [0 if config.advantage == "reinforce_pp" else index for index, _, _ in rollouts]
+    compared = [0 if advantage.across_groups else index for index, _, _ in rollouts]
     teaching = {compared[number] for number, (_, _, own) in enumerate(rollouts) if usable[number] and any(own)}
     for number, (index, rollout, own) in enumerate(rollouts):
         if usable[number] and compared[number] in teaching:
@@ -107,14 +109,15 @@ def sampled_tokens_per_rollout(rows: Sequence[Row]) -> dict[int, int]:
     return {number: sum(len(row.targets) for row in own) for number, own in groupby(ordered, key=attrgetter("rollout"))}
 
 
-def _advantages(groups: Sequence[TrainingGroup], config: TrainingConfig) -> BatchAdvantages:
+def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdvantages:
     given = [[rollout.advantage for rollout in group.rollouts] for group in groups]
-    wanted = config.advantage == "given"
+    advantage = resolved.algorithm.advantage
+    wanted = advantage.compare is None
     odd = next(((g, r) for g, own in enumerate(given) for r, a in enumerate(own) if (a is not None) != wanted), None)
     if odd is not None:
         seen = "has no advantage" if wanted else "carries an advantage"
         raise UpdateRejected(
-            f"groups.{odd[0]}.rollouts.{odd[1]} {seen}, but config.advantage is {config.advantage!r}",
+            f"groups.{odd[0]}.rollouts.{odd[1]} {seen}, but config.advantage is {resolved.factor('advantage')!r}",
             kind="invalid_batch",
             hint="give every rollout an advantage and set config.advantage to 'given', or give none",
         )
@@ -127,8 +130,8 @@ def _advantages(groups: Sequence[TrainingGroup], config: TrainingConfig) -> Batc
         )
     return batch_advantages(
         [Returns.of([rollout.returns for rollout in group.rollouts]) for group in groups],
-        config.advantage,
-        normalize=config.normalize_advantages,
+        advantage,
+        normalize=resolved.config.normalize_advantages,
         given=[[a for a in own if a is not None] for own in given],
     )
 

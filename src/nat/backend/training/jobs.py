@@ -7,6 +7,7 @@ import asyncio
 from hashlib import sha256
 from pathlib import Path
 
+from nat.backend.algorithms.registry import resolve
 from nat.backend.export import export_model
 from nat.backend.inference.worker import Worker
 from nat.backend.training.checkpoints import Checkpoints
@@ -51,9 +52,11 @@ class TrainingJobs(JobTable):
         """Queue a job; one whose id is known is not queued again.
 
         Raises:
+            AlgorithmError: the settings name no algorithm, or contradict it.
             ValueError: the id is known, but of another batch.
 
         """
+        resolve(job.config)
         digest = sha256(job.model_dump_json().encode()).hexdigest()
         known = self.find(job.id)
         if known is None:
@@ -108,6 +111,7 @@ class TrainingJobs(JobTable):
     def _train(self, asked: TrainingJob, job: Job, report: Report) -> JobState:
         metrics = self._learner.update(asked.groups, asked.config, report=report)
         done = job.completed(metrics, self._new_version())
+        done = done.model_copy(update={"training": resolve(asked.config).report()})
         self._ledger.add(TrainedJob(step=self._learner.step, digest=job.digest, state=done))
         self._unsaved.append(done)
         if len(self._unsaved) >= self._save_every:

@@ -20,9 +20,9 @@ from time import perf_counter
 import torch
 from transformers import PreTrainedModel
 
+from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.model import LoadedModel
 from nat.backend.training.agreement import SamplerScore, difference, drawn_rows, policy_shift, probe_rows
-from nat.backend.training.anchors import AnchorTable, ByRow, by_row
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
     check_finite,
@@ -31,10 +31,9 @@ from nat.backend.training.checks import (
     check_served_weights,
     check_weights_moved,
 )
-from nat.backend.training.loss import rollout_weights
+from nat.backend.training.loss import AnchorTable, ByRow, Loss, by_row, micro_batch_loss, rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics
 from nat.backend.training.micro_batch import MicroBatch, make_micro_batch
-from nat.backend.training.objective import Loss, micro_batch_loss
 from nat.backend.training.optimizer import MasterAdamW
 from nat.backend.training.packing import deal, pack
 from nat.backend.training.reference import Reference
@@ -57,7 +56,7 @@ OnStep = Callable[[dict[str, float]], None]
 class _Update:
     """What the optimizer steps of one update share."""
 
-    config: TrainingConfig
+    resolved: Resolved
     report: Report
     on_step: OnStep
     sums: TokenSums
@@ -98,15 +97,17 @@ class Learner:
         Steps that `on_step` was told of are undone, too, if a later one fails.
 
         Raises:
-            UpdateRejected: an alarm went off; weights, optimizer state and step are as before.
+            AlgorithmError: the settings name no algorithm, or contradict it.
+            UpdateRejected: a check failed; weights, optimizer state and step are as before.
 
         """
         started = perf_counter()
-        batch = make_batch(groups, config)
+        resolved = resolve(config)
+        batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:
             with self.all_or_nothing():
-                metrics |= self._train(batch.rows, config, report, on_step)
+                metrics |= self._train(batch.rows, resolved, report, on_step)
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
@@ -122,12 +123,13 @@ class Learner:
             self.step = step
             raise
 
-    def _train(self, rows: list[Row], config: TrainingConfig, report: Report, on_step: OnStep) -> dict[str, float]:
+    def _train(self, rows: list[Row], resolved: Resolved, report: Report, on_step: OnStep) -> dict[str, float]:
+        config = resolved.config
         steps = deal(rows, config, self.step)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = pack(rows, config.micro_batch_tokens)
-        update = _Update(config, report, on_step, TokenSums(self._policy.device), len(steps))
+        update = _Update(resolved, report, on_step, TokenSums(self._policy.device), len(steps))
         update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(pack(step, config.micro_batch_tokens)) for step in steps)
         if needs_start:
@@ -165,13 +167,11 @@ class Learner:
         }
 
     def _optimizer_step(self, rows: list[Row], update: _Update) -> dict[str, float]:
-        config, sums = update.config, TokenSums(self._policy.device)
+        resolved, config, sums = update.resolved, update.resolved.config, TokenSums(self._policy.device)
         if config.kl_penalty_coef > 0:
             update.anchors.penalise(rows, config.kl_penalty_coef)
         tokens = sampled_tokens_per_rollout(rows)
-        weights_R = rollout_weights(
-            torch.tensor(list(tokens.values())), config.aggregation, max_completion_length=config.max_completion_length
-        )
+        weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
         losses = [
@@ -180,7 +180,8 @@ class Learner:
         ]
         norm = self.optimizer.clip(config.max_grad_norm)
         check_sampler_logprobs(update.sums.sampler_difference, config.max_logprob_difference)
-        learning_rate = learning_rate_at(config, self.step) * len(tokens) ** config.rollouts_learning_rate_power
+        factor = resolved.algorithm.learning_rate_factor(len(tokens), resolved.options)
+        learning_rate = learning_rate_at(config, self.step) * factor
         outcome = {
             "loss": float(sum(loss.total for loss in losses)),
             "policy_loss": float(sum(loss.policy for loss in losses)),
@@ -203,7 +204,7 @@ class Learner:
         scores = batch.scores(self._policy.model)
         if not all(row.index in update.anchors.start for row in batch.rows):
             update.anchors.start |= by_row(batch.rows, scores.logprobs_K.detach())
-        loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.config)
+        loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.resolved)
         loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
         for each in (sums, update.sums):
             each.add(values)
@@ -225,12 +226,12 @@ class Learner:
 
     def _prove(self, rows: list[Row], update: _Update) -> dict[str, float]:
         """Show on a few short rows that the sampler serves the new weights, and on random ones how far they moved."""
-        probe = probe_rows(rows)
-        drawn = drawn_rows(rows, Random(f"{update.config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
+        config, probe = update.resolved.config, probe_rows(rows)
+        drawn = drawn_rows(rows, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         scored = list({row.index: row for row in (*probe, *drawn)}.values())
-        after = self._scores(self._policy.model, pack(scored, update.config.micro_batch_tokens), lambda: None)
+        after = self._scores(self._policy.model, pack(scored, config.micro_batch_tokens), lambda: None)
         served = difference(probe, after, self._sampler_score(self._policy, probe))
-        check_served_weights(served, update.config.max_served_difference or update.config.max_logprob_difference)
+        check_served_weights(served, config.max_served_difference or config.max_logprob_difference)
         return {
             "approx_kl": policy_shift(drawn, update.anchors.start, after),
             "served_diff_mean": served.mean,

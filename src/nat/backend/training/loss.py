@@ -1,90 +1,149 @@
-"""The loss kernel: pure functions over log probabilities, advantages and weights of sampled tokens.
+"""The loss of a micro-batch, from the log probabilities of its sampled tokens and the settings of the update.
 
-Each choice is a factor of its own: the advantage (advantages.py), the level of the ratio and its bounds, the policy
-term, the aggregation (a weight per token that sums to the denominator of the whole optimizer step), the KL term or
-penalty, the correction for the sampler. The loss of an optimizer step is
+`algorithm.py` has the formula. What stays fixed while the policy of an update moves is in the `AnchorTable`.
 
-    loss = - Σ_k weight_k · w_k · (policy_k - β · kl_k)
-
-over all of its sampled tokens k, so that any split into micro-batches sums to the same gradient.
-
-Shapes: K sampled tokens of a micro-batch, N its rows, R the rollouts of an optimizer step.
+Shapes: K sampled tokens of a micro-batch, R the rollouts of an optimizer step.
 """
 
-import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nat.wire.training import Aggregation, PolicyLoss, RatioLevel
+from nat.backend.algorithms.algorithm import MAX_LOG_RATIO, PolicyTokens
+from nat.backend.algorithms.registry import Resolved
+from nat.backend.training.batch import Row
+from nat.backend.training.logprobs import TokenScores
+from nat.backend.training.micro_batch import MicroBatch
 
-MAX_LOG_RATIO = 20.0
-"""Log ratios are clamped to this before exp, so that one absurd token cannot make the loss infinite."""
+ByRow = dict[int, Tensor]
+"""Values of the sampled tokens of each row, by the row's index."""
 
 
-def log_ratios(logprobs_K: Tensor, old_logprobs_K: Tensor, row_K: Tensor, num_rows: int, level: RatioLevel) -> Tensor:
-    """Give the log of the ratio π/π_old per token, or of its geometric mean over the row's sampled tokens.
+@dataclass(frozen=True)
+class Anchors:
+    """What the loss of K tokens compares the policy with."""
 
-    The latter is GSPO's (arXiv 2507.18071). average and geometric_average: the mean of the two ratios, as said. A
-    row is one branch of a rollout: the turns that extend each other token by token.
+    start_K: Tensor
+    """The learner's log probabilities at the start of the update."""
+    reference_K: Tensor | None
+    """The reference model's log probabilities, if the settings need them."""
+    penalty_K: Tensor | None
+    """The KL penalty, which is added to the advantages."""
+
+
+@dataclass
+class AnchorTable:
+    """The anchors of all rows of an update."""
+
+    start: ByRow = field(default_factory=dict)
+    reference: ByRow = field(default_factory=dict)
+    penalty: ByRow = field(default_factory=dict)
+
+    def of(self, rows: Sequence[Row]) -> Anchors:
+        reference_K, penalty_K = (joined(values, rows) if values else None for values in (self.reference, self.penalty))
+        return Anchors(joined(self.start, rows), reference_K, penalty_K)
+
+    def penalise(self, rows: Sequence[Row], coefficient: float) -> None:
+        """Compute the KL penalty of the rows of an optimizer step, which compares its tokens with their mean."""
+        penalty_K = kl_penalty(joined(self.start, rows), joined(self.reference, rows))
+        self.penalty = by_row(rows, coefficient * penalty_K)
+
+
+def by_row(rows: Sequence[Row], values_K: Tensor) -> ByRow:
+    """Split the values of some rows, which are laid out one after another."""
+    parts = torch.split(values_K, [len(row.targets) for row in rows])
+    return {row.index: part for row, part in zip(rows, parts, strict=True)}
+
+
+def joined(values: Mapping[int, Tensor], rows: Sequence[Row]) -> Tensor:
+    """Lay out the values of some rows one after another."""
+    return torch.cat([values[row.index] for row in rows])
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A micro-batch's share of the loss of its optimizer step."""
+
+    total: Tensor
+    policy: Tensor
+    """Without the KL term, and without a gradient."""
+
+
+class TokenValues(NamedTuple):
+    """What the loss computed for K tokens, without gradients; for the metrics."""
+
+    logprobs_K: Tensor
+    start_logprobs_K: Tensor
+    sampler_logprobs_K: Tensor
+    reference_K: Tensor | None
+    entropy_K: Tensor
+    advantages_K: Tensor
+    clipped_low_K: Tensor
+    clipped_high_K: Tensor
+
+
+def micro_batch_loss(
+    scores: TokenScores, batch: MicroBatch, anchors: Anchors, resolved: Resolved
+) -> tuple[Loss, TokenValues]:
+    """Give this micro-batch's share of the loss, and the values that it was computed from."""
+    algorithm, config = resolved.algorithm, resolved.config
+    logprobs_K, start_K = scores.logprobs_K, anchors.start_K
+    dtype = logprobs_K.dtype
+    sampler_K, advantages_K = batch.sampler_logprobs_K.to(dtype), batch.advantages_K.to(dtype)
+    old_K = start_K if config.old_logprobs == "learner" else sampler_K
+    if anchors.penalty_K is not None:
+        advantages_K = advantages_K + anchors.penalty_K.to(dtype)
+    num_rows = len(batch.rows)
+    term = algorithm.policy_loss(
+        PolicyTokens(
+            logprobs_K=logprobs_K,
+            old_logprobs_K=old_K,
+            log_ratio_K=clamped(algorithm.importance_sampling_level(logprobs_K - old_K, batch.row_K, num_rows)),
+            advantages_K=advantages_K,
+            row_K=batch.row_K,
+            num_rows=num_rows,
+            epsilon=config.epsilon,
+            epsilon_high=config.epsilon_high,
+            options=resolved.options,
+        )
+    )
+    cap = config.importance_sampling_cap if config.old_logprobs == "learner" else None  # else the ratio corrects
+    weights_K = batch.weights_K.to(dtype) * sampler_weights(start_K, sampler_K, cap)
+    policy = -(weights_K * term.objective_K).sum()
+    total = policy
+    if anchors.reference_K is not None and config.beta:
+        total = policy + config.beta * (weights_K * kl_term(logprobs_K, anchors.reference_K, start_K)).sum()
+    values = TokenValues(
+        logprobs_K=logprobs_K.detach(),
+        start_logprobs_K=start_K,
+        sampler_logprobs_K=sampler_K,
+        reference_K=anchors.reference_K,
+        entropy_K=scores.entropy_K,
+        advantages_K=advantages_K,
+        clipped_low_K=term.clipped_low_K,
+        clipped_high_K=term.clipped_high_K,
+    )
+    return Loss(total, policy.detach()), values
+
+
+def rollout_weights(tokens_R: Tensor, resolved: Resolved) -> Tensor:
+    """Give the weight of one token of each rollout, from the sampled tokens of every rollout of the optimizer step.
+
+    All rows of a rollout use its weight, so a rollout that was cut into many rows weighs as one.
     """
-    token_K = logprobs_K - old_logprobs_K
-    if level == "token":
-        return token_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    sum_N = token_K.new_zeros(num_rows).index_add(0, row_K, token_K)
-    count_N = token_K.new_zeros(num_rows).index_add(0, row_K, torch.ones_like(token_K))
-    log_ratio_K = (sum_N / count_N.clamp(min=1))[row_K]
-    if level == "average":
-        log_ratio_K = torch.logaddexp(token_K, log_ratio_K) - math.log(2)
-    elif level == "geometric_average":
-        log_ratio_K = (token_K + log_ratio_K) / 2
+    return resolved.algorithm.aggregation(tokens_R.to(torch.float64), resolved.config.max_completion_length)
+
+
+def clamped(log_ratio_K: Tensor) -> Tensor:
+    """Bound log ratios, so that one absurd token cannot make the loss infinite."""
     return log_ratio_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-def bounded_ratios(
-    log_ratio_K: Tensor, advantages_K: Tensor, *, negative_cap: float | None, mask: bool, low: float, high: float
-) -> Tensor:
-    """Give the ratio, capped where the advantage is negative, and with `mask` zero outside of the clip range."""
-    ratio_K = log_ratio_K.exp()
-    if negative_cap is not None:
-        ratio_K = torch.where(advantages_K < 0, ratio_K.clamp(max=negative_cap), ratio_K)
-    return ratio_K.where((ratio_K > 1 - low) & (ratio_K < 1 + high), 0.0) if mask else ratio_K
-
-
-def policy_term(
-    ratio_K: Tensor, logprobs_K: Tensor, advantages_K: Tensor, kind: PolicyLoss, *, low: float, high: float
-) -> Tensor:
-    """Give the objective per token, to be maximised; r is the ratio, which is zero for a token that is masked.
-
-    clip: min(rA, clip(r, 1 - low, 1 + high) A). cispo (arXiv 2506.13585): sg(min(r, 1 + high)) · A · log π, where no
-    token loses its gradient. cispo_two_sided: sg(clip(r, 1 - low, 1 + high)) · A · log π.
-    """
-    clipped_K = ratio_K.clamp(1 - low, 1 + high)
-    if kind == "clip":
-        objective_K = torch.minimum(ratio_K * advantages_K, clipped_K * advantages_K)
-    else:
-        weight_K = clipped_K if kind == "cispo_two_sided" else ratio_K.clamp(max=1 + high)
-        objective_K = weight_K.detach() * advantages_K * logprobs_K
-    return objective_K.where(ratio_K > 0, 0.0)
-
-
-def clipped(
-    ratio_K: Tensor, advantages_K: Tensor, kind: PolicyLoss, *, mask: bool, low: float, high: float
-) -> tuple[Tensor, Tensor]:
-    """Tell which tokens the clip range touched, at its low and its high end.
-
-    They lost their gradient (clip, or any kind with `mask`), or had their weight bounded (cispo).
-    """
-    low_K, high_K = ratio_K < 1 - low, ratio_K > 1 + high
-    if mask or kind == "cispo_two_sided":
-        return low_K, high_K
-    if kind == "cispo":
-        return torch.zeros_like(low_K), high_K
-    return low_K & (advantages_K < 0), high_K & (advantages_K > 0)
-
-
 def kl_penalty(start_K: Tensor, reference_K: Tensor) -> Tensor:
-    """Give mean(d) - d with d = log π_start - log π_ref: what is added to each token's advantage; it sums to 0."""
+    """Give mean(d) - d with d = log π_start - log π_ref, the penalty per token; it sums to zero."""
     difference_K = start_K - reference_K
     return difference_K.mean() - difference_K
 
@@ -96,13 +155,12 @@ def kl_term(logprobs_K: Tensor, reference_K: Tensor, old_logprobs_K: Tensor) -> 
     Times the ratio, which is differentiated too, the gradient is r · d · ∇log π: that of the KL itself (TRL's
     `use_bias_correction_kl`).
     """
-    ratio_K = (logprobs_K - old_logprobs_K).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    return ratio_K * k3(logprobs_K - reference_K)
+    return clamped(logprobs_K - old_logprobs_K).exp() * k3(logprobs_K - reference_K)
 
 
 def k3(difference_K: Tensor) -> Tensor:
     """Give e^-d - 1 + d ≥ 0, whose mean under p estimates KL(p‖q) for d = log p - log q."""
-    difference_K = difference_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    difference_K = clamped(difference_K)
     return torch.expm1(-difference_K) + difference_K
 
 
@@ -110,19 +168,4 @@ def sampler_weights(old_logprobs_K: Tensor, sampler_logprobs_K: Tensor, cap: flo
     """Truncated importance sampling: min(π_old/μ, cap) per token, or ones for no correction."""
     if cap is None:
         return torch.ones_like(old_logprobs_K)
-    log_weight_K = (old_logprobs_K - sampler_logprobs_K).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return log_weight_K.exp().clamp(max=cap)
-
-
-def rollout_weights(tokens_R: Tensor, aggregation: Aggregation, *, max_completion_length: int) -> Tensor:
-    """Give the weight of one token of each rollout, from the sampled tokens of every rollout of the optimizer step.
-
-    token_mean: 1/Σ tokens. seq_mean: 1/(R · tokens of the rollout). constant: 1/(R · max_completion_length). All
-    rows of a rollout use its weight, so a rollout that was cut into many rows weighs as one.
-    """
-    tokens_R = tokens_R.to(torch.float64)
-    if aggregation == "token_mean":
-        return torch.ones_like(tokens_R) / tokens_R.sum()
-    if aggregation == "seq_mean":
-        return 1 / (len(tokens_R) * tokens_R)
-    return torch.full_like(tokens_R, 1 / (len(tokens_R) * max_completion_length))
+    return clamped(old_logprobs_K - sampler_logprobs_K).exp().clamp(max=cap)

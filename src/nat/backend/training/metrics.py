@@ -5,28 +5,13 @@ Sums stay on the device until the end, so that measuring never makes the device 
 Shapes: K sampled tokens of a micro-batch.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from nat.backend.training.batch import Batch
 from nat.backend.training.checks import Difference
-from nat.backend.training.loss import MAX_LOG_RATIO, k3
+from nat.backend.training.loss import TokenValues, clamped, k3
 from nat.backend.tree import unique_tokens
-
-
-class TokenValues(NamedTuple):
-    """What the loss computed at K tokens, without gradients."""
-
-    logprobs_K: Tensor
-    start_logprobs_K: Tensor
-    sampler_logprobs_K: Tensor
-    reference_K: Tensor | None
-    entropy_K: Tensor
-    advantages_K: Tensor
-    clipped_low_K: Tensor
-    clipped_high_K: Tensor
 
 
 class TokenSums:
@@ -39,7 +24,7 @@ class TokenSums:
         self._count = 0
 
     def add(self, values: TokenValues) -> None:
-        weights_K = (values.logprobs_K - values.sampler_logprobs_K).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+        weights_K = clamped(values.logprobs_K - values.sampler_logprobs_K).exp()
         gap_K = (values.start_logprobs_K - values.sampler_logprobs_K).abs()
         terms = {
             "entropy": values.entropy_K,

@@ -1,6 +1,7 @@
 """Training in the embedded backend: the adapter, and the generic builder and trainer under its names."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import Field
 from nat.builder.builder import Builder
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.finetuning import (
+    FinetuneConfig,
     TrainerAdapterConfig,
     TrainerConfig,
     TrainingJobRef,
@@ -30,7 +32,9 @@ from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.registry.decorators import register_trainer, register_trainer_adapter, register_trajectory_builder
-from nat.wire.training import JobState, TrainingConfig, TrainingJob
+from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingJob
+
+logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "local"
 _CANCEL_SECONDS = 3.0
@@ -42,7 +46,7 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
     llm: LLMRef
     """Key of the `local` LLM to train."""
     training: TrainingConfig = TrainingConfig()
-    """The algorithm of an update."""
+    """The algorithm of an update, and its settings."""
     timeout: float = Field(default=3600.0, gt=0)
     """Seconds that an update may take."""
 
@@ -59,10 +63,23 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         self._backend = backend
         self._jobs_submitted = 0
         self._best: Path | None = None
+        self._training: ResolvedTraining | None = None
 
     @property
     def compares_across_groups(self) -> bool:
-        return self._config.training.advantage == "reinforce_pp"
+        return self._training is not None and self._training.compares_across_groups
+
+    async def initialize(self, run_config: FinetuneConfig) -> None:
+        """Have the backend resolve the settings, so that an unknown algorithm fails before the first rollout.
+
+        Raises:
+            BackendError: the algorithm is unknown or broken, or contradicts the settings.
+
+        """
+        await super().initialize(run_config)
+        if await self.is_healthy():  # else the check of its health says more
+            self._training = await self._client.resolve(self._config.training)
+            logger.info("Training with the algorithm %s (%s)", self._training.algorithm, self._training.paper)
 
     async def is_healthy(self) -> bool:
         return self._backend.alive and await self._client.healthy()
@@ -183,6 +200,7 @@ def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
         metadata={
             "job_id": state.id,
             "metrics": state.metrics,
+            "training": None if state.training is None else state.training.model_dump(),
             "policy_version": state.policy_version,
             "failure": None if failure is None else failure.model_dump(),
         },

@@ -8,8 +8,17 @@ from pydantic import BaseModel, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, findings_of
 from nat.secrets import excerpt
+from nat.wire.answers import ErrorAnswer
 from nat.wire.text import json_text
-from nat.wire.training import ExportedModel, ExportRequest, JobState, SavedCheckpoint, TrainingJob
+from nat.wire.training import (
+    ExportedModel,
+    ExportRequest,
+    JobState,
+    ResolvedTraining,
+    SavedCheckpoint,
+    TrainingConfig,
+    TrainingJob,
+)
 
 _POLL_SECONDS = 20.0
 _REQUEST_SECONDS = 30.0 + _POLL_SECONDS
@@ -47,9 +56,19 @@ class BackendClient:
             return False
         return response.is_success
 
+    async def resolve(self, config: TrainingConfig) -> ResolvedTraining:
+        """Ask which settings an update will use.
+
+        Raises:
+            BackendError: the algorithm is unknown or broken, or contradicts the settings.
+
+        """
+        body = config.model_dump_json(exclude_unset=True).encode()
+        return _read(ResolvedTraining, await self._request("POST", "/v1/training/resolve", content=body))
+
     async def submit(self, job: TrainingJob) -> JobState:
         """Submit a job; submitting the same id again trains nothing twice."""
-        body = json_text(job, exclude_defaults=True).encode()
+        body = json_text(job, exclude_unset=True).encode()
         response = await self._request("POST", "/v1/training/jobs", content=body)
         return _read(JobState, response)
 
@@ -94,10 +113,18 @@ class BackendClient:
             ) from error
         if response.is_error:
             raise BackendError(
-                f"the backend answered {method} {path} with {response.status_code}: {excerpt(response.text, 2000)}",
+                f"the backend answered {method} {path} with {response.status_code}: {_reason(response)}",
                 hint="the answer says what is wrong with the request",
             )
         return response
+
+
+def _reason(response: httpx.Response) -> str:
+    """What an error answer says; all of it if it is not one of the backend's."""
+    try:
+        return ErrorAnswer.model_validate_json(response.content).error.message
+    except ValidationError:
+        return excerpt(response.text, 2000)
 
 
 def _read(model: type[M], response: httpx.Response) -> M:

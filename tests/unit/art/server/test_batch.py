@@ -9,6 +9,7 @@ from fakes.training_batches import training_row
 from nat.art.server.batch import make_art_batch
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
+from nat.backend.algorithms.registry import resolve
 from nat.backend.model import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.packing import deal
@@ -30,7 +31,7 @@ def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
 
 def num_steps(batch):
     """Optimizer steps that the learner will make of it."""
-    return len(deal(make_batch(batch.groups, batch.config).rows, batch.config))
+    return len(deal(make_batch(batch.groups, resolve(batch.config)).rows, batch.config))
 
 
 def answers(*rewards, tokens=2, question="go"):
@@ -180,7 +181,7 @@ def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
     ]
     batch = made(fresh, group(*trajectories), config={"learning_rate": 1e-3}, dev=dev, served=served)
     assert batch.facts["data/step_num_retokenized_answers"] == 0
-    rows = make_batch(batch.groups, batch.config).rows
+    rows = make_batch(batch.groups, resolve(batch.config)).rows
     before, seen = served_logprobs(fresh, rows), []
     learner = make_learner(fresh)
     metrics = learner.update(batch.groups, batch.config, on_step=seen.append)

@@ -6,6 +6,7 @@ import pytest
 
 from nat.art.server.training_config import refuse_what_has_no_effect, training_config, with_the_loss_of_its_time
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ServerlessExperimentalConfig, TrainerArgs
+from nat.backend.algorithms.registry import resolve
 from nat.errors import BatchRefused
 
 NAT = {"learning_rate": 5e-5, "beta": 0.0}
@@ -13,9 +14,10 @@ NAT = {"learning_rate": 5e-5, "beta": 0.0}
 
 def made(config=(), dev=(), trainer=None):
     sent = TrainerArgs.model_validate(trainer) if trainer is not None else None
-    return training_config(
-        ArtTrainConfig(**dict(config)), ArtDevTrainConfig(**dict(dev)), sent, tokens_per_step=2048
-    ).model_dump()
+    made = training_config(ArtTrainConfig(**dict(config)), ArtDevTrainConfig(**dict(dev)), sent, tokens_per_step=2048)
+    settings = resolve(made).report().settings
+    own = {name: value for name, value in settings.pop("options").items() if value is not None}
+    return settings | own
 
 
 def test_the_defaults_are_those_of_art():
@@ -23,10 +25,11 @@ def test_the_defaults_are_those_of_art():
     expected = {
         "learning_rate": 5e-6,
         "advantage": "given",
+        "policy_loss": "art",
+        "ppo": False,
         "normalize_advantages": False,
         "importance_sampling_level": "token",
         "old_logprobs": "sampler",
-        "policy_loss": "cispo_two_sided",
         "aggregation": "token_mean",
         "epsilon": 1.0,
         "epsilon_high": 4.0,
@@ -48,11 +51,11 @@ def test_the_defaults_are_those_of_art():
 @pytest.mark.parametrize(
     ("model", "config", "dev", "expected"),
     [
-        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {}, "clip"),  # 0.4.12 to 0.5.7
-        ({"base_path": ".art"}, {"learning_rate": 1e-5, "beta": 0.0}, {}, "cispo_two_sided"),  # from 0.5.9 on
-        ({}, {"learning_rate": 1e-5, "kl_penalty_coef": 0.0}, {}, "cispo_two_sided"),  # our own plug-in
-        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {"ppo": False}, "cispo_two_sided"),
-        ({"base_path": ".art"}, {"learning_rate": 1e-5}, {"ppo": True}, "clip"),
+        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {}, True),  # 0.4.12 to 0.5.7
+        ({"base_path": ".art"}, {"learning_rate": 1e-5, "beta": 0.0}, {}, False),  # from 0.5.9 on
+        ({}, {"learning_rate": 1e-5, "kl_penalty_coef": 0.0}, {}, False),  # our own plug-in
+        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {"ppo": False}, False),
+        ({"base_path": ".art"}, {"learning_rate": 1e-5}, {"ppo": True}, True),
     ],
 )
 def test_a_client_gets_the_loss_of_its_own_servers(model, config, dev, expected):
@@ -61,7 +64,7 @@ def test_a_client_gets_the_loss_of_its_own_servers(model, config, dev, expected)
     chosen = with_the_loss_of_its_time(
         ArtDevTrainConfig.model_validate(dev), ArtModel(name="a", project="p", **model), sent
     )
-    assert training_config(sent, chosen, None, tokens_per_step=2048).policy_loss == expected
+    assert training_config(sent, chosen, None, tokens_per_step=2048).options["ppo"] == expected
 
 
 def test_the_serverless_client_gets_the_newest_loss():
@@ -76,10 +79,10 @@ def test_the_serverless_client_gets_the_newest_loss():
         ({"learning_rate": 1e-4, "beta": 0.1}, {}, {"learning_rate": 1e-4, "beta": 0.1}),
         ({"kl_penalty_coef": 0.2}, {}, {"kl_penalty_coef": 0.2}),
         ({}, {"kl_penalty_coef": 0.3}, {"kl_penalty_coef": 0.3}),
-        ({}, {"ppo": True}, {"policy_loss": "clip", "epsilon": 0.2, "epsilon_high": 0.2}),
+        ({}, {"ppo": True}, {"ppo": True, "epsilon": 0.2, "epsilon_high": 0.2}),
         ({}, {"ppo": True, "epsilon": 0.1}, {"epsilon": 0.1, "epsilon_high": 0.1}),
         ({}, {"ppo": True, "epsilon_high": 0.3}, {"epsilon": 0.2, "epsilon_high": 0.3}),
-        ({}, {"ppo": False, "epsilon": 0.1}, {"policy_loss": "cispo_two_sided", "epsilon": 0.1, "epsilon_high": 4.0}),
+        ({}, {"ppo": False, "epsilon": 0.1}, {"ppo": False, "epsilon": 0.1, "epsilon_high": 4.0}),
         ({}, {"importance_sampling_level": "geometric_average"}, {"importance_sampling_level": "geometric_average"}),
         ({}, {"kimi_k2_tau": 0.5}, {"kimi_k2_tau": 0.5}),
         ({}, {"mask_prob_ratio": True}, {"mask_prob_ratio": True}),
@@ -94,7 +97,11 @@ def test_the_serverless_client_gets_the_newest_loss():
             {"precalculate_logprobs": True, "truncated_importance_sampling": 3.0},
             {"old_logprobs": "learner", "importance_sampling_cap": 3.0},
         ),
-        ({}, {"num_trajectories_learning_rate_multiplier_power": 0.5}, {"rollouts_learning_rate_power": 0.5}),
+        (
+            {},
+            {"num_trajectories_learning_rate_multiplier_power": 0.5},
+            {"num_trajectories_learning_rate_multiplier_power": 0.5},
+        ),
     ],
     ids=str,
 )
@@ -102,8 +109,8 @@ def test_each_option_reaches_the_learner(config, dev, expected):
     """What a client sets changes the configuration, and nothing but what it sets."""
     plain = made()
     assert made(config, dev).items() >= expected.items()
-    changed = {name for name, value in made(config, dev).items() if plain[name] != value}
-    assert changed <= expected.keys() | {"policy_loss", "epsilon", "epsilon_high"}
+    changed = {name for name, value in made(config, dev).items() if plain.get(name) != value}
+    assert changed <= expected.keys() | {"ppo", "epsilon", "epsilon_high"}
 
 
 def test_the_adamw_of_the_model_is_taken():

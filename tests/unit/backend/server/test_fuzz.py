@@ -11,7 +11,7 @@ from nat.backend.server.app import inference_router
 from nat.backend.server.service import Service
 from nat.backend.server.training import training_router
 from nat.wire.chat import ChatRequest, CompletionRequest
-from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingJob
+from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingConfig, TrainingJob
 
 FEW = {"enum": [1, 2]}
 SAMPLING = {"model": {"enum": ["tiny"]}, "n": FEW, "max_tokens": FEW}
@@ -19,6 +19,7 @@ SCHEMAS = {
     "/v1/chat/completions": with_fields(ChatRequest.model_json_schema(), **SAMPLING, max_completion_tokens=FEW),
     "/v1/completions": with_fields(CompletionRequest.model_json_schema(), **SAMPLING),
     "/v1/training/jobs": TrainingJob.model_json_schema(),
+    "/v1/training/resolve": TrainingConfig.model_json_schema(),
     "/v1/training/export": ExportRequest.model_json_schema(),
 }
 fuzzed = settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.packing import deal, pack, shared_prefix
 from nat.backend.tree import unique_tokens
@@ -27,7 +28,7 @@ def test_a_row_ends_with_its_last_sampled_token():
             id="a", rollouts=[rollout(1, [None, None, -0.5, None, -0.25, None, None]), rollout(0, [None, -1.0])]
         )
     ]
-    first = make_batch(groups, TrainingConfig()).rows[0]
+    first = make_batch(groups, resolve(TrainingConfig())).rows[0]
     assert first.input_ids == [10, 11, 12, 13]
     assert (first.positions, first.targets, first.sampler_logprobs) == ([1, 3], [12, 14], [-0.5, -0.25])
 
@@ -35,7 +36,7 @@ def test_a_row_ends_with_its_last_sampled_token():
 def test_rows_of_a_rollout_share_its_advantage_and_weigh_together():
     """A rollout in two rows is one rollout: one advantage, and its tokens are counted over both."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, -1.0], [None, -1.0, -1.0]), rollout(0, [None, -1.0])])]
-    rows = make_batch(groups, TrainingConfig(normalize_advantages=False)).rows
+    rows = make_batch(groups, resolve(TrainingConfig(normalize_advantages=False))).rows
     assert [r.advantages for r in rows] == [[0.5], [0.5, 0.5], [-0.5]]
     assert sampled_tokens_per_rollout(rows) == {0: 3, 1: 1}
 
@@ -43,19 +44,19 @@ def test_rows_of_a_rollout_share_its_advantage_and_weigh_together():
 def test_truncated_rollouts_can_be_masked():
     """Masked rollouts leave the loss, but their reward stays in the comparison."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, -1.0]), rollout(0, [None, -1.0], truncated=True)])]
-    kept = make_batch(groups, TrainingConfig(mask_truncated_completions=True, normalize_advantages=False))
+    kept = make_batch(groups, resolve(TrainingConfig(mask_truncated_completions=True, normalize_advantages=False)))
     assert [r.advantages for r in kept.rows] == [[0.5]]
     assert kept.truncated_share == 0.5
-    assert len(make_batch(groups, TrainingConfig()).rows) == 2
+    assert len(make_batch(groups, resolve(TrainingConfig())).rows) == 2
 
 
 def test_a_group_whose_better_and_worse_rollouts_are_masked_is_left_out():
     """What is left of it is as good as the mean, so nothing could be learned; across groups, the others count, too."""
     rollouts = [rollout(reward, [None, -1.0], truncated=reward != 0.5) for reward in (0, 0.5, 1)]
     config = TrainingConfig(mask_truncated_completions=True)
-    assert make_batch([TrainingGroup(id="a", rollouts=rollouts)], config).rows == []
+    assert make_batch([TrainingGroup(id="a", rollouts=rollouts)], resolve(config)).rows == []
     groups = [TrainingGroup(id=str(reward), rollouts=[rollout(reward, [None, -1.0])]) for reward in (0, 0.5, 1)]
-    assert len(make_batch(groups, TrainingConfig(advantage="reinforce_pp")).rows) == 3
+    assert len(make_batch(groups, resolve(TrainingConfig(advantage="reinforce_pp"))).rows) == 3
 
 
 def test_each_update_deals_in_an_order_of_its_own():
@@ -70,7 +71,7 @@ def test_each_update_deals_in_an_order_of_its_own():
 def test_rows_without_sampled_tokens_are_left_out():
     """They can carry no loss."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, None], [None, -1.0]), rollout(0, [None, -1.0])])]
-    assert len(make_batch(groups, TrainingConfig()).rows) == 2
+    assert len(make_batch(groups, resolve(TrainingConfig())).rows) == 2
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 100))
@@ -138,7 +139,7 @@ def test_given_advantages_and_weights_reach_the_rows():
     groups = [TrainingGroup(id="a", rollouts=[rollout(0, [None, -1.0], [None, -2.0]), rollout(0, [None, -1.0])])]
     for r, (advantage, weight) in zip(groups[0].rollouts, [(2.0, 0.5), (-1.0, 3.0)], strict=True):
         r.advantage, r.weight = advantage, weight
-    rows = make_batch(groups, TrainingConfig(advantage="given", normalize_advantages=False)).rows
+    rows = make_batch(groups, resolve(TrainingConfig(advantage="given", normalize_advantages=False))).rows
     assert [(r.advantages, r.weight) for r in rows] == [([2.0], 0.5), ([2.0], 0.5), ([-1.0], 3.0)]
 
 
@@ -148,7 +149,7 @@ def test_advantages_are_given_or_computed(given, method, seen):
     groups = [TrainingGroup(id="a", rollouts=[rollout(0, [None, -1.0])])]
     groups[0].rollouts[0].advantage = given
     with pytest.raises(UpdateRejected, match=rf"groups\.0\.rollouts\.0 {seen} advantage.*{method}"):
-        make_batch(groups, TrainingConfig(advantage=method))
+        make_batch(groups, resolve(TrainingConfig(advantage=method)))
 
 
 def prompted(index, prompt, answer, *, group=0):
@@ -195,7 +196,7 @@ def with_returns(reward, *rows):
 def test_each_token_has_the_advantage_of_its_answer():
     """Rollouts of mean 2 and 0, so 1 is the mean that all answers are compared with, over all rows of a rollout."""
     groups = [TrainingGroup(id="a", rollouts=[with_returns(9, [(2, 3), (1, 0)], [(1, 3)]), rollout(0, [None, -1.0])])]
-    rows = make_batch(groups, TrainingConfig(normalize_advantages=False)).rows
+    rows = make_batch(groups, resolve(TrainingConfig(normalize_advantages=False))).rows
     assert [r.advantages for r in rows] == [[2.0, 2.0, -1.0], [2.0], [-1.0]]
     assert [len(r.targets) for r in rows] == [3, 1, 1]
 
@@ -215,4 +216,4 @@ def test_given_advantages_leave_no_room_for_returns():
     groups = [TrainingGroup(id="a", rollouts=[with_returns(0, [(1, 3)])])]
     groups[0].rollouts[0].advantage = 1.0
     with pytest.raises(UpdateRejected, match="rows carry returns"):
-        make_batch(groups, TrainingConfig(advantage="given"))
+        make_batch(groups, resolve(TrainingConfig(advantage="given")))

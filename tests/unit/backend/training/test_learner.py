@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from fakes.training_batches import random_groups
+from nat.art.server.algorithm import ArtOptions
+from nat.backend.algorithms.registry import resolve
 from nat.backend.model import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
@@ -42,6 +44,14 @@ def largest_gap(one, other):
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
+def art(**options):
+    """ART's algorithm with these options; advantages and clip range are those of the default."""
+    own = {name: value for name, value in options.items() if name in ArtOptions.model_fields}
+    rest = {name: value for name, value in options.items() if name not in own}
+    default = {"advantage": "dr_grpo", "normalize_advantages": True, "epsilon": 0.2, "epsilon_high": 0.28}
+    return {"algorithm": "art", **default, **rest, "options": own}
+
+
 CHOICES = [
     {"advantage": advantage, "policy_loss": loss, "importance_sampling_level": level, "aggregation": aggregation}
     for advantage, (loss, level), aggregation in product(
@@ -51,10 +61,10 @@ CHOICES = [
 
 
 CHOICES += [
-    {"policy_loss": "cispo_two_sided", "importance_sampling_level": "average", "kl_penalty_coef": 0.3},
-    {"policy_loss": "cispo_two_sided", "importance_sampling_level": "geometric_average", "old_logprobs": "sampler"},
-    {"policy_loss": "cispo_two_sided", "old_logprobs": "sampler", "kimi_k2_tau": 0.5, "mask_prob_ratio": True},
-    {"policy_loss": "clip", "old_logprobs": "sampler", "max_negative_advantage_importance_sampling_weight": 0.99},
+    art(importance_sampling_level="average", kl_penalty_coef=0.3, old_logprobs="learner"),
+    art(importance_sampling_level="geometric_average"),
+    art(kimi_k2_tau=0.5, mask_prob_ratio=True),
+    art(ppo=True, max_negative_advantage_importance_sampling_weight=0.99),
 ]
 
 
@@ -184,7 +194,7 @@ def test_same_batch_same_weights(make_learner, checkpoint, loaded, steps):
 def test_update_raises_the_probability_of_what_was_rewarded(make_learner, loaded):
     """After an update the better rollout of each group has become likelier, the worse one less likely."""
     groups = random_groups(loaded, groups=2, rollouts=2)
-    rows = make_batch(groups, TrainingConfig()).rows
+    rows = make_batch(groups, resolve(TrainingConfig())).rows
     before = served_logprobs(loaded, rows)
     metrics = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-3))
     after = served_logprobs(loaded, rows)
@@ -226,15 +236,16 @@ BASE = {"learning_rate": 1e-3, "adam_epsilon": 1e-3, "num_iterations": 2, "max_l
         {"adam_beta2": 0.5},
         {"adam_epsilon": 1e-2},
         {"mask_truncated_completions": True},
-        {"importance_sampling_level": "average"},
-        {"importance_sampling_level": "geometric_average"},
-        {"policy_loss": "cispo_two_sided"},
+        {"algorithm": "gspo"},
         {"old_logprobs": "sampler"},
-        {"mask_prob_ratio": True, "epsilon": 1e-2},
-        {"max_negative_advantage_importance_sampling_weight": 0.9},
-        {"kimi_k2_tau": 0.5},
         {"tokens_per_step": 100},
-        {"rollouts_learning_rate_power": 0.5},
+        art(importance_sampling_level="average"),
+        art(importance_sampling_level="geometric_average"),
+        art(ppo=True),
+        art(mask_prob_ratio=True, epsilon=1e-2),
+        art(max_negative_advantage_importance_sampling_weight=0.9),
+        art(kimi_k2_tau=0.5),
+        art(num_trajectories_learning_rate_multiplier_power=0.5),
     ],
     ids=str,
 )
@@ -243,8 +254,10 @@ def test_every_option_has_an_effect(make_learner, checkpoint, loaded, option):
     groups = noisy(random_groups(loaded, groups=4), 0.1)
     groups[0].rollouts[0].truncated = True
     plain = {name: value for name, value in option.items() if name in {"aggregation", "steps_per_batch"}}
+    if "options" in option:
+        plain = option | {"options": {}}
     results = []
-    for config in ({**BASE, **option}, {**BASE, **(plain if len(option) > len(plain) else {})}):
+    for config in ({**BASE, **option}, {**BASE, **(plain if len(option) > len(plain) or "options" in option else {})}):
         fresh = load_model(checkpoint, device="cpu")
         make_learner(fresh).update(groups, TrainingConfig(**config))
         results.append(weights(fresh))
@@ -334,8 +347,8 @@ FAR = {"learning_rate": 3e-3, "epsilon": 0.05, "epsilon_high": 0.05, "num_iterat
     [
         {},
         {"importance_sampling_level": "sequence"},
-        {"mask_prob_ratio": True},
-        {"max_negative_advantage_importance_sampling_weight": 1.01},
+        art(ppo=True, mask_prob_ratio=True, old_logprobs="learner"),
+        art(ppo=True, max_negative_advantage_importance_sampling_weight=1.01, old_logprobs="learner"),
         {"beta": 0.1},
         {"policy_loss": "cispo"},
         {"num_iterations": 1, "tokens_per_step": 1},
@@ -346,7 +359,8 @@ FAR = {"learning_rate": 3e-3, "epsilon": 0.05, "epsilon_high": 0.05, "num_iterat
 def test_a_step_without_a_gradient_is_no_failure_of_the_update(make_learner, loaded, options):
     """Only tokens with an advantage can have one, and only while they are inside of the clip range."""
     learner = make_learner(loaded)
-    metrics = learner.update(group_of_three(loaded), TrainingConfig(**{**FAR, **options}))
+    passes = {name: value for name, value in options.items() if name == "num_iterations"}
+    metrics = learner.update(group_of_three(loaded), TrainingConfig(**{**options, **FAR, **passes}))
     assert metrics["optimizer_steps"] == learner.step > 0
     steps = {**FAR, **options}["num_iterations"] * (3 if "tokens_per_step" in options else 1)
     assert metrics["optimizer_steps"] + metrics["skipped_steps"] == steps
@@ -369,7 +383,7 @@ def test_rollouts_that_all_are_masked_train_nothing(make_learner, loaded):
 
 def test_an_update_whose_clip_range_holds_nothing_is_an_alarm(make_learner, loaded):
     """Where a range of zero masks every token, all steps are without a gradient, and the numbers say why."""
-    config = TrainingConfig(mask_prob_ratio=True, epsilon=0.0, epsilon_high=0.0)
+    config = TrainingConfig(**art(mask_prob_ratio=True, epsilon=0.0, epsilon_high=0.0))
     error = rejected(make_learner, loaded, lambda: random_groups(loaded), config)
     assert error.kind == "gradient_zero"
     assert "100% of the tokens have an advantage" in str(error)
@@ -525,7 +539,7 @@ def test_given_advantages_decide_what_becomes_likelier(make_learner, loaded):
     """Rewards are equal, so only the given advantages can tell."""
     groups = given_groups(loaded, [1.0, -1.0])
     config = TrainingConfig(**GIVEN, learning_rate=1e-3)
-    rows = make_batch(groups, config).rows
+    rows = make_batch(groups, resolve(config)).rows
     before = served_logprobs(loaded, rows)
     make_learner(loaded).update(groups, config)
     after = served_logprobs(loaded, rows)
@@ -577,6 +591,6 @@ def test_the_kl_penalty_pulls_towards_the_reference(make_learner, checkpoint, lo
 
 def test_large_steps_take_more_rollouts(make_learner, loaded):
     """The learning rate grows with the number of rollouts in the step, to the given power."""
-    config = TrainingConfig(learning_rate=1e-4, rollouts_learning_rate_power=0.5)
+    config = TrainingConfig(**art(learning_rate=1e-4, num_trajectories_learning_rate_multiplier_power=0.5))
     metrics = make_learner(loaded).update(random_groups(loaded, groups=1, rollouts=4), config)
     assert metrics["learning_rate"] == pytest.approx(2e-4)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fakes.training_batches import random_groups, random_row
+from nat.backend.algorithms.registry import resolve
 from nat.backend.model import load_model
 from nat.backend.training.agreement import drawn_rows
 from nat.backend.training.batch import Row, make_batch
@@ -118,7 +119,7 @@ def test_approx_kl_is_that_of_long_rows_too(make_learner, checkpoint, loaded):
     ]
     config = TrainingConfig(learning_rate=1e-3)
     metrics = make_learner(loaded).update(groups, config)
-    rows = make_batch(groups, config).rows
+    rows = make_batch(groups, resolve(config)).rows
     before, after = served_logprobs(load_model(checkpoint, device="cpu"), rows), served_logprobs(loaded, rows)
 
     def shift(some):

@@ -5,6 +5,7 @@ import torch
 
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows
 from nat.backend.model import load_model
 from nat.backend.training.batch import make_batch
@@ -34,7 +35,7 @@ def test_chunks_give_the_same_scores_and_gradients(tmp_path, kind):
 
 def test_the_sampler_path_scores_like_the_learner(loaded):
     """Prefill, continuation and decoding through the cache give the learner's log probabilities."""
-    rows = make_batch(random_groups(loaded), TrainingConfig()).rows
+    rows = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
     batch = make_micro_batch(rows, {}, loaded.device)
     with torch.no_grad():
         scores = token_scores(loaded.model, batch.packed, batch.keep_K, batch.targets_K).logprobs_K

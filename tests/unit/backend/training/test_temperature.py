@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
 from nat.backend.training.logprobs import token_scores
@@ -99,7 +100,7 @@ def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, 
 def test_scores_and_entropy_are_those_at_the_temperature(loaded64):
     """Of rows that share a prompt and so the output at its end, where their first tokens had other temperatures."""
     groups = random_groups(loaded64, groups=2, prompt=9, temperatures=MIXED)
-    batch = make_batch(groups, TrainingConfig())
+    batch = make_batch(groups, resolve(TrainingConfig()))
     micro = make_micro_batch(batch.rows, {}, loaded64.device)
     assert micro.keep_K.unique().numel() < micro.keep_K.numel()
     with torch.no_grad():
@@ -114,7 +115,7 @@ def test_scores_and_entropy_are_those_at_the_temperature(loaded64):
 
 def test_the_path_that_serves_scores_at_the_same_temperatures(loaded):
     """Prefill, continuation and decoding agree with the learner at every temperature."""
-    rows = make_batch(random_groups(loaded, temperatures=MIXED), TrainingConfig()).rows
+    rows = make_batch(random_groups(loaded, temperatures=MIXED), resolve(TrainingConfig())).rows
     micro = make_micro_batch(rows, {}, loaded.device)
     with torch.no_grad():
         scores = micro.scores(loaded.model).logprobs_K

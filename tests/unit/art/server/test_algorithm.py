@@ -4,23 +4,27 @@ Two trajectories of 5 and 4 trained tokens with advantages of +1 and -1 and weig
 those with respect to the new log probabilities.
 """
 
+import math
+
 import pytest
 import torch
 
-from nat.backend.training.anchors import Anchors
+from nat.art.server.algorithm import ArtOptions, art_loss, averaged
+from nat.backend.algorithms.algorithm import PolicyTokens
+from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import Row
 from nat.backend.training.logprobs import TokenScores
-from nat.backend.training.loss import kl_penalty
+from nat.backend.training.loss import Anchors, kl_penalty, micro_batch_loss
 from nat.backend.training.micro_batch import make_micro_batch
-from nat.backend.training.objective import micro_batch_loss
 from nat.wire.training import TrainingConfig
 
 OLD = [-1.0, -2.0, -0.5, -0.1, -3.0, -1.5, -0.7, -2.5, -0.2]
 MOVED = [0.1, -0.3, 0.5, 2.0, -1.0, 0.2, -0.4, 1.0, -2.0]
 SAMPLER = [-1.1, -1.8, -0.9, -0.3, -2.0, -1.5, -1.0, -2.0, -0.4]
 REFERENCE = [-1.2, -2.1, -0.3, -0.4, -2.0, -1.4, -0.9, -2.0, -0.6]
-CISPO = {"policy_loss": "cispo_two_sided", "epsilon": 1.0, "epsilon_high": 4.0, "importance_sampling_cap": None}
-PPO = {"policy_loss": "clip", "epsilon": 0.2, "epsilon_high": 0.2, "importance_sampling_cap": None}
+CISPO = {"epsilon": 1.0, "epsilon_high": 4.0, "importance_sampling_cap": None}
+PPO = {"ppo": True, "epsilon": 0.2, "epsilon_high": 0.2, "importance_sampling_cap": None}
+AVERAGES = ("average", "geometric_average")
 BYPASS = {"old_logprobs": "sampler"}
 
 
@@ -28,7 +32,18 @@ def tensor(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def loss_of(options, *, old=OLD, moved=MOVED, sampler=None, penalty=None):
+def art_config(options):
+    """ART's algorithm, with its own options where they belong."""
+    own = {
+        name: value
+        for name, value in options.items()
+        if name in ArtOptions.model_fields and (name != "importance_sampling_level" or value in AVERAGES)
+    }
+    rest = {name: value for name, value in options.items() if name not in own}
+    return TrainingConfig(**{"algorithm": "art", "old_logprobs": "learner", **rest}, options=own)
+
+
+def loss_of(options, *, old=OLD, moved=MOVED, sampler=None, penalty=None, config_of=art_config):
     """The loss, and its gradient by token."""
     new = (tensor(old) + tensor(moved)).requires_grad_()
     sampler = sampler or old
@@ -38,7 +53,7 @@ def loss_of(options, *, old=OLD, moved=MOVED, sampler=None, penalty=None):
     ]
     batch = make_micro_batch(rows, {0: 1 / 9, 1: 1 / 9}, torch.device("cpu"))
     anchors = Anchors(tensor(old), None, penalty)
-    loss, _ = micro_batch_loss(TokenScores(new, torch.zeros(9)), batch, anchors, TrainingConfig(**options))
+    loss, _ = micro_batch_loss(TokenScores(new, torch.zeros(9)), batch, anchors, resolve(config_of(options)))
     loss.total.backward()
     return loss.total.item(), new.grad.tolist()
 
@@ -120,6 +135,19 @@ def test_golden_losses(kind, options, loss, gradient):
     assert loss_of({**kind, **BYPASS, **options}) == (near(loss), near(gradient))
 
 
+def core_config(options):
+    """The backend's own clipped objective instead of ART's."""
+    return TrainingConfig(policy_loss="clip", **{name: value for name, value in options.items() if name != "ppo"})
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_the_backends_own_clip_is_the_same_ppo(level):
+    """Loss and gradient of `policy_loss: clip` are those of ART's PPO, at both levels."""
+    options = {**PPO, **BYPASS, "importance_sampling_level": level}
+    loss, gradient = loss_of(options)
+    assert loss_of(options, config_of=core_config) == (near(loss), near(gradient))
+
+
 def test_golden_mask_with_ppo():
     """Outside of the range no token has a gradient, whichever way it moved; the one inside keeps its own.
 
@@ -169,3 +197,90 @@ def test_the_ratio_is_taken_to_whom_one_says():
 def sum_of(old, moved, sampler):
     """How far the same new log probabilities are from the sampler's."""
     return [a + b - c for a, b, c in zip(old, moved, sampler, strict=True)]
+
+
+def tokens(log_ratio, advantages, *, logprobs=None, low=0.2, high=0.28, **options):
+    """Tokens of one row, with options of ART."""
+    return PolicyTokens(
+        logprobs_K=log_ratio if logprobs is None else logprobs,
+        old_logprobs_K=torch.zeros_like(log_ratio),
+        log_ratio_K=log_ratio.clamp(-20, 20),
+        advantages_K=advantages,
+        row_K=torch.zeros(len(log_ratio), dtype=torch.long),
+        num_rows=1,
+        epsilon=low,
+        epsilon_high=high,
+        options=ArtOptions(**options),
+    )
+
+
+def test_averaged_ratios():
+    """Ratios of 4 and 1 have the row's 2: averages of 3 and 3/2, geometric ones of √8 and √2."""
+    log_ratio = tensor([math.log(4), 0.0])
+    average = averaged(tokens(log_ratio, log_ratio, importance_sampling_level="average")).exp()
+    assert average.tolist() == pytest.approx([3.0, 1.5])
+    geometric = averaged(tokens(log_ratio, log_ratio, importance_sampling_level="geometric_average")).exp()
+    assert geometric.tolist() == pytest.approx([8**0.5, 2**0.5])
+
+
+@pytest.mark.parametrize("level", [None, *AVERAGES])
+def test_absurd_ratios_stay_finite(level):
+    """A log ratio of 1000 is clamped to 20 before exp; the backend does so where ART averages nothing."""
+    log_ratio = averaged(tokens(tensor([1000.0]), tensor([1.0]), importance_sampling_level=level))
+    assert log_ratio.tolist() == [20.0]
+
+
+def test_cispo_holds_the_weight_in_the_range():
+    """The weight is clip(r, 0.8, 1.28) at every token, whatever the sign of its advantage."""
+    logprobs = tensor([-1.0, -1.0, -1.0]).requires_grad_()
+    log_ratio = logprobs - logprobs.detach() + tensor([2.0, 0.5, 1.0]).log()
+    art_loss(tokens(log_ratio, tensor([1.0, 1.0, -2.0]), logprobs=logprobs)).objective_K.sum().backward()
+    assert logprobs.grad.tolist() == pytest.approx([1.28, 0.8, -2.0])
+
+
+@pytest.mark.parametrize("ppo", [False, True])
+def test_masked_tokens_are_out_of_the_objective(ppo):
+    """Outside of the range neither value nor gradient is left, with either loss; the metrics count them."""
+    log_ratio = tensor([2.0, 0.5, 1.0]).log().requires_grad_()
+    term = art_loss(tokens(log_ratio, tensor([1.0, -1.0, -2.0]), mask_prob_ratio=True, ppo=ppo))
+    term.objective_K.sum().backward()
+    assert term.objective_K[:2].tolist() == log_ratio.grad[:2].tolist() == [0.0, 0.0]
+    assert log_ratio.grad[2] == pytest.approx(-2.0)
+    ends = (term.clipped_low_K.tolist(), term.clipped_high_K.tolist())
+    assert ends == ([False, True, False], [True, False, False])
+
+
+def test_the_negative_cap_leaves_positive_advantages_alone():
+    """A ratio of 2 counts as 1.5 where the advantage is negative, one of 1 as itself; none is no negative one."""
+    log_ratio, advantages = tensor([2.0, 2.0, 1.0, 2.0, 2.0]).log(), tensor([1.0, -1.0, -1.0, 0.0, 0.5])
+    options = {"max_negative_advantage_importance_sampling_weight": 1.5, "ppo": True}
+    objective = art_loss(tokens(log_ratio, advantages, high=9.0, **options)).objective_K
+    assert objective.tolist() == pytest.approx([2.0, -1.5, -1.0, 0.0, 1.0])
+
+
+def test_the_ends_of_the_range_are_masked_and_not_clipped():
+    """As ART masks: a ratio stays that is strictly inside. What equals a bound has not been moved to it."""
+    for bounds in ({"low": 0.0, "high": 0.5}, {"low": 0.5, "high": 0.0}):
+        masked = art_loss(tokens(tensor([0.0]), tensor([1.0]), mask_prob_ratio=True, **bounds))
+        assert masked.objective_K.tolist() == [0.0]
+        touched = art_loss(tokens(tensor([0.0]), tensor([1.0]), **bounds))
+        assert [end.tolist() for end in touched[1:]] == [[False], [False]]
+
+
+@pytest.mark.parametrize(
+    ("ppo", "low", "high"),
+    [
+        (True, [False, True, False, False], [True, False, False, False]),
+        (False, [False, True, False, True], [True, False, True, False]),
+    ],
+)
+def test_what_counts_as_clipped(ppo, low, high):
+    """ppo: only where the gradient is lost; cispo: both ends, whatever the advantage."""
+    found = art_loss(tokens(tensor([2.0, 0.5, 2.0, 0.5]).log(), tensor([1.0, -1.0, -1.0, 1.0]), ppo=ppo))
+    assert [end.tolist() for end in found[1:]] == [low, high]
+
+
+def test_a_token_without_advantage_loses_no_gradient_to_the_clip():
+    """It has none to lose; one with a small positive advantage loses none at the low end."""
+    _, low, high = art_loss(tokens(tensor([0.5, 2.0, 0.5]).log(), tensor([0.0, 0.0, 0.5]), ppo=True))
+    assert low.tolist() == high.tolist() == [False, False, False]

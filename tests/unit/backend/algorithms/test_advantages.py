@@ -5,11 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.backend.training.advantages import Returns
-from nat.backend.training.advantages import batch_advantages as advantages_of
+from nat.backend.algorithms.advantages import Returns
+from nat.backend.algorithms.advantages import batch_advantages as compared
+from nat.backend.algorithms.registry import ADVANTAGES
 
 METHODS = ["grpo", "dr_grpo", "rloo", "reinforce_pp"]
 rewards = st.lists(st.lists(st.integers(0, 8).map(lambda n: n / 4), min_size=2, max_size=5), min_size=1, max_size=4)
+
+
+def advantages_of(groups, method, **options):
+    return compared(groups, ADVANTAGES[method], **options)
 
 
 def batch_advantages(groups, method, **options):

@@ -1,0 +1,92 @@
+"""What an algorithm consists of: four factors, defaults of settings, and options of its own.
+
+The loss of an optimizer step, over all of its sampled tokens k, is
+
+    loss = - Σ_k weight_k · w_k · (objective_k - β · kl_k)
+
+The advantage and the policy loss make the objective, the aggregation makes the weight; w corrects for the sampler. Any
+split of a step into micro-batches sums to the same gradient.
+
+Shapes: K sampled tokens of a micro-batch, N its rows, R the rollouts of an optimizer step.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from nat.backend.algorithms.advantages import Advantage
+
+MAX_LOG_RATIO = 20.0
+"""Log ratios are clamped to this before exp, so that one absurd token cannot make the loss infinite."""
+
+
+@dataclass(frozen=True)
+class PolicyTokens:
+    """The sampled tokens of a micro-batch, as a policy loss sees them."""
+
+    logprobs_K: Tensor
+    """The policy's log probabilities, with a gradient."""
+    old_logprobs_K: Tensor
+    """Log probabilities that the ratio compares with."""
+    log_ratio_K: Tensor
+    """log(π/π_old) at the level that the settings choose, clamped, with a gradient."""
+    advantages_K: Tensor
+    row_K: Tensor
+    """Which of the N rows a token belongs to."""
+    num_rows: int
+    epsilon: float
+    epsilon_high: float
+    options: Any
+    """The algorithm's own options, an instance of `Algorithm.options`."""
+
+
+class PolicyTerm(NamedTuple):
+    """What a policy loss gives for each token."""
+
+    objective_K: Tensor
+    """To be maximised."""
+    clipped_low_K: Tensor
+    """True where the lower bound took the gradient or changed the weight; for the metrics."""
+    clipped_high_K: Tensor
+    """The same for the upper bound."""
+
+
+RatioLevel = Callable[[Tensor, Tensor, int], Tensor]
+"""(log ratio of each token [K], its row [K], number of rows) → log ratio of each token at this level [K]."""
+PolicyLoss = Callable[[PolicyTokens], PolicyTerm]
+Aggregation = Callable[[Tensor, int], Tensor]
+"""(sampled tokens of each rollout [R], max_completion_length) → weight of one token of each rollout [R]."""
+
+
+class AlgorithmOptions(BaseModel):
+    """Base of an algorithm's own options, the keys of `training.options`; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+def _unchanged(num_rollouts: int, options: Any) -> float:  # noqa: ARG001 - the signature of the field
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm; `dataclasses.replace` makes a variant of it."""
+
+    name: str
+    """What `training.algorithm` says; for a plug-in also the name of its entry point."""
+    summary: str
+    """One sentence for the table of algorithms."""
+    paper: str
+    """arXiv number, or where else it is described."""
+    advantage: Advantage
+    importance_sampling_level: RatioLevel
+    policy_loss: PolicyLoss
+    aggregation: Aggregation
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `TrainingConfig` that this algorithm has another default for."""
+    options: type[AlgorithmOptions] = AlgorithmOptions
+    learning_rate_factor: Callable[[int, Any], float] = _unchanged
+    """(rollouts of an optimizer step, options) → factor of its learning rate."""

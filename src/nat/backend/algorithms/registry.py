@@ -1,0 +1,168 @@
+"""Find an algorithm by its name, and fill in the settings that the user leaves to it.
+
+A plug-in brings an algorithm with an entry point of the group `nat.algorithms`, whose name is the algorithm's. It is
+imported when it is asked for, so a plug-in that is broken fails only the runs that want it.
+"""
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from pydantic import ValidationError
+
+from nat.backend.algorithms.advantages import Advantage
+from nat.backend.algorithms.algorithm import Aggregation, Algorithm, AlgorithmOptions, PolicyLoss, RatioLevel
+from nat.backend.algorithms.cispo import CISPO, cispo
+from nat.backend.algorithms.dapo import DAPO, token_mean
+from nat.backend.algorithms.dr_grpo import DR_GRPO, constant
+from nat.backend.algorithms.grpo import GRPO, clip, seq_mean, token
+from nat.backend.algorithms.gspo import GSPO, sequence
+from nat.backend.algorithms.lite_ppo import LITE_PPO
+from nat.backend.algorithms.reinforce_pp import REINFORCE_PP
+from nat.backend.algorithms.rloo import RLOO
+from nat.errors import AlgorithmError, describe_error, findings_of
+from nat.wire.training import ResolvedTraining, TrainingConfig
+
+GROUP = "nat.algorithms"
+"""Entry-point group; the value names an `Algorithm`."""
+BUILT_IN = (LITE_PPO, GRPO, DR_GRPO, DAPO, RLOO, REINFORCE_PP, GSPO, CISPO)
+
+ADVANTAGES: Mapping[str, Advantage] = {
+    "grpo": GRPO.advantage,
+    "dr_grpo": DR_GRPO.advantage,
+    "rloo": RLOO.advantage,
+    "reinforce_pp": REINFORCE_PP.advantage,
+    "given": Advantage(compare=None),
+}
+RATIO_LEVELS: Mapping[str, RatioLevel] = {"token": token, "sequence": sequence}
+POLICY_LOSSES: Mapping[str, PolicyLoss] = {"clip": clip, "cispo": cispo}
+AGGREGATIONS: Mapping[str, Aggregation] = {"token_mean": token_mean, "seq_mean": seq_mean, "constant": constant}
+FACTORS: Mapping[str, Mapping[str, Any]] = {
+    "advantage": ADVANTAGES,
+    "importance_sampling_level": RATIO_LEVELS,
+    "policy_loss": POLICY_LOSSES,
+    "aggregation": AGGREGATIONS,
+}
+"""The factors that a user may choose whatever the algorithm is, by setting and value."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An algorithm with every setting filled in, as an update uses it."""
+
+    algorithm: Algorithm
+    """With the factors that the user chose."""
+    config: TrainingConfig
+    """What the user set, then the algorithm's defaults, then the general ones; its factors are in `algorithm`."""
+    options: AlgorithmOptions
+
+    def report(self) -> ResolvedTraining:
+        """The same in plain values, for the records of a run."""
+        settings = self.config.model_dump(mode="json", exclude={"algorithm"})
+        settings |= {name: self.factor(name) for name in FACTORS}
+        settings["options"] = self.options.model_dump(mode="json")
+        return ResolvedTraining(
+            algorithm=self.algorithm.name,
+            paper=self.algorithm.paper,
+            compares_across_groups=self.algorithm.advantage.across_groups,
+            settings=settings,
+        )
+
+    def factor(self, name: str) -> str:
+        """The name of the factor in use; one that the algorithm brings is called as the algorithm."""
+        used = getattr(self.algorithm, name)
+        return next((known for known, factor in FACTORS[name].items() if factor == used), self.algorithm.name)
+
+
+def installed() -> Iterable[EntryPoint]:
+    """The entry points of all installed plug-ins."""
+    return importlib.metadata.entry_points(group=GROUP)
+
+
+def find_algorithm(name: str, entry_points: Callable[[], Iterable[EntryPoint]] = installed) -> Algorithm:
+    """Give the built-in algorithm of this name, or that of a plug-in.
+
+    Raises:
+        AlgorithmError: nothing has this name, two have it, or the plug-in that has it is broken.
+
+    """
+    built_in = {algorithm.name: algorithm for algorithm in BUILT_IN}
+    points = list(entry_points())
+    found = [point for point in points if point.name == name]
+    sources = (["a built-in one"] if name in built_in else []) + [f"{_place(point)}" for point in found]
+    if len(sources) > 1:
+        raise AlgorithmError(
+            f"training.algorithm: {name!r} is the name of {len(sources)} algorithms: {', '.join(sources)}",
+            hint="uninstall all but one of them, or rename the entry point of a plug-in of yours",
+        )
+    if found:
+        return _load(found[0])
+    if name not in built_in:
+        known = sorted({*built_in, *(point.name for point in points)})
+        near = get_close_matches(name, known, n=1)
+        raise AlgorithmError(
+            f"training.algorithm: {name!r} is unknown; there are {', '.join(known)}."
+            + (f" Did you mean {near[0]!r}?" if near else ""),
+            hint=f"choose one of these, or install the plug-in that has {name!r} as an entry point of {GROUP!r}",
+        )
+    return built_in[name]
+
+
+def resolve(config: TrainingConfig) -> Resolved:
+    """Fill in the algorithm's defaults wherever the user has set nothing.
+
+    Raises:
+        AlgorithmError: as `find_algorithm`; or the algorithm does not have such options, or its defaults are invalid.
+
+    """
+    algorithm = find_algorithm(config.algorithm)
+    chosen = {
+        name: factors[getattr(config, name)] for name, factors in FACTORS.items() if name in config.model_fields_set
+    }
+    options = _options(algorithm, config.options)
+    try:
+        filled = TrainingConfig.model_validate({**algorithm.defaults, **config.model_dump(exclude_unset=True)})
+    except ValidationError as error:
+        raise AlgorithmError(
+            f"the defaults of the algorithm {algorithm.name!r} and your settings contradict each other: "
+            + "; ".join(map(str, findings_of(error))),
+            hint="set the named settings yourself under `training`, or correct the algorithm's `defaults`",
+        ) from error
+    return Resolved(replace(algorithm, **chosen), filled, options)
+
+
+def _options(algorithm: Algorithm, given: Mapping[str, Any]) -> AlgorithmOptions:
+    allowed = algorithm.options.model_fields
+    hint = f"options of the algorithm {algorithm.name!r}: {', '.join(allowed) or 'none'}"
+    if unknown := [name for name in given if name not in allowed]:
+        raise AlgorithmError(f"training.options: unknown {', '.join(map(repr, unknown))}", hint=hint)
+    try:
+        return algorithm.options.model_validate(given)
+    except ValidationError as error:
+        findings = "; ".join(f"training.options.{finding}" for finding in findings_of(error))
+        raise AlgorithmError(findings, hint=hint) from error
+
+
+def _load(point: EntryPoint) -> Algorithm:
+    try:
+        found = point.load()
+    except Exception as error:  # a plug-in is other people's code, and its import may fail in any way
+        raise AlgorithmError(
+            f"the algorithm {point.name!r} of {_place(point)} failed to import: {describe_error(error)}",
+            hint="repair or uninstall that plug-in, or choose another algorithm",
+        ) from error
+    if not isinstance(found, Algorithm) or found.name != point.name:
+        seen = f"the algorithm {found.name!r}" if isinstance(found, Algorithm) else f"a {type(found).__name__}"
+        raise AlgorithmError(
+            f"the entry point {point.name!r} of {_place(point)} gives {seen}; it must be an Algorithm of that name",
+            hint=f"in the plug-in, let [project.entry-points.{GROUP!r}] say NAME = 'module:ALGORITHM'",
+        )
+    return found
+
+
+def _place(point: EntryPoint) -> str:
+    """Which plug-in an entry point belongs to, and what it names."""
+    return f"{point.dist.name} ({point.value})" if point.dist else point.value

@@ -1,0 +1,65 @@
+"""What the adapter settles with the backend before the first rollout."""
+
+import httpx
+import pytest
+
+from nat.backend.algorithms.registry import resolve
+from nat.data_models.finetuning import FinetuneConfig
+from nat.errors import AlgorithmError, BackendError
+from nat.http.errors import ApiError
+from nat.plugins.local.adapter import LocalTrainerAdapter, LocalTrainerAdapterConfig
+from nat.plugins.local.client import BackendClient
+from nat.wire.training import TrainingConfig
+
+
+class RunningProcess:
+    """A backend that is up."""
+
+    alive = True
+
+
+def answer(request: httpx.Request) -> httpx.Response:
+    """The backend's own rules, without the process."""
+    if request.method == "GET":
+        return httpx.Response(200)
+    try:
+        report = resolve(TrainingConfig.model_validate_json(request.content)).report()
+    except AlgorithmError as error:
+        return httpx.Response(400, content=ApiError(error.message).body().model_dump_json())
+    return httpx.Response(200, content=report.model_dump_json())
+
+
+async def initialized(**training):
+    """An adapter after `initialize`, and the bodies that it sent."""
+    bodies = []
+
+    def seen(request):
+        bodies.append(request.content)
+        return answer(request)
+
+    config = LocalTrainerAdapterConfig(llm="student", training=training)
+    async with BackendClient("http://backend", "key", transport=httpx.MockTransport(seen)) as client:
+        adapter = LocalTrainerAdapter(config, client=client, backend=RunningProcess())
+        await adapter.initialize(FinetuneConfig())
+    return adapter, bodies[-1]
+
+
+@pytest.mark.parametrize(
+    ("training", "across"), [({}, False), ({"algorithm": "reinforce_pp"}, True), ({"advantage": "reinforce_pp"}, True)]
+)
+async def test_the_backend_says_whether_groups_are_compared(training, across):
+    """The harness knows no algorithm by name."""
+    adapter, _ = await initialized(**training)
+    assert adapter.compares_across_groups is across
+
+
+async def test_what_the_user_set_is_sent():
+    """All of it, also where it equals a general default, and nothing else: the rest is the algorithm's to set."""
+    _, body = await initialized(algorithm="gspo", epsilon=0.2)
+    assert body == b'{"algorithm":"gspo","epsilon":0.2}'
+
+
+async def test_an_unknown_algorithm_is_an_error_before_the_first_rollout():
+    """It has the backend's words: those that exist, and a suggestion."""
+    with pytest.raises(BackendError, match=r"'rlo' is unknown; there are .*lite_ppo.*Did you mean 'rloo'"):
+        await initialized(algorithm="rlo")
