@@ -11,10 +11,10 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from nat.capture.request import CallRequest, Message
+from nat.http.sse import DATA
 from nat.secrets import excerpt
 from nat.wire.sampling import read_sampling
 
-_DATA = b"data:"
 _OF_TOKENS = ("prompt_token_ids", "token_ids", "broken_prefix")
 _MARKS = (b'"logprobs"', b'token_ids"', b'"broken_prefix"')
 
@@ -145,9 +145,9 @@ class HiddenFields:
         """A completion, or a line of a stream, without them; unchanged if it has none, or is not JSON."""
         if not self or not any(mark in text for mark in _MARKS):
             return text
-        prefix = _DATA + b" " if text.startswith(_DATA) else b""
+        prefix = DATA + b" " if text.startswith(DATA) else b""
         try:
-            completion = from_json(text[len(_DATA) :] if prefix else text, cache_strings="keys")
+            completion = from_json(text[len(DATA) :] if prefix else text, cache_strings="keys")
         except ValueError:
             return text
         return prefix + to_json(self._without(completion)) if isinstance(completion, dict) else text
