@@ -15,7 +15,7 @@ from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, usage_of
-from nat.backend.server.tools import HermesParser, ParsedCall
+from nat.backend.server.tool_parser import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered
 from nat.errors import ModelNotSupported
 from nat.http.errors import ApiError

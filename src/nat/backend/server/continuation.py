@@ -22,7 +22,7 @@ from typing import Any
 
 from nat.backend.byte_cache import ENTRY_BYTES
 from nat.backend.messages import template_message
-from nat.backend.server.tools import HermesParser
+from nat.backend.server.tool_parser import HermesParser
 from nat.backend.tokenizer import ChatTokenizer
 from nat.wire.answers import BrokenPrefix
 

@@ -1,6 +1,8 @@
 import pytest
 from fastapi import APIRouter
 
+from fakes.keys import KEY
+from nat.backend.server.app import create_app
 from nat.errors import BackendError, ModelBusy, ModelNotPrepared, ModelNotServed
 
 
@@ -53,3 +55,62 @@ async def test_what_the_backend_refuses_has_a_status_and_a_remedy(connect, worke
     async with connect(worker, extra_routers=[router]) as client:
         answer = await client.get("/v1/extra")
     assert (answer.status_code, answer.json()["detail"]) == (status, "it is so; do this")
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/chat/completions", "/nowhere"])
+@pytest.mark.parametrize("key", [None, "Bearer sk-wrong", "sk-test", "Bearer "])
+async def test_every_path_needs_the_key(connect, worker, path, key):
+    """Without the bearer key nothing is said, not even which paths there are."""
+    async with connect(worker, headers={"authorization": key} if key else {}) as client:
+        answer = await client.get(path)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "invalid_api_key"
+
+
+async def test_a_server_without_a_key_is_refused(connect, worker):
+    """An empty key would let everyone in."""
+    async with connect(worker) as client:
+        assert (await client.get("/health")).status_code == 200
+    with pytest.raises(ValueError, match="needs an API key"):
+        create_app(worker, api_key="")
+
+
+@pytest.mark.parametrize("user", ["art", ""])
+async def test_the_key_may_be_the_password_of_basic_authentication(connect, worker, user):
+    """Clients that know no bearer token put it into the address: http://art:KEY@host; who they are does not matter."""
+    for password, status in ((KEY, 200), ("other", 401)):
+        async with connect(worker, headers={}) as client:
+            assert (await client.get("/health", auth=(user, password))).status_code == status
+    async with connect(worker, headers={"authorization": "Basic ???"}) as client:
+        assert (await client.get("/health")).status_code == 401
+
+
+async def test_a_well_known_key_is_asked_for_on_openai_routes_only(connect, worker):
+    """ART's clients send none on control routes, and the OpenAI SDK always sends one."""
+    async with connect(worker, headers={}, well_known_key=True) as client:
+        assert [(await client.get(path)).status_code for path in ("/health", "/v1/models")] == [200, 401]
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models"])
+async def test_no_web_page_reaches_a_server_with_a_well_known_key(connect, worker, path):
+    """Browsers tell where a request comes from; with a key of its own the server leaves it to the key."""
+    for well_known_key, status in ((True, 403), (False, 200)):
+        async with connect(worker, well_known_key=well_known_key) as client:
+            answer = await client.get(path, headers={"origin": "https://evil.example"})
+            assert answer.status_code == status
+            assert ("evil.example" in answer.text) == well_known_key
+
+
+async def test_a_body_over_the_limit_is_refused(connect, worker):
+    """By the announced size, and by the real one where none is announced."""
+
+    async def in_pieces():
+        for _ in range(20):
+            yield b" " * 10
+
+    async with connect(worker, max_body_bytes=100) as client:
+        announced = await client.post("/v1/completions", content=b" " * 101)
+        streamed = await client.post("/v1/completions", content=in_pieces())
+    for answer in (announced, streamed):
+        assert answer.status_code == 413
+        assert "larger than 100 bytes" in answer.json()["error"]["message"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.backend.server.tools import HermesParser, ParsedCall
+from nat.backend.server.tool_parser import HermesParser, ParsedCall
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": "<ü>"}}\n</tool_call>'
 PARSED = ParsedCall("f", '{"x": "<ü>"}')
