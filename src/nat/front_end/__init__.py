@@ -1,4 +1,4 @@
-"""A workflow behind HTTP: the toolkit's routes and OpenAI's, for people, for chat clients and for remote rollouts.
+"""`nat serve`: a workflow behind HTTP, on the toolkit's routes and OpenAI's.
 
 The only package of the harness that imports FastAPI; `nat serve` imports it when it runs.
 """

@@ -16,11 +16,11 @@ from nat.http.errors import ApiError
 from nat.wire.text import without_surrogates
 
 INPUT_KEY = "input_message"
-"""Under this name a rollout sends its input, whatever the workflow calls it."""
+"""The name of a rollout's input, whatever the workflow calls it."""
 
 
 def rollout_input(body: object) -> Any:
-    """The input of a rollout with wishes, as it is."""
+    """The input of a rollout that sends its options, unchanged."""
     if not isinstance(body, dict) or INPUT_KEY not in body:
         raise ApiError(f"a rollout sends its input as {INPUT_KEY}", param=INPUT_KEY)
     return body[INPUT_KEY]
@@ -56,16 +56,16 @@ def chat_input(body: object, function: Function) -> Any:
         value = {name: body[name] for name in fields if name in body}
         _check(value, function)
         return value
-    said = [message for message in messages if message.get("role") == "user"]
-    if not said:
+    from_user = [message for message in messages if message.get("role") == "user"]
+    if not from_user:
         raise ApiError("there is no user message", param="messages")
-    text = _message_text(said[-1])
+    text = _message_text(from_user[-1])
     _check_type(text, function)
     return text
 
 
 def _check_type(value: Any, function: Function) -> None:
-    """What the workflow would refuse is the client's to mend, so it is found out before it is played."""
+    """Refuse input that the workflow would refuse, before it runs: the client has to mend it."""
     if is_a(value, function.input_type):
         return
     if isinstance(value, dict):
@@ -82,10 +82,10 @@ def _check(value: Mapping[str, Any], function: Function) -> None:
         function.input_schema.model_validate(value)
     except ValidationError as error:
         findings = findings_of(error)
-        told = "; ".join(map(str, findings))
+        seen = "; ".join(map(str, findings))
         wanted = ", ".join(function.input_schema.model_fields)
         raise ApiError(
-            f"the input does not fit the workflow, which takes {wanted}: {told}", param=findings[0].place, status=422
+            f"the input does not fit the workflow, which takes {wanted}: {seen}", param=findings[0].place, status=422
         ) from error
 
 
@@ -101,12 +101,12 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it; what JSON does not know becomes text."""
+    """The value as JSON; values that JSON does not know become text."""
     return from_json(to_json(without_surrogates(value), fallback=repr, inf_nan_mode="strings"))
 
 
 def exactly(output: Any) -> Any:
-    """What evaluators are to see as they would have seen the output itself: of a record they see the JSON text."""
+    """The output as evaluators would see it in this process: a record as its JSON text."""
     if isinstance(output, BaseModel):
         return output.model_dump_json(indent=2)
     return to_jsonable_python(output, fallback=repr)
@@ -119,7 +119,7 @@ def wrapped(value: Any) -> dict[str, Any]:
 
 
 def completion(output: Any, *, answer_id: str, created: int, model: str, usage: Mapping[str, int]) -> dict[str, Any]:
-    """An output as the answer of a chat; one that is such an answer already stays as it is."""
+    """An output as a chat completion; one that is a chat completion already stays unchanged."""
     known = plain(output)
     if isinstance(known, dict) and "choices" in known:
         return known
@@ -135,7 +135,7 @@ def completion(output: Any, *, answer_id: str, created: int, model: str, usage: 
 
 
 def chunk(delta: Mapping[str, Any], *, answer_id: str, created: int, model: str, end: bool = False) -> dict[str, Any]:
-    """One event of a chat that is streamed."""
+    """One event of a streamed chat."""
     choice = {"index": 0, "delta": dict(delta), "finish_reason": "stop" if end else None}
     return {
         "id": answer_id,
@@ -147,12 +147,12 @@ def chunk(delta: Mapping[str, Any], *, answer_id: str, created: int, model: str,
 
 
 def chunk_text(output: Any) -> str:
-    """What a piece of the output adds to the text."""
+    """The text that a piece of the output adds."""
     return output.text if isinstance(output, ChatResponseChunk) else _output_text(plain(output))
 
 
 def usage_of(steps: Iterable[IntermediateStep]) -> dict[str, int]:
-    """The tokens of all LLM calls together."""
+    """The sum of the tokens of all LLM calls."""
     used = [
         step.usage_info.token_usage
         for step in steps

@@ -1,4 +1,4 @@
-"""How a workflow is served."""
+"""Options of `nat serve`, which its command reads without FastAPI."""
 
 from typing import Self
 

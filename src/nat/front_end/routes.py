@@ -35,7 +35,7 @@ from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
 
 
 class GenerateRoutes:
-    """Handlers of `/generate…`."""
+    """Handlers of `/generate…`: one result, its pieces, or the result with all steps."""
 
     def __init__(self, served: ServedWorkflow) -> None:
         self._served = served
@@ -43,7 +43,7 @@ class GenerateRoutes:
     async def generate(self, request: Request) -> Response:
         """The workflow's output: an object as it is, anything else as `{"value": …}`."""
         value = workflow_input(await _body(request), self._served.function)
-        rollout = await _finished(request, self._served.play(value))
+        rollout = await _finished(request, self._served.run(value))
         return JSONResponse(wrapped(rollout.output))
 
     async def stream(self, request: Request) -> Response:
@@ -51,7 +51,7 @@ class GenerateRoutes:
         value = workflow_input(await _body(request), self._served.function)
 
         async def work(emit: Emit) -> None:
-            rollout = await self._served.play(value, on_chunk=lambda piece: emit(_event(wrapped(piece))))
+            rollout = await self._served.run(value, on_chunk=lambda piece: emit(_event(wrapped(piece))))
             if rollout.error is not None:
                 emit(event(failure_error(rollout.error).json()))
 
@@ -59,10 +59,10 @@ class GenerateRoutes:
 
     async def full(self, request: Request) -> Response:
         """A line `intermediate_data: …` for each step, then `data: …` with the output, or with `{"error": …}`."""
-        wishes = _wishes(request)
+        options = _rollout_options(request)
         body = await _body(request)
-        value = workflow_input(body, self._served.function) if wishes is None else rollout_input(body)
-        encoder = StepEncoder() if wishes is not None else None
+        value = workflow_input(body, self._served.function) if options is None else rollout_input(body)
+        encoder = StepEncoder() if options is not None else None
 
         def encode(item: IntermediateStep | Rollout) -> bytes:
             if isinstance(item, Rollout):
@@ -71,16 +71,16 @@ class GenerateRoutes:
             return plain_line(item) if encoder is None else encoder.encode(item)
 
         async def work(emit: Emit) -> None:
-            emit(await self._served.play(value, wishes, on_step=emit))
+            emit(await self._served.run(value, options, on_step=emit))
 
-        return Stream(work, encode, headers={} if wishes is None else {ROLLOUT_HEADER: PROTOCOL_VERSION})
+        return Stream(work, encode, headers={} if options is None else {ROLLOUT_HEADER: PROTOCOL_VERSION})
 
 
 class ChatRoutes:
     """Handlers of `/chat…` and `/v1/chat/completions`."""
 
     def __init__(self, served: ServedWorkflow, *, name: str, clock: Callable[[], float] = time.time) -> None:
-        """`name` is the model's, for requests that name none."""
+        """`name` is the model's name in responses to requests that name none."""
         self._served = served
         self._name = name
         self._clock = clock
@@ -102,7 +102,7 @@ class ChatRoutes:
 
     async def _whole(self, request: Request, body: object) -> Response:
         value = chat_input(body, self._served.function)
-        rollout = await _finished(request, self._served.play(value))
+        rollout = await _finished(request, self._served.run(value))
         return JSONResponse(completion(rollout.output, **self._head(body), usage=usage_of(rollout.steps)))
 
     def _streamed(self, body: object) -> Response:
@@ -110,7 +110,7 @@ class ChatRoutes:
 
         async def work(emit: Emit) -> None:
             emit(_event(chunk({"role": "assistant", "content": ""}, **head)))
-            rollout = await self._served.play(
+            rollout = await self._served.run(
                 value, on_chunk=lambda piece: emit(_event(chunk({"content": chunk_text(piece)}, **head)))
             )
             if rollout.error is not None:
@@ -134,9 +134,9 @@ async def _body(request: Request) -> object:
     return parse_json(await read_body(request.scope, request.receive))
 
 
-async def _finished(request: Request, playing: Coroutine[Any, Any, Rollout]) -> Rollout:
+async def _finished(request: Request, running: Coroutine[Any, Any, Rollout]) -> Rollout:
     """The rollout once it has its output; closing the connection cancels it."""
-    task = asyncio.create_task(playing)
+    task = asyncio.create_task(running)
     await cancel_on_disconnect(request.receive, task)
     rollout = await task
     if rollout.error is not None:
@@ -148,7 +148,7 @@ def _event(value: object) -> bytes:
     return event(to_json(value, inf_nan_mode="constants"))
 
 
-def _wishes(request: Request) -> RolloutOptions | None:
+def _rollout_options(request: Request) -> RolloutOptions | None:
     text = request.headers.get(ROLLOUT_HEADER)
     if text is None:
         return None

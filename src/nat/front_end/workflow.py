@@ -31,49 +31,49 @@ OnChunk = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class ServedWorkflow:
-    """One workflow; requests beyond the limit wait for their turn."""
+    """One workflow; requests beyond the limit of concurrency wait."""
 
     function: Function
     slots: asyncio.Semaphore
     deadline: float | None
-    """Seconds that one answer may take, once its turn has come."""
+    """Seconds for one request, once its turn has come."""
 
-    async def play(
+    async def run(
         self,
         value: Any,
-        wishes: RolloutOptions | None = None,
+        options: RolloutOptions | None = None,
         *,
         on_step: OnNext | None = None,
         on_chunk: OnChunk | None = None,
     ) -> Rollout:
-        """One input through the workflow. `on_chunk` streams its output, piece by piece.
+        """Run the workflow on one input; `on_chunk` streams its output, piece by piece.
 
-        With wishes it is a rollout of somebody's evaluation, played as it would be in that process.
+        With `options` it is a rollout of another process's evaluation, and runs as it would there.
         """
         workflow = Workflow(self.function)
-        asked = wishes or RolloutOptions(item_id=uuid.uuid4().hex)
+        given = options or RolloutOptions(item_id=uuid.uuid4().hex)
         policy = CapturePolicy(
-            logprobs=asked.logprobs,
-            token_ids=asked.token_ids,
-            seed=asked.call_seed,
-            replaced=None if asked.temperature is None else ReplacedSampling(asked.temperature, asked.target_model),
+            logprobs=given.logprobs,
+            token_ids=given.token_ids,
+            seed=given.call_seed,
+            replaced=None if given.temperature is None else ReplacedSampling(given.temperature, given.target_model),
         )
         async with self.slots:
             with redirecting() as redirects:
-                for sent in asked.redirects:
+                for sent in given.redirects:
                     redirects.send(Address(sent.host, sent.port), sent.asked, sent.to)
                 rollout = await run_rollout(
                     workflow if on_chunk is None else _Streamed(workflow, on_chunk),
-                    EvalInputItem(id=asked.item_id, input_obj=value, expected_output_obj=None),
-                    seed=asked.seed,
-                    generation=asked.generation,
+                    EvalInputItem(id=given.item_id, input_obj=value, expected_output_obj=None),
+                    seed=given.seed,
+                    generation=given.generation,
                     policy=policy,
                     deadline=self.deadline,
-                    runtime_type=RuntimeTypeEnum.RUN_OR_SERVE if wishes is None else RuntimeTypeEnum.EVALUATE,
+                    runtime_type=RuntimeTypeEnum.RUN_OR_SERVE if options is None else RuntimeTypeEnum.EVALUATE,
                     on_step=on_step,
                 )
         if rollout.error is not None:
-            logger.warning("there is no answer to %s: %s", asked.item_id, rollout.error)
+            logger.warning("request %s failed: %s", given.item_id, rollout.error)
         return rollout
 
 

@@ -1,1 +1,1 @@
-"""The HTTP face of the backend: routes, authentication, limits; everything else lives behind the worker."""
+"""The HTTP server of the backend: routes and their bodies; models are reached through the worker."""

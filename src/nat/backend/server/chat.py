@@ -24,51 +24,51 @@ from nat.wire.chat import SESSION_HEADER, ChatRequest
 
 
 class ChatRoute:
-    """One chat request after another, whole or streamed."""
+    """Answers chat requests, whole or streamed."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._continuations = Continuations(service.loaded.tokenizer)
 
     async def handle(self, http: HttpRequest) -> Response:
-        asked = await read_chat(http, ChatRequest, max_bytes=self._service.limits.body_bytes)
-        return await self.answer(asked, http)
+        body = await read_chat(http, ChatRequest, max_bytes=self._service.limits.body_bytes)
+        return await self.answer(body, http)
 
-    async def answer(self, asked: ChatRequest, http: HttpRequest) -> Response:
-        """Serve a request that was already parsed."""
-        asked = self._service.as_trained_on(asked)
-        self._service.check_model(asked.model)
+    async def answer(self, body: ChatRequest, http: HttpRequest) -> Response:
+        """Answer a body that was already parsed."""
+        body = self._service.as_trained_on(body)
+        self._service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")
-        prompt = await self._prompt(asked, session)
+        prompt = await self._prompt(body, session)
         sequences = self._service.sequences(
-            asked, [prompt.ids], new_tokens=asked.new_tokens, top_logprobs=asked.top_logprobs
+            body, [prompt.ids], new_tokens=body.new_tokens, top_logprobs=body.top_logprobs
         )
 
         def keep(answers: list[Sequence]) -> None:
             self._service.remember(answers)
             for s in answers:
                 text = self._service.text(s)
-                self._continuations.remember(prompt, text, s.token_ids, tools=asked.calls_tools, session=session)
+                self._continuations.remember(prompt, text, s.token_ids, tools=body.calls_tools, session=session)
 
-        writer = _ChatWriter(self._service, asked, prompt, keep)
-        if asked.stream:
-            request, deltas = start_stream(self._service.worker, sequences, model=asked.model)
+        writer = _ChatWriter(self._service, body, prompt, keep)
+        if body.stream:
+            request, deltas = start_stream(self._service.worker, sequences, model=body.model)
             return event_stream(writer.stream(request, deltas))
-        request = await complete(self._service.worker, sequences, http, model=asked.model)
+        request = await complete(self._service.worker, sequences, http, model=body.model)
         return await self._service.written(request, writer.whole)
 
-    async def _prompt(self, asked: ChatRequest, session: str) -> Prompt:
-        """Rendered and tokenised, away from the event loop.
+    async def _prompt(self, body: ChatRequest, session: str) -> Prompt:
+        """The messages, rendered and tokenised in a thread.
 
         Raises:
             ApiError: the template refuses the messages or takes too long for them, or they are too long for the model.
 
         """
         limits, threads = self._service.limits, self._service.threads
-        limits.check_messages(len(asked.messages))
+        limits.check_messages(len(body.messages))
 
         def rendered() -> tuple[Chat, str]:
-            chat = _chat(asked)
+            chat = _chat(body)
             return chat, self._continuations.render(chat)
 
         def continued(made: tuple[Chat, str]) -> Prompt:
@@ -91,26 +91,26 @@ class ChatRoute:
             raise ApiError(message, param="messages") from error
 
 
-def _chat(asked: ChatRequest) -> Chat:
-    tools = [tool.model_dump(exclude_unset=True) for tool in asked.tools] if asked.calls_tools else None
-    messages = [template_message(message.model_dump(exclude_unset=True)) for message in asked.messages]
-    return Chat(messages, tools, asked.chat_template_kwargs)
+def _chat(body: ChatRequest) -> Chat:
+    tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
+    messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
+    return Chat(messages, tools, body.chat_template_kwargs)
 
 
 class _ChatWriter:
-    """The answer to one request, whole or chunk by chunk; both go through the same tool parser."""
+    """Writes the response to one request, whole or in chunks; both use the same tool parser."""
 
     def __init__(
-        self, service: Service, asked: ChatRequest, prompt: Prompt, keep: Callable[[list[Sequence]], None]
+        self, service: Service, body: ChatRequest, prompt: Prompt, keep: Callable[[list[Sequence]], None]
     ) -> None:
-        """`keep` is told of the sequences that are finished, before their answer is sent."""
+        """`keep` receives finished sequences before they are sent."""
         self._service = service
-        self._asked = asked
+        self._body = body
         self._prompt = prompt
         self._keep = keep
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
-        self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=asked.return_tokens_as_token_ids)
-        self._calls_wanted = None if asked.parallel_tool_calls else 1
+        self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=body.return_tokens_as_token_ids)
+        self._calls_wanted = None if body.parallel_tool_calls else 1
 
     def whole(self, request: Request) -> str:
         self._keep(request.sequences)
@@ -120,7 +120,7 @@ class _ChatWriter:
         return answer.model_dump_json(exclude_unset=True)
 
     async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
-        """Role first, then what each step adds, then the usage if it was asked for."""
+        """The role, then what each step adds, then the usage if it was requested."""
         parsers = [HermesParser(self._calls_wanted) for _ in request.sequences]
         opened = False
         async with aclosing(deltas):  # type: ignore[type-var]  # an async generator
@@ -130,7 +130,7 @@ class _ChatWriter:
                     yield self._opening(request)
                 self._keep([request.sequences[delta.index] for delta in news if delta.finish_reason])
                 yield b"".join(self._chunk(request, delta, parsers[delta.index]) for delta in news)
-        if self._asked.stream_options.include_usage:
+        if self._body.stream_options.include_usage:
             last = self._answer("chat.completion.chunk", request, [])
             last.usage = usage_of(request.sequences)
             yield chunk_event(last)
@@ -139,7 +139,7 @@ class _ChatWriter:
         text = self._service.text(sequence)
         message = AnsweredMessage(role="assistant", content=text, refusal=None)
         finish_reason: Any = sequence.finish_reason
-        if self._asked.calls_tools:
+        if self._body.calls_tools:
             parser = HermesParser(self._calls_wanted)
             content, calls = parser.push(text)
             content += parser.finish()
@@ -163,12 +163,12 @@ class _ChatWriter:
         return chunk_event(chunk)
 
     def _chunk(self, request: Request, delta: Delta, parser: HermesParser) -> bytes:
-        content, calls = (delta.text, []) if not self._asked.calls_tools else parser.push(delta.text)
+        content, calls = (delta.text, []) if not self._body.calls_tools else parser.push(delta.text)
         finish_reason: Any = delta.finish_reason
-        if delta.finish_reason is not None and self._asked.calls_tools:
+        if delta.finish_reason is not None and self._body.calls_tools:
             content += parser.finish()
             finish_reason = "tool_calls" if parser.num_calls else finish_reason
-        wants_tokens = self._asked.logprobs or self._asked.return_token_ids
+        wants_tokens = self._body.logprobs or self._body.return_token_ids
         if not (content or calls or finish_reason or wants_tokens):
             return b""
         message = AnsweredMessage()
@@ -182,7 +182,7 @@ class _ChatWriter:
         return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 
     def _add_prompt(self, answer: ChatAnswer) -> None:
-        if self._asked.return_token_ids:
+        if self._body.return_token_ids:
             answer.prompt_token_ids = self._prompt.ids
             if self._prompt.broken is not None:
                 answer.broken_prefix = self._prompt.broken
@@ -190,11 +190,11 @@ class _ChatWriter:
     def _add_tokens(
         self, choice: ChatChoice, token_ids: list[int], logprobs: list[float], top: list[list[tuple[int, float]]]
     ) -> None:
-        if self._asked.logprobs:
+        if self._body.logprobs:
             choice.logprobs = self._logprobs.chat(token_ids, logprobs, top)
-            if self._asked.logprobs_temperature is not None:
-                choice.logprobs_temperature = self._asked.logprobs_temperature
-        if self._asked.return_token_ids:
+            if self._body.logprobs_temperature is not None:
+                choice.logprobs_temperature = self._body.logprobs_temperature
+        if self._body.return_token_ids:
             choice.token_ids = token_ids
 
     def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatAnswer:
@@ -202,7 +202,7 @@ class _ChatWriter:
             id=self._id,
             object=kind,
             created=self._service.now(),
-            model=self._asked.model,
+            model=self._body.model,
             system_fingerprint=request.policy_version,
             choices=choices,
         )

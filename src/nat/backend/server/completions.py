@@ -18,50 +18,48 @@ from nat.wire.chat import CompletionRequest
 
 
 class CompletionRoute:
-    """Continue texts or token ids."""
+    """Continues texts or token ids."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def handle(self, http: HttpRequest) -> Response:
         limits = self._service.limits
-        asked = await read_chat(http, CompletionRequest, max_bytes=limits.body_bytes)
-        self._service.check_model(asked.model)
-        self._service.check_choices(asked.n * len(asked.prompts))
-        for prompt in asked.prompts:
+        body = await read_chat(http, CompletionRequest, max_bytes=limits.body_bytes)
+        self._service.check_model(body.model)
+        self._service.check_choices(body.n * len(body.prompts))
+        for prompt in body.prompts:
             if isinstance(prompt, str):
                 limits.check_text(prompt, param="prompt")
         prompts = await self._service.threads.run(
-            lambda: asked.prompts, lambda asked_for: [self._encode(prompt) for prompt in asked_for]
+            lambda: body.prompts, lambda prompts: [self._encode(prompt) for prompt in prompts]
         )
-        sequences = self._service.sequences(
-            asked, prompts, new_tokens=asked.new_tokens, top_logprobs=asked.logprobs or 0
-        )
-        writer = _TextWriter(self._service, asked)
-        if asked.stream:
-            request, deltas = start_stream(self._service.worker, sequences, model=asked.model)
+        sequences = self._service.sequences(body, prompts, new_tokens=body.new_tokens, top_logprobs=body.logprobs or 0)
+        writer = _TextWriter(self._service, body)
+        if body.stream:
+            request, deltas = start_stream(self._service.worker, sequences, model=body.model)
             return event_stream(writer.stream(request, deltas))
-        request = await complete(self._service.worker, sequences, http, model=asked.model)
+        request = await complete(self._service.worker, sequences, http, model=body.model)
         return await self._service.written(request, writer.whole)
 
     def _encode(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
             return self._service.loaded.tokenizer.encode(prompt)
         size = self._service.loaded.vocab_size
-        strange = next((token for token in prompt if not 0 <= token < size), None)
-        if strange is not None:
-            raise ApiError(f"token id {strange} is outside the model's vocabulary of {size}", param="prompt")
+        outside = next((token for token in prompt if not 0 <= token < size), None)
+        if outside is not None:
+            raise ApiError(f"token id {outside} is outside the model's vocabulary of {size}", param="prompt")
         return prompt
 
 
 class _TextWriter:
-    """The answer to one request, whole or chunk by chunk."""
+    """Writes the response to one request, whole or in chunks."""
 
-    def __init__(self, service: Service, asked: CompletionRequest) -> None:
+    def __init__(self, service: Service, body: CompletionRequest) -> None:
         self._service = service
-        self._asked = asked
+        self._body = body
         self._id = f"cmpl-{secrets.token_hex(12)}"
-        self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=asked.return_tokens_as_token_ids)
+        self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=body.return_tokens_as_token_ids)
 
     def whole(self, request: Request) -> str:
         choices = []
@@ -69,7 +67,7 @@ class _TextWriter:
             text = self._service.text(s)
             choice = TextChoice(index=s.index, text=text, logprobs=None, finish_reason=s.finish_reason)
             self._add_tokens(choice, s.token_ids, s.logprobs, s.top_logprobs, offset=0)
-            if self._asked.return_token_ids:
+            if self._body.return_token_ids:
                 choice.prompt_token_ids = s.prompt_ids
             choices.append(choice)
         answer = self._answer(request, choices)
@@ -77,7 +75,7 @@ class _TextWriter:
         return answer.model_dump_json(exclude_unset=True)
 
     async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
-        """What each step adds, then the usage if it was asked for."""
+        """What each step adds, then the usage if it was requested."""
         offsets = [0] * len(request.sequences)
         first = set(range(len(request.sequences)))
         async with aclosing(deltas):  # type: ignore[type-var]  # an async generator
@@ -91,12 +89,12 @@ class _TextWriter:
                         choice, delta.token_ids, delta.logprobs, delta.top_logprobs, offset=offsets[delta.index]
                     )
                     offsets[delta.index] += len(delta.text)
-                    if self._asked.return_token_ids and delta.index in first:
+                    if self._body.return_token_ids and delta.index in first:
                         choice.prompt_token_ids = request.sequences[delta.index].prompt_ids
                     first.discard(delta.index)
                     parts.append(chunk_event(self._answer(request, [choice])))
                 yield b"".join(parts)
-        if self._asked.stream_options.include_usage:
+        if self._body.stream_options.include_usage:
             last = self._answer(request, [])
             last.usage = usage_of(request.sequences)
             yield chunk_event(last)
@@ -104,11 +102,11 @@ class _TextWriter:
     def _add_tokens(
         self, choice: TextChoice, token_ids: list[int], logprobs: list[float], top: list[Ranked], *, offset: int
     ) -> None:
-        if self._asked.logprobs is not None:
+        if self._body.logprobs is not None:
             choice.logprobs = self._logprobs.text(token_ids, logprobs, top, offset=offset)
-            if self._asked.logprobs_temperature is not None:
-                choice.logprobs_temperature = self._asked.logprobs_temperature
-        if self._asked.return_token_ids:
+            if self._body.logprobs_temperature is not None:
+                choice.logprobs_temperature = self._body.logprobs_temperature
+        if self._body.return_token_ids:
             choice.token_ids = token_ids
 
     def _answer(self, request: Request, choices: list[TextChoice]) -> TextAnswer:
@@ -116,7 +114,7 @@ class _TextWriter:
             id=self._id,
             object="text_completion",
             created=self._service.now(),
-            model=self._asked.model,
+            model=self._body.model,
             system_fingerprint=request.policy_version,
             choices=choices,
         )

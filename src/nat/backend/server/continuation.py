@@ -1,10 +1,10 @@
 """Continue a chat from the tokens that were sampled, not from its text tokenised again.
 
-An answer comes back as text, and a tokenizer may split a text in another way than it was sampled in. So what was
-served is remembered: the prompt, as the template wrote it and as the model saw it, and the tokens of each answer. A
-later prompt that begins with the former, followed by one of the latter, begins with their tokens; only what comes
-after is tokenised. Where the template writes an answer in another way than it was sampled (beyond white space around
-it and the layout of a call's JSON) it means something else, so nothing is continued and the reason is told.
+A client sends an answer back as text, and a tokenizer may split that text differently than it was sampled. So the
+server remembers what it served: each prompt, as the template wrote it and as token ids, and the tokens of its answers.
+A later prompt that begins with such a prompt and one of its answers reuses their tokens; only the rest is tokenised.
+If the template writes an answer differently than it was sampled (beyond white space around it and the layout of a
+call's JSON), it means something else: then nothing is reused, and the reason is reported.
 """
 
 import json
@@ -28,12 +28,12 @@ from nat.wire.answers import BrokenPrefix
 
 MAX_BYTES = 256 * 2**20
 MAX_TURNS = 256
-"""Turns that read the same, prompt and answer, and differ in their tokens or sessions; the oldest go first."""
+"""Turns with equal texts that differ in their tokens or sessions; the oldest are dropped first."""
 
 Essence = bytes
-"""Digest of what a message says; equal for an answer and what a client makes of it."""
+"""Digest of a message's content; equal for an answer and for the message that a client makes of it."""
 Context = bytes
-"""Digest of all that stands before a message: what the messages say, the tools, the template's arguments."""
+"""Digest of everything before a message: earlier messages, the tools, the template's arguments."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,26 @@ class Chat:
 
     @cached_property
     def contexts(self) -> list[Context]:
-        """What stands before each message, and last what stands before the one that is to come."""
+        """The context of each message, and last that of the next one."""
         start = _digest(_canonical([self.tools, self.template_arguments]))
         return list(accumulate(self.essences, lambda before, said: _digest(before + said), initial=start))
 
     @property
     def answers(self) -> list[int]:
-        """Places of the assistant's messages."""
+        """Indices of the assistant's messages."""
         return [at for at, message in enumerate(self.messages) if message.get("role") == "assistant"]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A chat as the model is asked to continue it."""
+    """A chat as the model continues it."""
 
     context: Context
     text: str
     """What the template wrote."""
     ids: list[int]
     broken: BrokenPrefix | None
-    """Why tokens that were sampled are missing in it; None if none are, or if it has no answers."""
+    """Why the ids do not hold the sampled tokens of every answer; None if they do, or if there are no answers."""
 
     @cached_property
     def packed(self) -> "array[int]":
@@ -79,7 +79,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class _Turn:
-    """What was sampled after a prompt, and by whom it was asked for."""
+    """What was sampled after a prompt, and in which session."""
 
     text: str
     ids: "array[int]"
@@ -92,7 +92,7 @@ class _Turn:
 
 
 class Continuations:
-    """Remembers turns of `max_bytes` in all; the least recently used go first. Safe to call from any thread."""
+    """Remembers turns of `max_bytes` in total; drops the least recently used first. Safe to call from any thread."""
 
     def __init__(self, tokenizer: ChatTokenizer, *, max_bytes: int = MAX_BYTES) -> None:
         self._tokenizer = tokenizer
@@ -106,11 +106,11 @@ class Continuations:
 
     @property
     def num_bytes(self) -> int:
-        """What is held, of prompts and answers: four bytes for each token, and the text of the prompts."""
+        """Size of what is remembered: four bytes for each token, and the text of the prompts."""
         return self._num_bytes
 
     def render(self, chat: Chat) -> str:
-        """What the model's template writes for a chat.
+        """The text that the model's template writes for a chat.
 
         Raises:
             ChatNotRendered: the template refuses the messages.
@@ -121,9 +121,9 @@ class Continuations:
         return self._tokenizer.render_text(chat.messages, tools=chat.tools, template_arguments=arguments)
 
     def prompt(self, chat: Chat, text: str, *, session: str = "") -> Prompt:
-        """Tokens of a rendered chat that go on with those of the latest answer for which this is possible.
+        """Tokens of a rendered chat that continue those of the latest answer for which this is possible.
 
-        Of answers that read the same after prompts that read the same, that of the `session` is taken, else the newest.
+        Of several answers with equal texts after equal prompts it takes that of the `session`, else the newest.
         """
         broken = None
         for at in reversed(chat.answers):
@@ -138,7 +138,7 @@ class Continuations:
     def remember(
         self, prompt: Prompt, answer: str, token_ids: Sequence[int], *, tools: bool, session: str = ""
     ) -> None:
-        """Keep what was sampled after a prompt; with `tools` calls are read from the answer's text."""
+        """Keep what was sampled after a prompt; `tools` says to read calls from the answer's text."""
         turn = _Turn(prompt.text, prompt.packed, array("i", token_ids), session)
         key = (prompt.context, essence(_message(answer, tools=tools)))
         with self._lock:
@@ -148,7 +148,7 @@ class Continuations:
                 self._take(next(iter(self._turns)))
 
     def _continued(self, chat: Chat, at: int, text: str, session: str) -> list[int] | BrokenPrefix | None:
-        """The ids of the text, exact up to the answer at this place; why they are not; None if it never was ours."""
+        """Ids of the text, exact up to the answer at this index; else why not; None if it was not served here."""
         context, said = chat.contexts[at], chat.essences[at]
         with self._lock:
             turns = self._turns.get((context, said))
@@ -168,7 +168,7 @@ class Continuations:
         return [*turn.ids, *turn.sampled, *(rest[1:] if list(turn.sampled[-1:]) == rest[:1] else rest)]
 
     def _end_of_answer(self, text: str, start: int, message: Mapping[str, Any]) -> int | None:
-        """Where the special token stands that ends the turn; None if what the template wrote is not the answer."""
+        """Position of the special token that ends the turn; None if the template did not write the answer."""
         found = self._structure.search(text, start)
         if found is None:
             return None
@@ -193,9 +193,9 @@ class Continuations:
 
 
 def essence(message: Mapping[str, Any]) -> Essence:
-    """Equal for messages that say the same, but for white space around it, the layout of a call's arguments and ids.
+    """Equal for messages with equal content, apart from white space around it, the layout of calls' JSON, and ids.
 
-    What else a template may show is compared in the text that it writes.
+    Other fields that a template may show are compared in the text that it writes.
     """
     calls = [
         [function.get("name"), function.get("arguments")]
@@ -206,7 +206,7 @@ def essence(message: Mapping[str, Any]) -> Essence:
 
 
 def _message(text: str, *, tools: bool) -> dict[str, Any]:
-    """What an answer's text says, with all calls that it makes; a client may have got fewer."""
+    """The message of an answer's text, with all of its calls; a client may have received fewer."""
     if not tools:
         return {"role": "assistant", "content": text}
     parser = HermesParser()
@@ -216,7 +216,7 @@ def _message(text: str, *, tools: bool) -> dict[str, Any]:
 
 
 def _replaces(turn: _Turn, known: _Turn) -> bool:
-    """True if only the newer of two turns is worth keeping."""
+    """True for two turns of the same session after the same prompt, of which only the newer is kept."""
     return (turn.session, turn.ids, turn.text) == (known.session, known.ids, known.text)
 
 

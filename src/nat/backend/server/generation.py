@@ -38,7 +38,7 @@ class _Pending:
 
 
 class _Feed:
-    """A `Listener` that queues deltas on the event loop that made it; None ends, an error ends badly."""
+    """A `Listener` that queues deltas on the event loop that made it; None ends them, and so does an error."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -76,7 +76,7 @@ async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest,
 def start_stream(
     worker: Worker, sequences: list[Sequence], *, model: str
 ) -> tuple[Request, AsyncIterator[list[Delta]]]:
-    """Submit at once, so that a request that does not fit fails before the answer's headers are sent."""
+    """Submit at once, so that a request that does not fit fails before the response's headers are sent."""
     feed = _Feed()
     request = Request(sequences, feed, stream=True, model=model)
     worker.submit(request)

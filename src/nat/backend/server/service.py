@@ -1,4 +1,4 @@
-"""What every inference route needs: the worker, and how a checked request becomes sequences."""
+"""What every inference route needs: the worker, limits of length, and how a checked body becomes sequences."""
 
 import asyncio
 import secrets
@@ -24,9 +24,9 @@ from nat.wire.sampling import Sampling, read_sampling
 
 MAX_CHOICES = 256
 MAX_ALTERNATIVES = 1_000_000
-"""Of all tokens of an answer together: a hundred bytes each, first as objects and then as JSON."""
+"""Of all tokens of a response together: each takes a hundred bytes as an object, and again as JSON."""
 LARGE_ANSWER = 2000
-"""Tokens and alternatives that are written within milliseconds; more are written away from the event loop."""
+"""Tokens and alternatives that are written within milliseconds; more are written in a thread."""
 _ENVELOPE_BYTES = 2**20
 """A body beside its texts: keys, ids, tools, ignored fields."""
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
@@ -85,7 +85,7 @@ class Service:
     worker: Worker
     clock: Callable[[], float] = time.time
     answers: AnswerMemory | None = None
-    """Where chat answers are remembered; with it each carries its token ids and log probabilities, asked or not."""
+    """Where chat answers are remembered; with it each carries its token ids and log probabilities, requested or not."""
 
     threads: PromptThreads = field(default_factory=PromptThreads)
 
@@ -116,42 +116,42 @@ class Service:
             raise ApiError(f"{count} choices in one request; at most {MAX_CHOICES}", param="n")
 
     def sequences(
-        self, asked: SamplingRequest, prompts: list[list[int]], *, new_tokens: int | None, top_logprobs: int
+        self, body: SamplingRequest, prompts: list[list[int]], *, new_tokens: int | None, top_logprobs: int
     ) -> list[Sequence]:
         """`n` sequences for each prompt, each with a seed of its own."""
         if not prompts:
             raise ApiError(_NO_TOKENS, param="prompt")
-        self.check_choices(asked.n * len(prompts))
-        seed = secrets.randbits(64) if asked.seed is None else asked.seed
-        stop = tuple(asked.stop)
+        self.check_choices(body.n * len(prompts))
+        seed = secrets.randbits(64) if body.seed is None else body.seed
+        stop = tuple(body.stop)
         sequences: list[Sequence] = []
         rooms = [self._room(prompt, new_tokens) for prompt in prompts]
-        if (alternatives := asked.n * sum(rooms) * top_logprobs) > MAX_ALTERNATIVES:
+        if (alternatives := body.n * sum(rooms) * top_logprobs) > MAX_ALTERNATIVES:
             raise ApiError(
                 f"the answer could have {alternatives} alternatives to its tokens; at most {MAX_ALTERNATIVES}. "
                 "Lower n, max_tokens or the number of alternatives",
                 param="max_tokens",
             )
         for prompt, room in zip(prompts, rooms, strict=True):
-            for _ in range(asked.n):
+            for _ in range(body.n):
                 params = SamplingParams(
                     max_tokens=room,
-                    temperature=asked.temperature,
-                    top_p=asked.top_p,
+                    temperature=body.temperature,
+                    top_p=body.top_p,
                     seed=derive_seed(seed, len(sequences)),
                     stop=stop,
                     top_logprobs=top_logprobs,
-                    ignore_eos=asked.ignore_eos,
+                    ignore_eos=body.ignore_eos,
                 )
-                text = Detokenizer(self.loaded.tokenizer, stop) if stop or asked.stream else None
+                text = Detokenizer(self.loaded.tokenizer, stop) if stop or body.stream else None
                 sequences.append(Sequence(len(sequences), prompt, params, text))
         return sequences
 
-    def as_trained_on(self, asked: ChatRequest) -> ChatRequest:
-        """Ask for the tokens on behalf of clients that train on answers but never ask for them."""
+    def as_trained_on(self, body: ChatRequest) -> ChatRequest:
+        """Request the tokens for clients that train on answers but never request them."""
         if self.answers is None:
-            return asked
-        return asked.model_copy(update={"logprobs": True, "return_tokens_as_token_ids": True})
+            return body
+        return body.model_copy(update={"logprobs": True, "return_tokens_as_token_ids": True})
 
     def remember(self, sequences: list[Sequence]) -> None:
         """Keep finished answers for training, if anything is kept."""
@@ -161,7 +161,7 @@ class Service:
                 self.answers.remember(s.prompt_ids, s.token_ids, s.logprobs, sampling)
 
     async def written(self, request: Request, write: Callable[[Request], str]) -> Response:
-        """The answer to a finished request; a large one is written in a thread, because others wait meanwhile."""
+        """The response to a finished request; a large one is written in a thread, so that others need not wait."""
         size = sum(len(s.token_ids) * (1 + s.params.top_logprobs) for s in request.sequences)
         content = write(request) if size < LARGE_ANSWER else await asyncio.to_thread(write, request)
         return Response(content, media_type="application/json")
@@ -179,9 +179,9 @@ class Service:
             raise ApiError(_NO_TOKENS, param="prompt")
         room = limit - len(prompt)
         if room < (wanted or 1):
-            asked = f" and {wanted} new ones were asked for" if wanted else ""
+            requested = f" and {wanted} new ones were requested" if wanted else ""
             raise ApiError(
-                f"this model's context has {limit} tokens; the prompt has {len(prompt)}{asked}. "
+                f"this model's context has {limit} tokens; the prompt has {len(prompt)}{requested}. "
                 "Shorten the prompt or lower max_tokens",
                 param="max_tokens" if room > 0 else "messages",
                 code=TOO_LONG,
@@ -190,7 +190,7 @@ class Service:
 
 
 def usage_of(sequences: list[Sequence]) -> Usage:
-    """Each prompt counts once, however many choices it has."""
+    """Each prompt counts once, for any number of choices."""
     prompts = {id(s.prompt_ids): s for s in reversed(sequences)}
     prompt, completion = sum(len(s.prompt_ids) for s in prompts.values()), sum(len(s.token_ids) for s in sequences)
     usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)

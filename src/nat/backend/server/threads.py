@@ -1,8 +1,8 @@
-"""Prepare prompts in threads, few at a time and each within a deadline: the event loop answers others meanwhile.
+"""Prepare prompts in threads, few at a time and each within a deadline, while the event loop answers others.
 
-A chat template is a program of the model's, and a slow one would hold up every request. So it runs in a thread, where
-it is interrupted at the deadline; what comes after it, tokenising, is bounded by the length of the text and runs to
-its end. Threads are kept, since starting one makes the event loop wait for it: that took a third of a short call.
+A chat template is a program that comes with the model, and a slow one would block every request. So it runs in a
+thread, which is interrupted at the deadline. Tokenising follows; its time is bounded by the length of the text, so it
+runs to its end. Threads are kept: starting one blocks the event loop, which took a third of a short call.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 SECONDS = 10.0
-"""How long a prompt may be in the making, once its turn has come."""
+"""Time to prepare one prompt, once its turn has come."""
 AT_ONCE = 4
-"""Prompts in the making; the interpreter runs one of them at a time, but a tokenizer lets go of it."""
+"""Prompts in preparation; the interpreter runs one at a time, but a tokenizer releases it."""
 
 
 class PromptThreads:
-    """Threads of one event loop, as many as were ever needed at once; they end when this object is gone."""
+    """Threads of one event loop, as many as were needed at once; they end with this object."""
 
     def __init__(self, *, seconds: float = SECONDS, at_once: int = AT_ONCE) -> None:
         self.seconds = seconds
@@ -36,10 +36,10 @@ class PromptThreads:
         weakref.finalize(self, _dismiss, self._jobs, at_once)
 
     async def run(self, first: Callable[[], A], then: Callable[[A], B]) -> B:
-        """What `then` makes of what `first` gives; only `first` can be interrupted.
+        """`then(first())`, in a thread; only `first` can be interrupted.
 
         Raises:
-            TimeoutError: it took too long; if `first` was still running, it is ended.
+            TimeoutError: it took too long; `first` is ended if it still runs.
 
         """
         await self._free.acquire()
@@ -83,10 +83,10 @@ class _Job(Generic[A, B]):
         self._beginning = threading.Lock()
         self._thread: int | None = None
         self._decided = threading.Lock()
-        """Taken once: by the thread when `first` has ended, or by who interrupts it before."""
+        """Taken once: by the thread when `first` has ended, or by an interruption before that."""
 
     def interrupt(self) -> None:
-        """End `first`, if it still runs, or is yet to begin."""
+        """End `first` if it still runs or has not begun."""
         if not self._decided.acquire(blocking=False):
             return
         with self._beginning:
@@ -100,7 +100,7 @@ class _Job(Generic[A, B]):
             settle = self._settled()
         except _Interrupted:
             settle = self.outcome.cancel
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for the outcome
             self._loop.call_soon_threadsafe(self._end, settle)
 
     def _begin(self) -> None:
@@ -118,12 +118,12 @@ class _Job(Generic[A, B]):
                 raise
             self._leave_first()
             return partial(self.outcome.set_result, self._then(made))
-        except Exception as error:  # noqa: BLE001 - whatever it is belongs to who waits
+        except Exception as error:  # noqa: BLE001 - any error belongs to the caller that waits
             return partial(self.outcome.set_exception, error)
 
     def _leave_first(self) -> None:
         if not self._decided.acquire(blocking=False):
-            while True:  # the interruption is on its way, and may not hit what comes after
+            while True:  # the interruption comes, and must not hit `then`
                 time.sleep(0)
 
     def _end(self, settle: Callable[[], Any]) -> None:

@@ -1,7 +1,7 @@
 """Tool calls in the Hermes format: `<tool_call>{"name": …, "arguments": {…}}</tool_call>` inside the text.
 
-Pure: text goes in piece by piece, content and calls come out; a whole answer is one piece. What looks like a
-call but is not valid stays content, so that nothing the model said is lost.
+Pure: text goes in piece by piece, content and calls come out; a whole answer is one piece. An invalid call stays
+content, so that nothing of the model's answer is lost.
 """
 
 import json
@@ -22,7 +22,7 @@ class ParsedCall:
 
 @dataclass
 class HermesParser:
-    """Separates content from tool calls as the text grows; holds back what may be the beginning of a call."""
+    """Separates content from tool calls as the text grows; holds text back that may begin a call."""
 
     calls_wanted: int | None = None
     """Calls after this many are dropped, None keeps all."""
@@ -31,7 +31,7 @@ class HermesParser:
     _after_call: bool = False
 
     def push(self, text: str) -> tuple[str, list[ParsedCall]]:
-        """Content that is certain, and the calls that `text` completed."""
+        """The content that is certain by now, and the calls that `text` completed."""
         self._held += text
         content = ""
         calls: list[ParsedCall] = []
@@ -53,7 +53,7 @@ class HermesParser:
         return content, calls
 
     def finish(self) -> str:
-        """What was held back and turned out to be content."""
+        """The text that was held back and is content after all."""
         return self._content(len(self._held))
 
     def _content(self, end: int) -> str:

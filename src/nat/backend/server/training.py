@@ -1,4 +1,4 @@
-"""Routes of training: hand in a job, watch it, stop it, write the model."""
+"""Routes of training: submit a job, watch it, cancel it, export the model."""
 
 from fastapi import APIRouter
 from pydantic import TypeAdapter
@@ -19,7 +19,7 @@ _EXPORT = TypeAdapter(ExportRequest)
 
 
 def training_router(jobs: TrainingJobs | None) -> APIRouter:
-    """The routes on `jobs`; without them every route says that this backend only serves."""
+    """The routes on `jobs`; without them every route answers that this backend only serves."""
     router = APIRouter()
     routes = _Routes(jobs)
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
@@ -81,7 +81,7 @@ class _Routes:
 
 
 def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
-    """What makes a batch impossible for this model, each with its place."""
+    """Findings that make a batch unusable for this model, each with its place."""
     findings = []
     sampled = 0
     for g, group in enumerate(job.groups):
@@ -91,15 +91,15 @@ def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
                 sampled += row.num_sampled
                 if len(row.token_ids) > loaded.max_seq_length:
                     findings.append(f"{place}: {len(row.token_ids)} tokens; the context has {loaded.max_seq_length}")
-                strange = next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)
-                if strange is not None:
-                    findings.append(f"{place}.token_ids: {strange} is outside the vocabulary of {loaded.vocab_size}")
+                outside = next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)
+                if outside is not None:
+                    findings.append(f"{place}.token_ids: {outside} is outside the vocabulary of {loaded.vocab_size}")
     if not sampled:
-        findings.append("groups: no token carries a logprob, so nothing was sampled and nothing can be trained on")
+        findings.append("groups: no token has a logprob, so nothing was sampled and there is nothing to train on")
     return findings
 
 
 def _known(job_id: str, state: JobState | None) -> JobState:
     if state is None:
-        raise ApiError(f"no job {job_id!r} was handed in here", status=404, param="job_id")
+        raise ApiError(f"no job {job_id!r} was submitted here", status=404, param="job_id")
     return state
