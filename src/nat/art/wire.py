@@ -12,7 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from nat.wire.rewards import Reward
 
 JOB_ID_HEADER = "X-Job-Id"
-"""By this the answer to a training call of our server tells which job it belongs to."""
+"""The header in which our server gives the id of a training call's job."""
+TOKEN_ID = "token_id:"  # noqa: S105 - no secret
+"""The prefix of a sampled token that is given by its id."""
+STEPS, NEW_STEPS = "num_gradient_steps", "data/step_num_gradient_steps"
+"""The number of gradient steps in each line of a training call, under both of its names."""
+TRAINED_GROUPS, TRAINED_TOKENS = "data/step_num_groups_trainable", "data/step_trainer_tokens"
+"""What a training call trained on, as each of its lines says it."""
 
 
 class ArtRecord(BaseModel):
@@ -27,7 +33,7 @@ class ArtRecord(BaseModel):
 
 
 class InitArgs(ArtRecord):
-    """How the model is loaded; further keys travel on to the server."""
+    """How the model is loaded; further keys are passed on to the server."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -36,7 +42,7 @@ class InitArgs(ArtRecord):
 
 
 class EngineArgs(ArtRecord):
-    """vLLM's engine arguments; further keys travel on to the server."""
+    """vLLM's engine arguments; further keys are passed on to the server."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -57,15 +63,9 @@ class PeftArgs(ArtRecord):
     """Scale."""
 
 
-class TrainerArgs(ArtRecord):
-    """The optimizer; further keys travel on to the server."""
+class OptimizerArgs(ArtRecord):
+    """What can be set of AdamW besides its learning rate."""
 
-    model_config = ConfigDict(extra="allow")
-
-    learning_rate: float | None = Field(default=None, gt=0)
-    """Learning rate of AdamW, where the training request does not say it."""
-    beta: float | None = Field(default=None, ge=0)
-    """Weight of the KL term, where the training request does not say it."""
     adam_beta1: float | None = Field(default=None, ge=0, lt=1)
     """Decay of AdamW's first moment."""
     adam_beta2: float | None = Field(default=None, ge=0, lt=1)
@@ -76,14 +76,25 @@ class TrainerArgs(ArtRecord):
     """Longer gradients are scaled down to this norm."""
 
 
+class TrainerArgs(OptimizerArgs):
+    """The optimizer; further keys are passed on to the server."""
+
+    model_config = ConfigDict(extra="allow")
+
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Learning rate of AdamW, for training requests without one."""
+    beta: float | None = Field(default=None, ge=0)
+    """Weight of the KL term, for training requests without one."""
+
+
 class TorchtuneArgs(ArtRecord):
-    """How servers up to 0.5.7 train all weights with torchtune; all keys travel on."""
+    """How servers up to 0.5.7 train all weights with torchtune; all keys are passed on."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class InternalModelConfig(ArtRecord):
-    """What the client wants of the server for this model."""
+    """The settings that the client requests of the server for this model."""
 
     init_args: InitArgs | None = None
     engine_args: EngineArgs | None = None
@@ -98,11 +109,11 @@ class InternalModelConfig(ArtRecord):
 
 
 Label = Annotated[str, Field(max_length=256)]
-"""A name that becomes no folder."""
+"""A name that no folder gets."""
 
 
 class ArtModel(ArtRecord):
-    """A model as a client registers it, bare or inside of another body."""
+    """A model as a client registers it, bare or inside another body."""
 
     name: str
     project: str
@@ -110,7 +121,7 @@ class ArtModel(ArtRecord):
     trainable: bool = True
     base_model: Label | None = None
     base_path: str | None = None
-    """Folder of the client's own files; clients up to 0.5.7 have none."""
+    """Folder of the client's own files; clients up to 0.5.7 send none."""
     internal_config: InternalModelConfig = Field(default=InternalModelConfig(), alias="_internal_config")
 
 
@@ -125,13 +136,13 @@ BareModel = Annotated[ArtModel, BeforeValidator(_unwrapped)]
 
 
 class ArtTokenLogprob(ArtRecord):
-    """A sampled token: `token_id:<id>` or its text, and how likely the sampler thought it."""
+    """A sampled token, as `token_id:<id>` or its text, with the log probability that the sampler gave it."""
 
     token: str
     logprob: float
     bytes: list[int] | None = None
     top_logprobs: list[dict[str, Any]] = []
-    """Alternatives, which nobody trains on; servers up to 0.5.17 read a choice without the key as a message."""
+    """Alternatives, never trained on; servers up to 0.5.17 read a choice without the key as a message."""
 
 
 class ArtLogprobs(ArtRecord):
@@ -141,7 +152,7 @@ class ArtLogprobs(ArtRecord):
 
 
 class ArtChoice(ArtRecord):
-    """An answer of the model as the OpenAI API gave it; its tokens are what is trained on."""
+    """An answer of the model as the OpenAI API gave it; its tokens are trained on."""
 
     message: dict[str, Any]
     finish_reason: str = "stop"
@@ -150,7 +161,7 @@ class ArtChoice(ArtRecord):
 
 
 def _kind(item: object) -> str:
-    """A choice has a message inside of it; a message has a role."""
+    """A choice contains a message; a message has a role."""
     if isinstance(item, ArtChoice):
         return "choice"
     choice = isinstance(item, dict) and "message" in item and "role" not in item
@@ -160,7 +171,7 @@ def _kind(item: object) -> str:
 MessageOrChoice = Annotated[
     Annotated[ArtChoice, Tag("choice")] | Annotated[dict[str, Any], Tag("message")], Discriminator(_kind)
 ]
-"""An answer of the model, or any other message of a conversation, which is context and never trained on."""
+"""An answer of the model, or any other message of a conversation, which is context only."""
 
 
 class ArtHistory(ArtRecord):
@@ -202,11 +213,11 @@ class ArtTrainConfig(ArtRecord):
     learning_rate: float = Field(default=5e-6, gt=0)
     """Learning rate of AdamW."""
     beta: float = Field(default=0.0, ge=0)
-    """Weight of a KL term in the loss (clients up to 0.5.16)."""
+    """Weight of a KL term in the loss (ART up to 0.5.16)."""
     kl_penalty_coef: float = Field(default=0.0, ge=0)
-    """Weight of a KL penalty in the advantages (clients from 0.5.16 on)."""
+    """Weight of a KL penalty in the advantages (ART from 0.5.16 on)."""
     grad_accumulation_sequences: int | None = Field(default=None, ge=1)
-    """Packed sequences in one optimizer step."""
+    """Packed sequences in one optimizer step (ART from 0.5.18 on)."""
 
 
 class ArtDevTrainConfig(ArtRecord):
@@ -223,7 +234,7 @@ class ArtDevTrainConfig(ArtRecord):
     importance_sampling_level: Literal["token", "sequence", "average", "geometric_average"] = "token"
     """One ratio per token or per sequence, or the two averaged."""
     kimi_k2_tau: float | None = Field(default=None, ge=0)
-    """Takes tau · log(π/π_old) off each token's advantage."""
+    """Subtracts tau · log(π/π_old) from each token's advantage."""
     kl_penalty_coef: float | None = Field(default=None, ge=0)
     """Weight of a KL penalty in the advantages."""
     kl_ref_adapter_path: str | None = None
@@ -231,7 +242,7 @@ class ArtDevTrainConfig(ArtRecord):
     logprob_calculation_chunk_size: int | None = Field(default=None, ge=1)
     """Tokens whose log probabilities are computed at once."""
     mask_prob_ratio: bool = False
-    """Leave tokens out whose ratio is outside of the clip range."""
+    """Drop the gradient of tokens whose ratio is outside the clip range."""
     max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
     """Cap of the ratio where the advantage is negative."""
     num_trajectories_learning_rate_multiplier_power: float = 0.0
@@ -261,7 +272,7 @@ class ArtTrainRequest(ArtRecord):
 
 
 class ArtPrepareRequest(ArtRecord):
-    """POST /_prepare_backend_for_training; `config` holds the wishes for vLLM's OpenAI server."""
+    """POST /_prepare_backend_for_training; `config` is for vLLM's OpenAI server."""
 
     model: ArtModel
     config: dict[str, Any] = {}
@@ -321,7 +332,7 @@ class ServerlessLogRequest(ArtRecord):
 
 
 class ServerlessCheckpoint(BaseModel):
-    """A step of a model, with what its history says of it."""
+    """A step of a model, with its metrics from the history."""
 
     id: str
     step: int
@@ -335,14 +346,14 @@ class ServerlessDeleteRequest(ArtRecord):
 
 
 class ServerlessDeleteAnswer(BaseModel):
-    """What became of the steps; those that are not there, or are the newest, are not found."""
+    """The result of a deletion; steps that do not exist, and the newest, count as not found."""
 
     deleted_count: int
     not_found_steps: list[int]
 
 
 class ServerlessExperimentalConfig(ArtDevTrainConfig):
-    """`experimental_config`: the learning rate stands among the rest; what is left out is as 0.5.18 has it."""
+    """`experimental_config`: `dev_config` with the learning rate; its defaults are those of 0.5.18."""
 
     ppo: bool | None = False
     learning_rate: float = Field(default=5e-6, gt=0)
@@ -365,7 +376,7 @@ class ServerlessJob(BaseModel):
 
 
 class ServerlessEvent(BaseModel):
-    """What happened to a job; ids count up from 1."""
+    """One event of a job; ids count up from 1."""
 
     id: str
     type: Literal["training_started", "gradient_step", "training_ended", "training_failed"]

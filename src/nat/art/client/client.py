@@ -1,8 +1,9 @@
-"""The routes of an ART server as typed calls; each failure says where it was, and what to do.
+"""The routes of an ART server as typed calls; each error says where it happened and what to do.
 
-Works with every server from 0.4 on: what a version lacks is asked for in the older way.
+Works with every server from 0.4 on: where a version lacks a route, the older one is used.
 """
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -13,29 +14,40 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from nat.art.client.answers import RouteMissing, check_status, read_json, read_metrics, unexpected
 from nat.art.wire import JOB_ID_HEADER
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
+from nat.secrets import excerpt
 from nat.wire.hosts import is_everywhere
 from nat.wire.training import JobState
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _LOAD_SECONDS = 600.0
+_ERROR_CHARS = 2000
+_HINTS = {
+    401: "set `backend.api_key` to the key that the server was started with",
+    403: "set `backend.api_key` to the key that the server was started with",
+    404: "check that `ip` and `port` lead to an ART server",
+    409: "another run trains this model; wait for it, or choose another `backend.name`",
+}
 
 Json = dict[str, Any]
 
 
+class RouteMissing(BackendError):
+    """The server's version lacks a route."""
+
+
 @dataclass(frozen=True)
 class Inference:
-    """Where the model answers."""
+    """Where the model is sampled."""
 
     base_url: str
     api_key: str
 
 
 class ModelList(BaseModel):
-    """GET /v1/models, as far as it matters here."""
+    """GET /v1/models, as far as it is needed here."""
 
     class Card(BaseModel):
         """One name that the server answers to."""
@@ -46,12 +58,12 @@ class ModelList(BaseModel):
 
 
 class ArtClient:
-    """One ART server. A transport can be handed in for tests."""
+    """One ART server. Tests pass a transport."""
 
     def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.base_url = base_url
         self._api_key = api_key
-        # No connection is kept: one that the server closes meanwhile would cost a batch, which is not sent twice.
+        # No connection is kept: if the server closed one meanwhile, it would cost a batch, which is not sent twice.
         self._http = httpx.AsyncClient(transport=transport, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def __aenter__(self) -> Self:
@@ -63,7 +75,7 @@ class ArtClient:
         await self._http.aclose()
 
     async def check_health(self) -> None:
-        """Raise unless the control routes answer with a good status."""
+        """Raise BackendUnreachable unless the control routes answer with a status of success."""
         try:
             await self._get(f"{self.base_url}/healthcheck", self._api_key)
         except BackendUnreachable:
@@ -72,9 +84,9 @@ class ArtClient:
             raise BackendUnreachable(f"Failed to connect to ART backend. {error.message}", hint=error.hint) from error
 
     async def check_trains(self) -> None:
-        """Raise if the server has no route to train with: 405 says that there is one, for another method."""
+        """Raise BackendError if the server has no training route: status 405 means that it has, for another method."""
         request = self._request("GET", f"{self.base_url}/_train_model", self._api_key, read=_ANSWER_SECONDS)
-        response = await self._answered(request)
+        response = await self._response(request)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise BackendError(
                 f"the ART server at {self.base_url} cannot train over HTTP: it has no route /_train_model",
@@ -87,18 +99,18 @@ class ArtClient:
     async def prepare(self, body: Json) -> Inference:
         """Load the model and begin to serve it, which may take minutes the first time."""
         response = await self._post("/_prepare_backend_for_training", body, read=_LOAD_SECONDS)
-        match read_json(response):
+        match _json(response):
             case [str(url), str(key)]:
                 return Inference(self._reachable(url), key)
-        raise unexpected(response, wanted="the URL and the key of its inference")
+        raise _unexpected(response, wanted="the URL and the key of its inference")
 
     async def step(self, model: Json) -> int:
         """How often the model was trained."""
         response = await self._post("/_get_step", model)
-        match read_json(response):
+        match _json(response):
             case int(step):
                 return step
-        raise unexpected(response, wanted="a step")
+        raise _unexpected(response, wanted="a step")
 
     async def delete_checkpoints(self, model: Json, *, keep: Sequence[int]) -> None:
         """Delete all checkpoints but these; servers up to 0.5.7 keep the newest and the best instead."""
@@ -113,41 +125,42 @@ class ArtClient:
         try:
             return [card.id for card in ModelList.model_validate_json(response.content).data]
         except ValidationError as error:
-            raise unexpected(response, wanted="a list of models") from error
+            raise _unexpected(response, wanted="a list of models") from error
 
     async def train(self, body: bytes) -> AsyncGenerator[Json, None]:
-        """The metrics of each gradient step as it is done; ends when the new weights are served.
+        """The metrics of each gradient step as soon as it is done; ends when the new weights are served.
 
         Raises:
-            BackendError: the server refused the batch, before it began.
-            TrainingFailed: it began and did not end well.
+            BackendError: the server refused the batch before it began.
+            TrainingFailed: training began and failed.
 
         """
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        headers = {**_bearer(self._api_key), "Content-Type": "application/json"}
         request = self._http.build_request(
-            "POST", f"{self.base_url}/_train_model", content=body, headers=self._headers(), timeout=timeout
+            "POST", f"{self.base_url}/_train_model", content=body, headers=headers, timeout=timeout
         )
-        response = await self._answered(request, stream=True)
+        response = await self._response(request, stream=True)
         try:
             if not response.is_success:
                 await response.aread()
-                check_status(response)
+                _check_status(response)
             async for line in response.aiter_lines():
                 if line.strip():
-                    yield read_metrics(line)
+                    yield _metrics(line)
         except httpx.TransportError as error:
             raise await self._broken(response.headers.get(JOB_ID_HEADER), error) from error
         finally:
             await response.aclose()
 
     async def _broken(self, job_id: str | None, error: httpx.TransportError) -> TrainingFailed:
-        """Why a stream ended too early: in the server's words where it has some, else in the connection's."""
+        """Why a stream ended too early: as the server reports it, or else as the connection does."""
         state = None if job_id is None else await self._job(job_id)
         if state is not None and state.failure is not None:
             return TrainingFailed(state.failure.message, hint=state.failure.hint)
         return TrainingFailed(
             f"the server at {self.base_url} broke the stream off: {describe_error(error)}",
-            hint="the server's log says why; ART's servers tell no more over HTTP",
+            hint="the reason is in the server's log; ART's own servers do not send it over HTTP",
         )
 
     async def _job(self, job_id: str) -> JobState | None:
@@ -155,7 +168,7 @@ class ArtClient:
             response = await self._get(f"{self.base_url}/jobs/{job_id}", self._api_key)
             return JobState.model_validate_json(response.content)
         except (BackendError, ValidationError):
-            return None  # the broken stream is what happened; that its reason cannot be had adds nothing
+            return None  # the stream has broken; an error about its reason would hide that
 
     async def _get(self, url: str, api_key: str) -> httpx.Response:
         return await self._send(self._request("GET", url, api_key, read=_ANSWER_SECONDS))
@@ -165,25 +178,25 @@ class ArtClient:
 
     def _request(self, method: str, url: str, api_key: str, *, body: Json | None = None, read: float) -> httpx.Request:
         timeout = httpx.Timeout(read, connect=_CONNECT_SECONDS)
-        headers = {"Authorization": f"Bearer {api_key}"}
-        return self._http.build_request(method, url, json=body, headers=headers, timeout=timeout)
+        return self._http.build_request(method, url, json=body, headers=_bearer(api_key), timeout=timeout)
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
-        response = await self._answered(request)
-        check_status(response)
+        response = await self._response(request)
+        _check_status(response)
         return response
 
-    async def _answered(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
+    async def _response(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
         try:
             return await self._http.send(request, stream=stream)
         except httpx.TransportError as error:
-            raise self._unreachable(request, error) from error
-
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._api_key}", "Content-Type": "application/json"}
+            raise BackendUnreachable(
+                f"Failed to connect to ART backend. {request.method} {request.url}: {describe_error(error)}",
+                hint="start the server (`nat backend serve` with --inference_port, or ART's own), and check `ip` and "
+                f"`port` of the trainer adapter's `backend`; try `curl {self.base_url}/healthcheck`",
+            ) from error
 
     def _reachable(self, url: str) -> str:
-        """The URL as it works from here: a server that listens everywhere is where the configuration says."""
+        """The URL as it works from here: if the server listens on all addresses, the configured host is taken."""
         parts = urlsplit(url)
         if not is_everywhere(parts.hostname or ""):
             return url.rstrip("/")
@@ -191,9 +204,55 @@ class ArtClient:
         netloc = host if parts.port is None else f"{host}:{parts.port}"
         return urlunsplit(parts._replace(netloc=netloc)).rstrip("/")
 
-    def _unreachable(self, request: httpx.Request, error: httpx.TransportError) -> BackendUnreachable:
-        return BackendUnreachable(
-            f"Failed to connect to ART backend. {request.method} {request.url}: {describe_error(error)}",
-            hint="start the server (`nat backend serve` with --inference_port, or ART's own), and check `ip` and "
-            f"`port` of the trainer adapter's `backend`; `curl {self.base_url}/healthcheck` tells whether it answers",
-        )
+
+def _bearer(api_key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {api_key}"}
+
+
+def _check_status(response: httpx.Response) -> None:
+    """Raise unless the status is one of success."""
+    if response.is_success:
+        return
+    kind = RouteMissing if response.status_code == HTTPStatus.NOT_FOUND else BackendError
+    request = response.request
+    raise kind(
+        f"the ART server answered {request.method} {request.url} with {response.status_code}: {_detail(response)}",
+        hint=_HINTS.get(response.status_code, "the reason is in this answer, or in the server's log"),
+    )
+
+
+def _unexpected(response: httpx.Response, *, wanted: str) -> BackendError:
+    """The error for an answer with a status of success that no ART server gives."""
+    return BackendError(
+        f"{response.request.url} should have given {wanted}, but it answered "
+        f"{excerpt(repr(response.text), _ERROR_CHARS)}",
+        hint="check that an ART server listens there, and nothing else",
+    )
+
+
+def _json(response: httpx.Response) -> Any:
+    """The answer; None if it is not JSON."""
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def _detail(response: httpx.Response) -> str:
+    """The server's error message in ART's shape, or else the body."""
+    answer = _json(response)
+    detail = answer.get("detail") if isinstance(answer, dict) else None
+    return detail if isinstance(detail, str) else excerpt(response.text, _ERROR_CHARS)
+
+
+def _metrics(line: str) -> Json:
+    """One line of the stream."""
+    try:
+        metrics = json.loads(line)
+    except ValueError:
+        metrics = None
+    if not isinstance(metrics, dict):
+        raise TrainingFailed(f"a line of the training stream holds no metrics: {excerpt(repr(line), 200)}")
+    if "error" in metrics:
+        raise TrainingFailed(f"the server reported an error: {metrics['error']}")
+    return metrics

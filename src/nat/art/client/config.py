@@ -1,11 +1,11 @@
-"""What a YAML can say of OpenPipe ART; how it looks on the wire is `requests`' business."""
+"""The YAML of the ART components; `requests` turns it into bodies."""
 
 from ipaddress import ip_address
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from nat.art.wire import ArtDevTrainConfig, ArtRecord, EngineArgs, InitArgs, PeftArgs, TorchtuneArgs
+from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, EngineArgs, InitArgs, OptimizerArgs, PeftArgs, TorchtuneArgs
 from nat.data_models.common import ComparableSecretStr
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
@@ -13,15 +13,15 @@ from nat.wire.hosts import is_everywhere
 
 
 class ARTTrajectoryBuilderConfig(EvalTrajectoryBuilderConfig, name="openpipe_art_traj_builder"):
-    """Plays the dataset `num_generations` times per epoch and groups the rollouts by example."""
+    """Runs the dataset `num_generations` times per epoch and groups the rollouts by example."""
 
 
 class ARTTrainerConfig(TrainerConfig, name="openpipe_art_trainer"):
-    """Trains epoch after epoch; what it does is said under `finetuning`."""
+    """Trains epoch after epoch; its settings are under `finetuning`."""
 
 
 class ARTServerConfig(BaseModel):
-    """Wishes for the inference server that ART starts; further keys travel on to it."""
+    """Settings of the inference server that ART starts; further keys are passed on to it."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
@@ -30,36 +30,36 @@ class ARTServerConfig(BaseModel):
     server_args: dict[str, Any] | None = None
     """Options of the inference server, such as `port`, `api_key` or `tool_call_parser`."""
     engine_args: dict[str, Any] | None = None
-    """Options of its engine; those of `backend.engine_args` belong to the model."""
+    """Options of its engine; `backend.engine_args` belongs to the model."""
 
 
 class ARTBackendConfig(BaseModel):
-    """Where the ART server is, and the model that it is to train."""
+    """The ART server, and the model to train on it."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     ip: str = Field(min_length=1)
     """Host name or IP address of the ART server; 0.0.0.0 means this machine."""
     port: int = Field(ge=1, le=65535)
-    """Port of the ART server's control routes; where it answers prompts, it says itself."""
+    """Port of the ART server's control routes; the server itself names its inference port."""
     name: str = Field(default="trainer_run", min_length=1)
-    """Name of the trained model; a run with the same name and project goes on with the weights that are there."""
+    """Name of the trained model; a run with the same name and project continues with its weights."""
     project: str = Field(default="trainer_project", min_length=1)
     """Folder of the model on the server."""
     base_model: str = Field(default="Qwen/Qwen2.5-7B-Instruct", min_length=1)
-    """The model to begin with, under the name that the server knows it by."""
+    """The model to begin with, under the name that the server has for it."""
     api_key: ComparableSecretStr = ComparableSecretStr("default")
-    """Key of the server, `default` if left out; ART's own servers take any."""
+    """Key of the server, `default` if left out; ART's own servers accept any."""
     delete_old_checkpoints: bool = False
-    """Before each update, let the server delete all checkpoints but the newest."""
+    """Before each update, have the server delete all checkpoints but the newest."""
     init_args: InitArgs | None = None
-    """How the server loads the model; further keys travel on."""
+    """How the server loads the model; further keys are passed on."""
     engine_args: EngineArgs | None = None
-    """Arguments of vLLM's engine; further keys travel on."""
+    """Arguments of vLLM's engine; further keys are passed on."""
     peft_args: PeftArgs | None = None
-    """The adapter that is trained; further keys travel on."""
+    """The adapter that is trained; further keys are passed on."""
     torchtune_args: TorchtuneArgs | None = None
-    """How servers up to 0.5.7 train all weights with torchtune; all keys travel on."""
+    """How servers up to 0.5.7 train all weights with torchtune; all keys are passed on."""
     server_config: ARTServerConfig | None = None
     """The inference server that ART starts."""
 
@@ -71,49 +71,32 @@ class ARTBackendConfig(BaseModel):
         except ValueError:
             if any(mark in ip for mark in ":/@ "):
                 raise ValueError(
-                    f"{ip!r} is more than a host name or an IP address; the port has a key of its own"
+                    f"{ip!r} is more than a host name or an IP address; put the port into `port`"
                 ) from None
         return ip
 
     @property
     def host(self) -> str:
-        """The host to connect to, as it stands in a URL."""
+        """The host to connect to, as URLs write it."""
         if is_everywhere(self.ip):
             return "localhost"
         return f"[{self.ip}]" if ":" in self.ip else self.ip
 
     @property
     def base_url(self) -> str:
-        """The control routes."""
+        """URL of the control routes."""
         return f"http://{self.host}:{self.port}"
 
 
-class ARTUpdateConfig(ArtRecord):
-    """What ART takes beside its `dev_config`; a class of its own, so that these keys come first in the reference."""
-
-    learning_rate: float = Field(default=5e-5, gt=0)
-    """Learning rate of AdamW."""
-    beta: float = Field(default=0.0, ge=0)
-    """Weight of a KL term in the loss (servers up to 0.5.16)."""
-    grad_accumulation_sequences: int | None = Field(default=None, ge=1)
-    """Packed sequences in one optimizer step (servers from 0.5.18 on)."""
-    adam_beta1: float | None = Field(default=None, ge=0, lt=1)
-    """Decay of AdamW's first moment."""
-    adam_beta2: float | None = Field(default=None, ge=0, lt=1)
-    """Decay of AdamW's second moment."""
-    weight_decay: float | None = Field(default=None, ge=0)
-    """Weight decay of AdamW."""
-    max_grad_norm: float | None = Field(default=None, gt=0)
-    """Longer gradients are scaled down to this norm."""
-
-
-class ARTTrainingConfig(ArtDevTrainConfig, ARTUpdateConfig):
-    """An update of the weights. What is left out is not sent, and the server's own default holds."""
+class ARTTrainingConfig(ArtDevTrainConfig, OptimizerArgs, ArtTrainConfig):
+    """An update of the weights. What is left out is not sent, so the server's own default applies."""
 
     model_config = ConfigDict(extra="forbid")
 
+    learning_rate: float = Field(default=5e-5, gt=0)
+    """Learning rate of AdamW."""
     kl_penalty_coef: float = Field(default=0.0, ge=0)
-    """Weight of a KL penalty in the advantages (servers from 0.5.16 on)."""
+    """Weight of a KL penalty in the advantages (ART from 0.5.16 on)."""
 
 
 class ARTTrainerAdapterConfig(TrainerAdapterConfig, name="openpipe_art_trainer_adapter"):
@@ -124,4 +107,4 @@ class ARTTrainerAdapterConfig(TrainerAdapterConfig, name="openpipe_art_trainer_a
     training: ARTTrainingConfig | None = None
     """The algorithm of an update."""
     timeout: float = Field(default=3600.0, gt=0)
-    """Seconds until an update must be done."""
+    """Seconds that an update may take."""

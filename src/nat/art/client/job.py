@@ -1,10 +1,11 @@
-"""One training call: read in a task of its own, with an end that is remembered."""
+"""One training call: read in a task of its own, which remembers how it ended."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from statistics import fmean
 from typing import Any
 
+from nat.art.wire import NEW_STEPS, STEPS, TRAINED_GROUPS, TRAINED_TOKENS
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
 from nat.data_models.score import is_finite
 from nat.errors import NatError, describe_error
@@ -12,11 +13,10 @@ from nat.errors import NatError, describe_error
 Report = Callable[[dict[str, Any]], None]
 """Receives the metrics of a gradient step."""
 Work = Callable[[Report], Coroutine[Any, Any, str | None]]
-"""Trains; gives the name of the new weights."""
+"""Trains and returns the name of the new weights."""
 
-_STEPS = ("num_gradient_steps", "data/step_num_gradient_steps")
-_TRAINED = {"trained_groups": "data/step_num_groups_trainable", "trained_tokens": "data/step_trainer_tokens"}
-"""What a job tells under these names on every backend, and what an ART server calls it."""
+_TRAINED = {"trained_groups": TRAINED_GROUPS, "trained_tokens": TRAINED_TOKENS}
+"""Metrics that every backend reports, and their names on an ART server."""
 
 
 class ArtJob:
@@ -35,23 +35,23 @@ class ArtJob:
 
     @property
     def status(self) -> TrainingJobStatus:
-        """How it stands; asked again, a finished job tells its end again."""
+        """The current status; of a job that has ended, the final one."""
         if self._final is not None:
             return self._final
-        if self.task.done():  # it was cancelled before it began
-            return self._told(TrainingStatusEnum.CANCELED, "Training was canceled.")
-        return self._told(TrainingStatusEnum.RUNNING, "Training is in progress.", progress=self._progress)
+        if self.task.done():  # it was canceled before it began
+            return self._make_status(TrainingStatusEnum.CANCELED, "Training was canceled.")
+        return self._make_status(TrainingStatusEnum.RUNNING, "Training is in progress.", progress=self._progress)
 
     def of(self, run_id: str) -> bool:
         return self.ref.run_id == run_id
 
     async def end(self) -> TrainingJobStatus:
-        """Wait for the end; whoever waits may go away without ending the job."""
+        """Wait for the end; canceling the wait does not cancel the job."""
         await asyncio.wait([self.task])
         return self.status
 
     async def cancel(self) -> TrainingJobStatus:
-        """Close the stream, by which the server learns that nobody wants the weights any more."""
+        """Close the stream, which tells the server to stop."""
         self.task.cancel()
         return await self.end()
 
@@ -60,39 +60,39 @@ class ArtJob:
             async with asyncio.timeout(self._seconds):
                 version = await work(self._add)
         except asyncio.CancelledError:
-            self._final = self._told(TrainingStatusEnum.CANCELED, "Training was canceled.")
+            self._final = self._make_status(TrainingStatusEnum.CANCELED, "Training was canceled.")
             raise
         except TimeoutError:
             text = f"it was not done within {self._seconds:.0f} s (`timeout` of the trainer adapter)"
-            self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {text}")
+            self._final = self._make_status(TrainingStatusEnum.FAILED, f"Training failed with error: {text}")
         except Exception as error:  # noqa: BLE001 - the boundary of one job: its failure becomes its status
             reason = str(error) if isinstance(error, NatError) else describe_error(error)
-            self._final = self._told(TrainingStatusEnum.FAILED, f"Training failed with error: {reason}")
+            self._final = self._make_status(TrainingStatusEnum.FAILED, f"Training failed with error: {reason}")
         else:
             self._final = self._done(version)
 
     def _add(self, line: dict[str, Any]) -> None:
-        """Keep the numbers of a gradient step; a NaN is the server's word for a metric that it has not got."""
+        """Keep the finite numbers of a gradient step; servers send NaN for a metric that they do not have."""
         self._lines.append({name: float(v) for name, v in line.items() if is_finite(v)})
 
     @property
     def _progress(self) -> float:
-        planned = max((line[name] for line in self._lines for name in _STEPS if name in line), default=0.0)
+        planned = max((line[name] for line in self._lines for name in (STEPS, NEW_STEPS) if name in line), default=0.0)
         return min(100.0, 100.0 * len(self._lines) / planned) if planned else 0.0
 
     def _done(self, version: str | None) -> TrainingJobStatus:
-        steps = sum(bool(line.get(_STEPS[0], line.get(_STEPS[1], 1))) for line in self._lines)
+        steps = sum(bool(line.get(STEPS, line.get(NEW_STEPS, 1))) for line in self._lines)
         text = "Training completed successfully."
         metrics = mean_metrics(self._lines)
         trained = {name: metrics[theirs] for name, theirs in _TRAINED.items() if theirs in metrics}
         if not steps:
             text += " The server found nothing to train on and made no gradient step."
             trained = dict.fromkeys(_TRAINED, 0.0)
-        return self._told(
+        return self._make_status(
             TrainingStatusEnum.COMPLETED, text, progress=100.0, policy_version=version, metrics=metrics | trained
         )
 
-    def _told(
+    def _make_status(
         self, status: TrainingStatusEnum, message: str, *, progress: float | None = None, **facts: Any
     ) -> TrainingJobStatus:
         return TrainingJobStatus(
@@ -106,6 +106,6 @@ class ArtJob:
 
 
 def mean_metrics(lines: list[dict[str, float]]) -> dict[str, float]:
-    """Each metric's mean over the gradient steps that told it."""
+    """Each metric's mean over the gradient steps that have it."""
     names = dict.fromkeys(name for line in lines for name in line)
     return {name: fmean(line[name] for line in lines if name in line) for name in names}

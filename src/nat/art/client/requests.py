@@ -1,4 +1,4 @@
-"""The YAML as ART's requests. Pure; what is unset is left out, since ART's servers choke on nulls."""
+"""The bodies of requests, from the YAML. Pure; unset fields are left out, since ART's servers fail on nulls."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +13,17 @@ from nat.art.wire import (
     ArtTrainRequest,
     ArtTrajectoryGroup,
     InternalModelConfig,
+    OptimizerArgs,
     TrainerArgs,
 )
 from nat.wire.text import without_surrogates
 
-_OPTIMIZER = {"adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm"}
-_CONFIG = {"learning_rate", "beta", "kl_penalty_coef", "grad_accumulation_sequences"}
+_OPTIMIZER = set(OptimizerArgs.model_fields)
+_CONFIG = set(ArtTrainConfig.model_fields)
 
 
 def art_model(backend: ARTBackendConfig, training: ARTTrainingConfig) -> ArtModel:
-    """The model to register; learning rate and beta are not in it, since each training request says them."""
+    """The model to register; learning rate and beta are in each training request instead."""
     optimizer = training.model_dump(include=_OPTIMIZER, exclude_none=True)
     blocks = {
         "init_args": backend.init_args,
@@ -50,7 +51,7 @@ def prepare_body(model: ArtModel, backend: ARTBackendConfig) -> dict[str, Any]:
 
 
 def train_body(model: ArtModel, groups: Sequence[ArtTrajectoryGroup], training: ARTTrainingConfig) -> bytes:
-    """POST /_train_model; `dev_config` holds those of its options that the YAML set."""
+    """POST /_train_model; `dev_config` has only the options that the YAML sets."""
     options = ArtDevTrainConfig.model_fields.keys() - _CONFIG
     request = ArtTrainRequest(
         model=model,

@@ -1,4 +1,4 @@
-"""Which LLMs of the configuration ask the server that trains, and under which name they get the trained model. Pure."""
+"""Finds the LLMs of the YAML that ask the ART server, and the name under which they get the trained model. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from nat.wire.sampling import MODELS_OWN, Sampling
 
 @dataclass(frozen=True)
 class ConfiguredLLM:
-    """An LLM of the YAML, as far as its requests can be told beforehand."""
+    """An LLM of the YAML, as far as its requests are known before they are made."""
 
     key: str
-    """Under `llms`."""
+    """Its key under `llms`."""
     model: str
     base_url: str | None = None
     sampling: Sampling = MODELS_OWN
-    """Of requests that set nothing."""
+    """How requests that set nothing are sampled."""
 
     @property
     def address(self) -> Address | None:
@@ -30,13 +30,13 @@ class ConfiguredLLM:
 def trained_llms(
     llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, *, inference_url: str, target: str | None
 ) -> list[ConfiguredLLM]:
-    """Those whose requests get the trained model.
+    """The LLMs whose requests get the trained model.
 
-    They ask its server for the run's name or for the base model. Where one asks for the run's name, the base model's
-    name means the base model, so that a judge can be that.
+    They ask the server for the run's name or for the base model. If one asks for the run's name, the base model's name
+    means the base model, so that a judge can use it.
 
     Raises:
-        ConfigError: there is none, or `finetuning.target_model` is an LLM that is none of them.
+        ConfigError: there is none, or `finetuning.target_model` is another LLM.
 
     """
     here = [llm for llm in llms if llm.address is not None and llm.address == address_of(inference_url)]
@@ -54,7 +54,7 @@ def trained_llms(
 
 
 def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url: str) -> str:
-    """The name to ask for: the run's own, or, on servers that have no such name (0.5.10 to 0.5.17), its newest step.
+    """The name to ask for: the run's own, or its newest step on servers that serve no plain name (0.5.10 to 0.5.17).
 
     Raises:
         BackendUnreachable: the server answers to neither.
@@ -72,18 +72,15 @@ def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url:
 
 
 def notice(llm: ConfiguredLLM, served: str) -> str:
-    """What the user is told of an LLM whose requests get another model than its configuration says."""
-    return (
-        f"llms.{llm.key} names {llm.model}; while the run goes on, its requests ask for {served}, the model that is "
-        "trained"
-    )
+    """Tells the user that an LLM's requests get another model than its configuration names."""
+    return f"llms.{llm.key} names {llm.model}; during the run, its requests ask for {served}, the model that is trained"
 
 
 def sampling_warnings(llms: Sequence[ConfiguredLLM]) -> list[str]:
-    """A server of ours trains each temperature as it is sampled; ART's own takes all of them for 1.
+    """Warn of temperatures other than 1, which ART's own server trains as if they were 1.
 
     Raises:
-        ConfigError: what an LLM samples cannot be trained on by either.
+        ConfigError: neither server can train on what an LLM samples.
 
     """
     findings = [block_finding(llm.key, llm.sampling) for llm in llms if not llm.sampling.trainable]
@@ -105,5 +102,5 @@ def _none_asks(llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, inferen
     return ConfigError(
         findings or ["llms: there is none, so nothing asks for the model that is trained"],
         hint=f"let the LLM of your workflow have `base_url: {inference_url}` and `model_name: {backend.name}` "
-        f"(or {backend.base_model}); that is where the ART server answers with the weights that it trains",
+        f"(or {backend.base_model}); there the ART server samples the weights that it trains",
     )

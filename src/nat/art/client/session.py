@@ -1,4 +1,4 @@
-"""The model on its server: registered, served, trained, and asked for by the workflow's LLMs."""
+"""One run's model on an ART server: registered, served, trained, and sampled by the workflow's LLMs."""
 
 import logging
 from collections.abc import Sequence
@@ -43,18 +43,18 @@ class ArtSession:
 
     @property
     def trained_names(self) -> set[str]:
-        """All names under which the capture may have recorded an answer of the trained model."""
+        """All names under which capture may have recorded an answer of the trained model."""
         keys, models = {llm.key for llm in self._trained}, {llm.model for llm in self._trained}
         return keys | models | {self._served, self._backend.name}
 
     async def connect(self, target_model: str | None, *, sampling_replaced: bool = False) -> None:
-        """Register the model, have it served, and let the LLMs that ask this server for it get it.
+        """Register the model, have it served, and redirect the requests of the LLMs that ask this server for it.
 
-        With `sampling_replaced` it does not matter how the LLMs' blocks sample.
+        With `sampling_replaced` the sampling of the LLMs' own blocks is not checked.
 
         Raises:
             BackendUnreachable: no healthy ART server answers at the configured address.
-            ConfigError: no LLM of the configuration asks the server that trains, or one samples what none can train.
+            ConfigError: no LLM of the configuration asks this server, or one samples what cannot be trained on.
 
         """
         await self._client.check_health()
@@ -67,17 +67,17 @@ class ArtSession:
         await self._ask_for_newest()
         for llm in self._trained:
             if llm.model != self._served:
-                _tell(logging.INFO, notice(llm, self._served))
+                _report(logging.INFO, notice(llm, self._served))
         for text in () if sampling_replaced else sampling_warnings(self._trained):
-            _tell(logging.WARNING, text)
+            _report(logging.WARNING, text)
 
     async def check(self) -> None:
-        """Raise unless control routes and inference answer well, and the latter serves the model."""
+        """Raise BackendError unless the control routes answer and the inference server serves the model."""
         await self._client.check_health()
         await self._served_name()
 
     async def train(self, groups: Sequence[ArtTrajectoryGroup], report: Report) -> str:
-        """One update; gives the name of the new weights, which are served by then."""
+        """Make one update; returns the name of the new weights, which are then served."""
         if self._backend.delete_old_checkpoints:
             await self._delete_old_checkpoints()
         async for metrics in self._client.train(train_body(self._model, groups, self._training)):
@@ -94,7 +94,7 @@ class ArtSession:
         )
 
     async def keep_best(self) -> str:
-        """Never delete the newest step, until this is called again; gives the name of its weights."""
+        """Keep the newest step until this is called again; returns the name of its weights."""
         self._best_step = await self._client.step(self._body)
         return f"{self._backend.name}@{self._best_step}"
 
@@ -106,12 +106,12 @@ class ArtSession:
         return served_as(names, self._backend, inference_url=self._inference.base_url)
 
     async def _ask_for_newest(self) -> None:
-        """The name may change with each update, on servers that have one for each step only."""
+        """Redirect to the newest name: servers that serve no plain name have a new one after each update."""
         self._served = await self._served_name()
         server = address_of(self._inference.base_url)
-        assert server is not None, "an LLM was found that asks it"
-        for asked in {llm.model for llm in self._trained} | {self._backend.name}:
-            self._redirects.send(server, asked, self._served)
+        assert server is not None, "an LLM asks it"
+        for name in {llm.model for llm in self._trained} | {self._backend.name}:
+            self._redirects.send(server, name, self._served)
 
     async def _delete_old_checkpoints(self) -> None:
         try:
@@ -122,8 +122,8 @@ class ArtSession:
             logger.warning("Old checkpoints could not be deleted: %s", error)
 
 
-def _tell(level: int, text: str) -> None:
-    """In the log, and where the run is watched live."""
+def _report(level: int, text: str) -> None:
+    """Log a text, and show it where the run is watched live."""
     logger.log(level, "%s", text)
     run = current_run()
     if run is not None:

@@ -1,21 +1,22 @@
-"""The generic trainer under ART's name, with run ids as ART's users know them."""
+"""The generic trainer and trajectory builder under ART's names, with run ids as ART's users know them."""
 
 import logging
 from collections.abc import AsyncGenerator
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from nat.art.client.config import ARTTrainerConfig
+from nat.art.client.config import ARTTrainerConfig, ARTTrajectoryBuilderConfig
 from nat.builder.builder import Builder
 from nat.data_models.finetuning import FinetuneConfig
 from nat.finetuning.trainer import EpochTrainer
-from nat.registry.decorators import register_trainer
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
+from nat.registry.decorators import register_trainer, register_trajectory_builder
 
 logger = logging.getLogger(__name__)
 
 
 class ARTTrainer(EpochTrainer):
-    """Runs epochs one after the other; each epoch's rollouts are played with the weights that the server serves."""
+    """Runs epochs one after the other; each epoch's rollouts use the weights that the server serves."""
 
     title: ClassVar[str] = "OpenPipe ART Runner"
 
@@ -25,7 +26,7 @@ class ARTTrainer(EpochTrainer):
 
     @property
     def run_id(self) -> str:
-        """Stands in all lines of trainer, builder and adapter; the run's folder has a name that sorts by time."""
+        """In all log lines of trainer, builder and adapter; the run's folder has another name, which sorts by time."""
         return self._run_id
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
@@ -37,3 +38,16 @@ class ARTTrainer(EpochTrainer):
 async def openpipe_art_trainer(config: ARTTrainerConfig, builder: Builder) -> AsyncGenerator[ARTTrainer, None]:  # noqa: ARG001 - the signature of build functions
     """The trainer gets builder and adapter through `bind_components`."""
     yield ARTTrainer(trainer_config=config)
+
+
+class ARTTrajectoryBuilder(EvalTrajectoryBuilder):
+    """One trajectory per scored rollout, grouped by example."""
+
+
+@register_trajectory_builder(config_type=ARTTrajectoryBuilderConfig)
+async def openpipe_art_traj_builder(
+    config: ARTTrajectoryBuilderConfig,
+    builder: Builder,  # noqa: ARG001 - the signature of build functions
+) -> AsyncGenerator[ARTTrajectoryBuilder, None]:
+    """The builder needs nothing but its configuration."""
+    yield ARTTrajectoryBuilder(trajectory_builder_config=config)

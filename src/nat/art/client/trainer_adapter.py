@@ -1,4 +1,4 @@
-"""Trajectories to an ART server, and its answers back."""
+"""The trainer adapter that trains on an ART server: one training call per epoch."""
 
 import asyncio
 import logging
@@ -8,10 +8,10 @@ from typing import Any
 
 from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig, ARTTrainingConfig
-from nat.art.client.conversion import art_groups
 from nat.art.client.job import ArtJob, Report
 from nat.art.client.routing import ConfiguredLLM
 from nat.art.client.session import ArtSession
+from nat.art.client.trajectories import art_groups
 from nat.builder.builder import Builder
 from nat.capture.redirect import Redirects, redirecting
 from nat.data_models.finetuning import (
@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "openpipe-art"
 KEPT_JOBS = 100
-"""Ended jobs whose end can still be asked for."""
+"""Ended jobs whose status is kept."""
 
 
 class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
-    """One training call per epoch, each in a task of its own, whose end is told as often as one asks."""
+    """Each training call runs in a task of its own, whose status can be read any number of times."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         return {job.ref.run_id: job.task for job in self._jobs.values()}
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
-        """Register the model and let the workflow ask for it.
+        """Register the model and redirect the workflow's requests to it.
 
         Raises:
             BackendUnreachable: no healthy ART server answers at the configured address.
-            ConfigError: no LLM of the configuration asks the server that trains, or its answers are to be compared
-                by rewards of their own.
+            ConfigError: no LLM of the configuration asks this server, or `reward_function.credit` gives each answer
+                a reward of its own.
 
         """
         reward = run_config.reward_function
@@ -89,8 +89,8 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         """Begin an update in the background.
 
         Raises:
-            InvalidTrajectories: one is no conversation, or none has answers that can be trained on.
-            ValueError: an update under this run id is going on.
+            InvalidTrajectories: one is not a conversation, or none has answers that can be trained on.
+            ValueError: an update under this run id is in progress.
 
         """
         run_id = trajectories.run_id
@@ -115,7 +115,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         return self._job(ref).status
 
     async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:  # noqa: ARG002 - nothing is polled: the job ends when its stream does
-        """Wait for the end of the stream; whoever stops waiting cancels the job."""
+        """Wait for the end of the stream; canceling the wait cancels the job."""
         job = self._job(ref)
         try:
             return await job.end()
@@ -123,16 +123,16 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             await job.cancel()
 
     async def cancel(self, ref: TrainingJobRef) -> TrainingJobStatus:
-        """End a job by closing its stream; one that has ended stays as it is."""
+        """Close the job's stream, unless it has ended."""
         return await self._job(ref).cancel()
 
     async def close(self) -> None:
-        """Cancel what still goes on."""
+        """Cancel the jobs that still run."""
         for job in self._jobs.values():
             await job.cancel()
 
     async def keep_best(self) -> KeptCheckpoint:
-        """Spare the newest step of the model when old checkpoints are deleted on the server."""
+        """Keep the newest step of the model when old checkpoints are deleted on the server."""
         return KeptCheckpoint(name=await self._session.keep_best())
 
     async def export_best(self, name: str) -> Path | None:  # noqa: ARG002 - the weights stay on the server
@@ -150,7 +150,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         append_progress("trainer_adapter", ref.run_id, facts, output_dir=output_dir)
 
     def _job(self, ref: TrainingJobRef) -> ArtJob:
-        """By the job's own id, or the newest of the run."""
+        """The job with the reference's job id, or else the newest of the run."""
         job_id = (ref.metadata or {}).get("job_id")
         found = [job for key, job in self._jobs.items() if key == job_id or (job_id is None and job.of(ref.run_id))]
         if not found:
@@ -162,7 +162,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 async def openpipe_art_trainer_adapter(
     config: ARTTrainerAdapterConfig, builder: Builder
 ) -> AsyncGenerator[ARTTrainerAdapter, None]:
-    """Train on a server that runs already."""
+    """Connect to a server that runs already."""
     llms = [llm for key in builder.llm_names if (llm := await _configured(key, builder)) is not None]
     backend = config.backend
     with redirecting() as redirects:

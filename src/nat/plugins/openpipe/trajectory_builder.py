@@ -1,5 +1,5 @@
 """Alias for plug-ins: the code is in `nat.art.client.trajectory_builder`."""
 
-from nat.art.client.trajectory_builder import ARTTrajectoryBuilder
+from nat.art.client.trainer import ARTTrajectoryBuilder
 
 __all__ = ["ARTTrajectoryBuilder"]

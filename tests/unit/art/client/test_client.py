@@ -103,7 +103,7 @@ async def test_another_kind_of_server_is_recognised():
     """Something else listens on that port: what it said is shown."""
     refusals = {"/_prepare_backend_for_training": (200, {"hello": "world"})}
     async with FakeArtServer(refusals=refusals) as server, client(server) as art:
-        with pytest.raises(BackendError, match=r"should have told the URL and the key .* said '\{.hello"):
+        with pytest.raises(BackendError, match=r"should have given the URL and the key .* answered '\{.hello"):
             await art.prepare({"model": MODEL})
 
 
@@ -182,5 +182,5 @@ async def test_a_server_that_cannot_train_is_told_at_once():
 async def test_a_step_is_a_number(said):
     """Anything else comes from another kind of server."""
     async with FakeArtServer(refusals={"/_get_step": (200, said)}) as server, client(server) as art:
-        with pytest.raises(BackendError, match="should have told a step"):
+        with pytest.raises(BackendError, match="should have given a step"):
             await art.step(MODEL)

@@ -3,8 +3,7 @@ import re
 
 from fakes.finetuning_project import AdapterConfig, BuilderConfig, RememberingAdapter
 from nat.art.client.config import ARTTrainerConfig, ARTTrajectoryBuilderConfig
-from nat.art.client.trainer import ARTTrainer
-from nat.art.client.trajectory_builder import ARTTrajectoryBuilder
+from nat.art.client.trainer import ARTTrainer, ARTTrajectoryBuilder
 from nat.data_models.finetuning import FinetuneConfig
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 

@@ -1,7 +1,7 @@
-"""Our trajectories as ART's. Pure.
+"""Turns our trajectories into ART's. Pure.
 
-What the trained model sampled becomes a choice with the ids and the log probabilities of its tokens; everything else
-(tool messages, few-shot answers, what another model said) stays a message of its own role, and is never trained on.
+An answer that the trained model sampled becomes a choice with the ids and log probabilities of its tokens. Everything
+else (tool messages, few-shot answers, answers of another model) stays a message of its role and is never trained on.
 """
 
 import math
@@ -11,7 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nat.art.wire import ArtChoice, ArtHistory, ArtLogprobs, ArtTokenLogprob, ArtTrajectory, ArtTrajectoryGroup
+from nat.art.wire import (
+    TOKEN_ID,
+    ArtChoice,
+    ArtHistory,
+    ArtLogprobs,
+    ArtTokenLogprob,
+    ArtTrajectory,
+    ArtTrajectoryGroup,
+)
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories
 from nat.finetuning.trajectories.calls import token_logprobs
@@ -20,19 +28,19 @@ Message = dict[str, Any]
 
 _KEPT = ("tool_calls", "tool_call_id", "function_call", "name")
 _FINISHED = {"stop", "length", "tool_calls", "content_filter", "function_call"}
-"""What ART's servers read as the reason of an end; a choice with another one they would refuse."""
+"""The finish reasons that ART's servers accept in a choice."""
 _FACTS = ("id", "generation", "epoch", "run_id")
-_HINT = "look at the rollout in the run's `trajectories` folder; the agent has to ask as a chat goes on"
+_HINT = "look at the rollout in the run's `trajectories` folder; each request of the agent must continue its chat"
 
 
 def art_trajectory(trajectory: Trajectory, *, trained: Collection[str] | None = None) -> ArtTrajectory | None:
-    """One rollout; None if the trained model sampled nothing in it whose tokens are known.
+    """One rollout; None if it has no answer of the trained model whose tokens are known.
 
-    `trained` are the names that its calls are recorded under; without them every sampled answer is its own.
+    `trained` are the names under which the trained model's calls are recorded; None takes every sampled answer.
 
     Raises:
-        InvalidTrajectories: a conversation is empty, begins with an answer, or has two answers in a row; or answers
-            have rewards of their own.
+        InvalidTrajectories: a conversation is empty, begins with an answer, or has two answers in a row; or the
+            trajectory has shaped rewards.
 
     """
     if trajectory.shaped_rewards is not None:
@@ -62,10 +70,10 @@ def art_trajectory(trajectory: Trajectory, *, trained: Collection[str] | None = 
 def art_groups(
     collection: TrajectoryCollection, *, trained: Collection[str] | None = None
 ) -> tuple[list[ArtTrajectoryGroup], list[str]]:
-    """The groups to train on, and why each trajectory that is not in them was left out.
+    """The groups to train on, and for each trajectory that is left out, the reason.
 
     Raises:
-        InvalidTrajectories: a trajectory is no conversation, or there is nothing to train on at all.
+        InvalidTrajectories: a trajectory is not a conversation, or none can be trained on.
 
     """
     groups, left_out = [], []
@@ -90,7 +98,7 @@ def art_groups(
             f"No valid trajectory groups to submit. {len(left_out)} trajectories were left out"
             + (f"; the first because {left_out[0]}" if left_out else ""),
             hint="the inference server must answer with `logprobs` (ART's and ours always do), and the workflow must "
-            "get its answers from the LLM that is trained",
+            "ask the LLM that is trained",
         )
     return groups, left_out
 
@@ -123,7 +131,7 @@ def _where(trajectory: Trajectory) -> str:
 
 
 def _histories(items: Sequence[EpisodeItem], trained: Collection[str] | None) -> list[ArtHistory]:
-    """The conversation, once for each set of tools that its answers were sampled with; none if it has no choice."""
+    """The conversation, once for each set of tools that its answers were sampled with; empty without a choice."""
     choices = {at: choice for at, item in enumerate(items) if (choice := _choice(item, trained)) is not None}
     sets: list[Any] = []
     for at in choices:
@@ -132,8 +140,8 @@ def _histories(items: Sequence[EpisodeItem], trained: Collection[str] | None) ->
     histories = []
     for tools in sets:
         own = {at: choice for at, choice in choices.items() if _tools(items[at]) == tools}
-        said = [own.get(at) or _message(item) for at, item in enumerate(items[: max(own) + 1])]
-        histories.append(ArtHistory(messages_and_choices=said, **({"tools": tools} if tools else {})))
+        messages = [own.get(at) or _message(item) for at, item in enumerate(items[: max(own) + 1])]
+        histories.append(ArtHistory(messages_and_choices=messages, **({"tools": tools} if tools else {})))
     return histories
 
 
@@ -142,7 +150,7 @@ def _tools(item: EpisodeItem) -> Any:
 
 
 def _choice(item: EpisodeItem, trained: Collection[str] | None) -> ArtChoice | None:
-    """The answer as the API gave it; None for what was not sampled by the trained model, token by token."""
+    """The answer as the API gave it; None if the trained model did not sample it, or its tokens are not known."""
     facts = item.metadata or {}
     foreign = trained is not None and "model" in facts and facts["model"] not in trained
     if item.role is not EpisodeItemRole.ASSISTANT or not item.sampled or foreign:
@@ -160,7 +168,7 @@ def _choice(item: EpisodeItem, trained: Collection[str] | None) -> ArtChoice | N
 
 
 def _tokens(logprobs: Any, token_ids: Sequence[int] | None) -> list[ArtTokenLogprob] | None:
-    """The sampled tokens by id where the server told the ids, else as it wrote them; None if neither is there."""
+    """The sampled tokens by id if the server sent ids, else by text; None if it sent neither."""
     if isinstance(logprobs, BaseModel):
         logprobs = logprobs.model_dump()
     numbers = token_logprobs(logprobs)
@@ -168,7 +176,7 @@ def _tokens(logprobs: Any, token_ids: Sequence[int] | None) -> list[ArtTokenLogp
         return None
     entries = logprobs["content"] if isinstance(logprobs, dict) else [{} for _ in numbers]
     if token_ids is not None and len(token_ids) == len(numbers):
-        names = [f"token_id:{token}" for token in token_ids]
+        names = [f"{TOKEN_ID}{token}" for token in token_ids]
     elif all("token" in entry for entry in entries):
         names = [str(entry["token"]) for entry in entries]
     else:
@@ -184,15 +192,15 @@ def _bytes(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(item: EpisodeItem) -> Message:
-    """The message in OpenAI's shape, without what it does not say."""
+    """The message in OpenAI's shape, without empty fields."""
     facts = item.metadata or {}
     content = facts.get("content") or item.content
     kept = {name: facts[name] for name in _KEPT if facts.get(name)}
     calls_alone = not content and not kept.keys().isdisjoint({"tool_calls", "function_call"})
-    said = {} if calls_alone else {"content": content}
-    return {"role": _role(item.role), **said, **kept}
+    text = {} if calls_alone else {"content": content}
+    return {"role": _role(item.role), **text, **kept}
 
 
 def _role(role: EpisodeItemRole) -> str:
-    """A role that a chat template knows; what the environment says, is said to the model."""
+    """A role that chat templates know; messages of the environment are the user's."""
     return "user" if role in {EpisodeItemRole.ENVIRONMENT, EpisodeItemRole.OTHER} else str(role)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from openai.types.chat.chat_completion import ChoiceLogprobs
 
 from fakes.llm_steps import assistant, call, steps, system, user
-from nat.art.client.conversion import art_groups, art_trajectory
+from nat.art.client.trajectories import art_groups, art_trajectory
 from nat.art.wire import ArtChoice, ArtTrajectory
 from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories
