@@ -9,7 +9,15 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-PATTERNS = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "docs/**/*.md", "examples/*/README.md")
+PATTERNS = (
+    "README.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "AGENTS.md",
+    "docs/**/*.md",
+    "examples/*/README.md",
+)
 
 
 @dataclass(frozen=True)
