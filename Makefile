@@ -18,9 +18,9 @@ install: .venv/.installed
 demo: install
 	$(BIN)/nat --log-level warning finetune --config_file=examples/tic_tac_toe/configs/finetune.yml
 
-# All tests.
+# All tests, on every core: each process of pytest computes with one thread.
 test: install
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 # Real clients and servers of OpenPipe ART against ours, each version in an environment of its own.
 interop: install

@@ -23,12 +23,17 @@ SMALL = {
 
 
 @pytest.fixture
-def held_out(tmp_path) -> Path:
-    """A few games only."""
-    lines = (ROOT / "examples/tic_tac_toe/data/validation.jsonl").read_text().splitlines()[:12]
-    path = tmp_path / "held_out.jsonl"
-    path.write_text("\n".join(lines))
-    return path
+def games(tmp_path) -> tuple[str, ...]:
+    """The options for a few games only: six to train on, twelve held out."""
+    for split, count in (("train", 6), ("validation", 12)):
+        lines = (ROOT / f"examples/tic_tac_toe/data/{split}.jsonl").read_text().splitlines()[:count]
+        (tmp_path / split).write_text("\n".join(lines))
+    return (
+        "-o",
+        "eval.general.dataset.file_path",
+        f"{tmp_path / 'train'}",
+        f"--validation_dataset={tmp_path / 'validation'}",
+    )
 
 
 # A background shell hands its children a SIGINT that is ignored; a terminal does not.
@@ -36,7 +41,7 @@ TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handl
 NAT = f"{TERMINAL}; from nat.cli.main import run_cli; run_cli()"
 
 
-def command(output_dir: Path, held_out: Path, *more: str) -> list[str]:
+def command(output_dir: Path, *more: str) -> list[str]:
     overrides = {**SMALL, "finetuning.output_dir": str(output_dir)}
     return [
         sys.executable,
@@ -44,7 +49,6 @@ def command(output_dir: Path, held_out: Path, *more: str) -> list[str]:
         NAT,
         "finetune",
         f"--config_file={CONFIG}",
-        f"--validation_dataset={held_out}",
         *(part for key, value in overrides.items() for part in ("-o", key, value)),
         *more,
     ]
@@ -68,11 +72,11 @@ COLD = ("-o", "llms.player.temperature", "0.6")
 
 
 @pytest.mark.parametrize("options", [(), (*ADAPTERS, *COLD)], ids=["all weights", "adapters at temperature 0.6"])
-def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out, options):
+def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
     """One command goes from the starting model to new weights, with every promised file and a summary as JSON."""
     output_dir = tmp_path / "runs"
     run = subprocess.run(  # noqa: S603 - our own command
-        command(output_dir, held_out, "--json", *options),
+        command(output_dir, *games, "--json", *options),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -103,11 +107,11 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, held_out, options):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_everything_and_keeps_what_there_is(tmp_path, held_out, number):
+def test_a_signal_ends_everything_and_keeps_what_there_is(tmp_path, games, number):
     """The run ends its backend, closes its journal and says where to look and how to use the newest checkpoint."""
     output_dir = tmp_path / "runs"
     run = subprocess.Popen(  # noqa: S603 - our own command
-        command(output_dir, held_out, "-o", "finetuning.num_epochs", "1000"),
+        command(output_dir, *games, "-o", "finetuning.num_epochs", "1000"),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -43,14 +43,19 @@ def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     agent = EXAMPLE / "agent/agent.mjs"
     before = agent.read_bytes()
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text("\n".join((EXAMPLE / "data/validation.jsonl").read_text().splitlines()[:48]))
     overrides = {
         "finetuning.num_epochs": "3",
         "finetuning.output_dir": str(tmp_path / "run"),
+        "trajectory_builders.answers.num_generations": "4",
         "trainer_adapters.weights.training.steps_per_batch": "8",
         "llms.student.threads": "1",
     }
     options = [word for path, value in overrides.items() for word in ("-o", path, value)]
-    result = CliRunner().invoke(cli, ["finetune", f"--config_file={CONFIG}", *options])
+    result = CliRunner().invoke(
+        cli, ["finetune", f"--config_file={CONFIG}", f"--validation_dataset={held_out}", *options]
+    )
     assert result.exit_code == 0, result.output
     summary = json.loads((tmp_path / "run/latest/summary.json").read_text())
     assert summary["verdict"] == "improved"

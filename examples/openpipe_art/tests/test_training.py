@@ -45,16 +45,20 @@ def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
 def test_the_configuration_of_the_guide_trains(ports: dict[str, int], tmp_path: Path, monkeypatch) -> None:
     """The file runs as it is but for ports and length; the model gets better, and its weights stay on the server."""
     monkeypatch.chdir(ROOT)
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text("\n".join((ROOT / "examples/tic_tac_toe/data/validation.jsonl").read_text().splitlines()[:120]))
     overrides = {
         "llms.training_llm.base_url": f"http://localhost:{ports['inference_port']}/v1",
         "trainer_adapters.art_adapter.backend.port": str(ports["port"]),
-        "finetuning.num_epochs": "4",
+        "finetuning.num_epochs": "3",
         "finetuning.output_dir": str(tmp_path / "run"),
     }
     options = [word for path, value in overrides.items() for word in ("-o", path, value)]
-    result = CliRunner().invoke(cli, ["finetune", f"--config_file={CONFIG}", *options])
+    result = CliRunner().invoke(
+        cli, ["finetune", f"--config_file={CONFIG}", f"--validation_dataset={held_out}", *options]
+    )
     assert result.exit_code == 0, result.output
     summary = json.loads((tmp_path / "run/latest/summary.json").read_text())
     assert summary["verdict"] == "improved"
     steps = sorted(path.name for path in (tmp_path / "server/tic_tac_toe/models/tic_tac_toe_run/checkpoints").iterdir())
-    assert "0004" in steps
+    assert "0003" in steps
