@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script beside the pages that it writes, no package
-"""Write the reference pages from the code: `configuration.md`, `cli.md` and `metrics.md` in `docs/reference/`.
+"""Write the generated pages of `docs/reference/`: `configuration.md`, `cli.md`, `metrics.md` and `algorithms.md`.
 
 Run it with `make docs`. A test compares the committed pages with what this script makes, so a field or an option
 that changes without its page fails the build. Attribute docstrings describe the fields, `help` describes the options;
@@ -16,6 +16,7 @@ from typing import Any
 import click
 from pydantic_core import to_jsonable_python
 
+from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
 from nat.cli.main import cli
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
@@ -26,6 +27,7 @@ from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
 from nat.registry.discovery import discover_components
 from nat.wire.metrics import UPDATE
+from nat.wire.training import TrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"
 OWN_PACKAGE = "nat/"
@@ -91,6 +93,18 @@ An OpenPipe ART server's own metrics appear under `train/`, each as the mean of 
 `data/step_trainer_tokens`, and 0 without a gradient step.
 """
 
+ALGORITHMS_HEAD = """\
+# Algorithms
+
+This page is generated from the code by `make docs`.
+
+`training.algorithm` of the [local_trainer_adapter](configuration.md#local_trainer_adapter) names one of these
+algorithms, or one from a plug-in ([A loss of your own](../guides/extending.md#a-loss-of-your-own)). It sets the
+defaults in its row. Every setting that you name under `training` overrides them, factors included.
+[Rewards](../concepts/rewards.md#from-rewards-to-advantages) explains the factors. A factor with the name `art` belongs
+to that algorithm.
+"""
+
 _WORDS = {
     "str": "text",
     "int": "integer",
@@ -125,7 +139,12 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """File name → what the page must say."""
-    return {"configuration.md": configuration_page(), "cli.md": cli_page(), "metrics.md": metrics_page()}
+    return {
+        "configuration.md": configuration_page(),
+        "cli.md": cli_page(),
+        "metrics.md": metrics_page(),
+        "algorithms.md": algorithms_page(),
+    }
 
 
 def configuration_page() -> str:
@@ -157,6 +176,26 @@ def metrics_page() -> str:
             _metrics_table({f"train/{name}": meaning for name, meaning in UPDATE.items()}),
         ]
     )
+
+
+def algorithms_page() -> str:
+    """The built-in algorithms with their factors and defaults, then the options that algorithms have of their own."""
+    algorithms = [*BUILT_IN, find_algorithm("art")]
+    lines = [
+        ALGORITHMS_HEAD,
+        f"| `algorithm` | {' | '.join(f'`{name}`' for name in FACTORS)} | other defaults | paper |",
+        "|" + "---|" * (len(FACTORS) + 3),
+    ]
+    for algorithm in algorithms:
+        resolved = resolve(TrainingConfig(algorithm=algorithm.name))
+        factors = " | ".join(f"`{resolved.factor(name)}`" for name in FACTORS)
+        others = ", ".join(f"`{name}` {json.dumps(value)}" for name, value in algorithm.defaults.items())
+        lines.append(f"| `{algorithm.name}` | {factors} | {others} | {algorithm.paper} |")
+    lines += ["", *(f"- `{algorithm.name}`: {algorithm.summary}" for algorithm in algorithms)]
+    for algorithm in algorithms:
+        if fields := list(fields_of(algorithm.options)):
+            lines += ["", f"## Options of {algorithm.name}", "", *_table(fields)]
+    return "\n".join(lines) + "\n"
 
 
 def _metrics_table(meanings: Mapping[str, str]) -> str:

@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from e2e.doc_pages import ROOT, Page
 from fakes.tiny_model import make_tiny_model
@@ -57,6 +60,30 @@ def test_the_package_is_found(project):
     """What the page's package registers is listed, and its YAML is valid."""
     assert "functions: sums" in nat(project, "info", "components", "-q", "sums")
     assert "Configuration file is valid!" in nat(project, "validate", *CONFIG)
+
+
+def test_a_loss_of_ones_own_trains_the_agent(project):
+    """The plug-in in the guide on extending is found by its entry point, trains, and is recorded with its options."""
+    blocks = Page(ROOT / "docs" / "guides" / "extending.md").blocks
+    at = next(index for index, block in enumerate(blocks) if block.file_name == "sapo.py")
+    package, settings = tomllib.loads(blocks[at + 1].text)["project"], yaml.safe_load(blocks[at + 2].text)
+    (project / "sapo.py").write_text(blocks[at].text)
+    metadata = project / "sapo-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: sapo\nVersion: 0.1.0\n")
+    [(name, value)] = package["entry-points"]["nat.algorithms"].items()
+    (metadata / "entry_points.txt").write_text(f"[nat.algorithms]\n{name} = {value}\n")
+    training = settings["trainer_adapters"]["weights"]["training"]
+    nat(project, "finetune", *CONFIG, *ONE_EPOCH, "-o", "trainer_adapters.weights.training", json.dumps(training))
+    with sqlite3.connect(project / "runs" / "latest" / "journal.sqlite") as connection:
+        [(record,)] = connection.execute("SELECT record FROM jobs").fetchall()
+    used = json.loads(record)["training"]
+    assert (used["algorithm"], used["settings"]["policy_loss"], used["settings"]["aggregation"]) == (
+        "sapo",
+        "sapo",
+        "seq_mean",
+    )
+    assert used["settings"]["options"] == {"tau_positive": 1.0, "tau_negative": 1.2}
 
 
 def test_training_leaves_what_the_docs_promise(project):

@@ -1,6 +1,6 @@
-"""DAPO: GRPO with a wider upper clip bound, a mean over all tokens, and no loss on truncated rollouts.
+"""DAPO: GRPO with a mean over all tokens, and no loss on truncated rollouts.
 
-Its dynamic sampling is that of every algorithm here: groups of equal rewards are left out.
+Its wider upper clip bound is that of `grpo`, and groups of equal rewards are left out whatever the algorithm.
 
 Shapes: as in algorithm.py.
 """
@@ -21,7 +21,7 @@ def token_mean(tokens_R: Tensor, max_completion_length: int) -> Tensor:  # noqa:
 DAPO = replace(
     GRPO,
     name="dapo",
-    summary="GRPO with a wider upper clip bound and a mean over all tokens; truncated rollouts carry no loss.",
+    summary="GRPO with a mean over all tokens; truncated rollouts carry no loss.",
     paper="arXiv 2503.14476",
     aggregation=token_mean,
     defaults={
