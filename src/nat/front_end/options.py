@@ -18,7 +18,7 @@ class ServeOptions(BaseModel):
     allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
     """Further names under which this server may be called, with commas between, such as that of a proxy."""
     port: int = Field(default=8000, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one, which is shown."""
+    """Port to listen on; 0 takes a free one, which is printed."""
     api_key: SecretStr | None = Field(default=None, min_length=1)
     """Key that requests need, as a bearer token; better given as NAT_SERVE_API_KEY."""
 

@@ -1,7 +1,7 @@
-"""A model server for agents in other processes: they know a base URL and a key, and every call is recorded.
+"""A model server for agents in other processes: they get a base URL and a key, and every call is recorded.
 
-`keys` knows the open rollouts, `upstream` the one place that each LLM's calls go to, `dialects` the APIs that agents
-speak, `app` the routes.
+`access` holds the keys of open rollouts, `upstream` sends each LLM's calls on, `dialects` are the APIs that agents
+speak, `app` has the routes.
 """
 
 WRAPPER_TYPE = "gateway"

@@ -19,11 +19,11 @@ class GatewayOptions(BaseModel):
     allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
     """Further names under which this server may be called, with commas between, such as that of a proxy."""
     port: int = Field(default=8010, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one, which is shown."""
+    """Port to listen on; 0 takes a free one, which is printed."""
     llm: str | None = None
     """The LLM of the YAML that answers; the first one if left out."""
     api_key: SecretStr | None = Field(default=None, min_length=1)
-    """Key that opens and closes rollouts; made up and shown if left out. Better given as NAT_GATEWAY_API_KEY."""
+    """Key that opens and closes rollouts; generated and printed if left out. Better given as NAT_GATEWAY_API_KEY."""
 
     @model_validator(mode="after")
     def _a_public_host_has_a_key(self) -> Self:

@@ -1,8 +1,8 @@
-"""Which requests of a rollout are one asked again, so that what was sampled once is recorded once. Pure.
+"""Which requests of a rollout are retries, so that an answer that was sampled once is recorded once. Pure.
 
-A call that failed left nothing behind, so asking it again is the call. A call that was answered may be asked again
-because its client never saw the answer; then it gets that answer. Everything else is a new call, be the request equal
-or not: an agent may ask the same thing twice and want two samples.
+A failed call recorded nothing, so its retry is the call. A client may retry an answered call because it never received
+the answer; then it gets the same answer. Every other request is a new call, even with an equal body: an agent may send
+the same request twice to get two samples.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ RETRY_HEADER = b"x-stainless-retry-count"
 """The SDKs of OpenAI and Anthropic count their attempts here, from 0."""
 
 _KEPT = 64
-"""Answers of one rollout; a client asks again at once or never."""
+"""Answers of one rollout; clients retry soon or never."""
 
 
 @dataclass(slots=True)
@@ -23,18 +23,18 @@ class Sent:
     content_type: str
     content: bytes
     delivered: bool = False
-    """All of it was sent to a client that was still there, as far as this side can know."""
+    """All of it was sent to a client that was still connected, as far as this side can know."""
 
 
 class Answers:
-    """What the requests of one rollout were answered."""
+    """The answers to the requests of one rollout."""
 
     def __init__(self) -> None:
         self._sent: list[tuple[bytes, Sent]] = []
         self._failed: Counter[bytes] = Counter()
 
     def again(self, request: bytes, *, retry: bool) -> Sent | None:
-        """The answer to repeat for this request; None if it has to be asked. `retry` is what the client says."""
+        """The answer to repeat for this request; None for a new call. `retry`: the client marked it as a retry."""
         earlier = [sent for known, sent in self._sent if known == request]
         missed = next((sent for sent in earlier if not sent.delivered), None)
         if missed is not None:
@@ -46,7 +46,7 @@ class Answers:
         return earlier[-1] if retry and earlier else None
 
     def settle(self, request: bytes, sent: Sent | None = None) -> None:
-        """The request was recorded as a call and answered so; or it failed, and nothing was recorded."""
+        """Keep the answer of a recorded call; without one the call failed, and nothing was recorded."""
         if sent is None:
             self._failed[request] += 1
             return
@@ -55,5 +55,5 @@ class Answers:
 
 
 def fingerprint(path: str, body: bytes) -> bytes:
-    """What two requests share if one may be the other asked again."""
+    """Equal for two requests if one may be a retry of the other."""
     return hashlib.blake2b(path.encode() + b"\0" + body, digest_size=16).digest()

@@ -1,7 +1,7 @@
-"""Requests over plain HTTP/1.1, for a server of one's own: a tenth of the cost per chunk of httpx's own transport.
+"""A transport for httpx over plain HTTP/1.1: a tenth of the cost per chunk of httpx's own transport.
 
-A model streams an event for each token, and what carries them decides what a call costs. The parser is httptools',
-which the gateway's server needs anyway. Without TLS and proxies: for those there is httpx's transport.
+A model streams an event for each token, so the cost of a call is the cost of its chunks. The parser is that of
+httptools, which the gateway's server needs anyway. TLS and proxies are left to httpx's transport.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ import httptools
 from nat.capture.library import httpx
 
 _MOST_WAITING = 2**20
-"""Bytes of an answer that wait for a slow reader, before its server has to wait too."""
+"""Bytes of a response that wait for a slow reader before reading from the server pauses."""
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class PlainTransport(httpx.AsyncBaseTransport):
-    """Keeps connections open and uses them again, the one that was used last first; for one event loop."""
+    """Keeps connections open and reuses the last used one first; for one event loop."""
 
     def __init__(self) -> None:
         self._idle: dict[tuple[str, int], list[_Connection]] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The head of the answer; its body comes as it is read."""
+        """The response's head; its body is read as it comes."""
         place = (request.url.host, request.url.port or 80)
         assert isinstance(request.stream, httpx.AsyncByteStream), "an asynchronous client makes such requests"
         content = _as_bytes(request, b"".join([part async for part in request.stream]))
@@ -34,7 +34,7 @@ class PlainTransport(httpx.AsyncBaseTransport):
             kept = _last_open(idle)
             connection = kept or await _connect(*place)
             try:
-                await connection.ask(content)
+                await connection.send(content)
             except httpx.RemoteProtocolError:
                 if kept is None or connection.heard:
                     raise
@@ -48,7 +48,7 @@ class PlainTransport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    """What follows the head; a connection whose answer was read to its end is kept."""
+    """The body of a response; its connection is kept if it was read to its end."""
 
     def __init__(self, connection: "_Connection", idle: list["_Connection"]) -> None:
         self._connection = connection
@@ -67,7 +67,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time, and its answer."""
+    """One request at a time, and its response."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -83,7 +83,7 @@ class _Connection(asyncio.Protocol):
         self._error: str | None = None
         self._has_head = self._complete = self._keeps = False
         self.heard = False
-        """Something came in answer to the request."""
+        """Some bytes of the response have come."""
         self.headers: Headers = []
 
     @property
@@ -98,8 +98,8 @@ class _Connection(asyncio.Protocol):
     def open(self) -> bool:
         return not self._lost
 
-    async def ask(self, content: bytes) -> None:
-        """Send a request and wait for the head of its answer; RemoteProtocolError if there is none."""
+    async def send(self, content: bytes) -> None:
+        """Send a request and wait for the head of its response; RemoteProtocolError if there is none."""
         self._begin()
         assert self._transport is not None, "it is connected"
         try:
@@ -111,7 +111,7 @@ class _Connection(asyncio.Protocol):
             raise
 
     async def read(self) -> bytes | None:
-        """What has come since, all of it at once; None after the end."""
+        """All bytes of the body that have come since; None after the end."""
         while not self._pieces:
             if self._complete:
                 return None
@@ -130,7 +130,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     async def _more(self) -> None:
-        """Wait until something happens."""
+        """Wait for data, an error or the end."""
         if self._error is not None:
             raise httpx.RemoteProtocolError(self._error)
         self._reader = asyncio.get_running_loop().create_future()
@@ -150,7 +150,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._error = f"the answer is no HTTP: {error}"
+            self._error = f"the response is not HTTP: {error}"
             self.close()
         self._wake()
 
@@ -159,7 +159,7 @@ class _Connection(asyncio.Protocol):
         if self._has_head and _ends_with_connection(self.headers):
             self._complete = True
         elif not self._complete:
-            self._error = self._error or "the server closed the connection before its answer was complete"
+            self._error = self._error or "the server closed the connection before its response was complete"
         self._wake()
 
     # ---- what the parser calls
@@ -168,7 +168,7 @@ class _Connection(asyncio.Protocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self.status >= httpx.codes.OK:  # what comes before are hints that an answer will follow
+        if self.status >= httpx.codes.OK:  # informational responses (1xx) come before the real one
             self._has_head, self._keeps = True, bool(self._parser.should_keep_alive())
         else:
             self.headers = []
@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
 
 
 _CLOSED = _Connection()
-"""In the place of a connection that was given back."""
+"""Takes the place of a connection that was returned."""
 
 
 async def _connect(host: str, port: int) -> _Connection:
@@ -208,10 +208,10 @@ def _as_bytes(request: httpx.Request, body: bytes) -> bytes:
     lines = [request.method.encode() + b" " + request.url.raw_path + b" HTTP/1.1"]
     lines += (name + b": " + value for name, value in request.headers.raw)
     if any(b"\r" in line or b"\n" in line for line in lines):
-        raise httpx.LocalProtocolError("a header holds the end of a line")
+        raise httpx.LocalProtocolError("a header contains a line break")
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
 def _ends_with_connection(headers: Headers) -> bool:
-    """Neither a length nor chunks tell the end of the body."""
+    """Whether the body ends with the connection: it has no length and no chunks."""
     return {b"content-length", b"transfer-encoding"}.isdisjoint(name.lower() for name, _ in headers)

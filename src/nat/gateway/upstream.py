@@ -1,4 +1,4 @@
-"""The one place that the calls of an LLM go to, which the configuration names and no request can change."""
+"""Sends the calls of an LLM to its server, which the configuration names and no request can change."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,7 +19,7 @@ from nat.http.errors import ApiError
 from nat.http.sse import EventReader
 
 _LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
-"""Under which names servers take the longest answer."""
+"""Names that servers have for the longest answer."""
 _COUNTS = ("n", "best_of")
 OPENAI = "https://api.openai.com/v1"
 
@@ -33,7 +33,7 @@ Body = dict[str, Any]
 
 
 class Upstream:
-    """An OpenAI-compatible server and the tap that records what is asked there."""
+    """An OpenAI-compatible server, and the tap that records its calls."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Upstream:
         max_retries: int,
         max_tokens: int | None = None,
     ) -> None:
-        """`timeout` is for a call with all its retries; `base_url` is OpenAI's if left out."""
+        """`timeout` is for a call with all of its retries; `base_url` is OpenAI's if left out."""
         self.model_name = model_name
         self._max_tokens = max_tokens
         self.timeout = timeout
@@ -67,12 +67,12 @@ class Upstream:
         await self._client.aclose()
 
     def adapted(self, body: Body) -> Body:
-        """The request with this model's name, and no longer an answer than the configuration allows.
+        """The request with this model's name, and with lengths cut to the configured one.
 
-        Agents ask for as many tokens as the model has that they know, which is more than the context of this one.
+        Agents request as many tokens as a model of their vendor has, which can exceed this model's context.
 
         Raises:
-            Untranslatable: a length is no whole number, so that nobody can say whether it is allowed.
+            Untranslatable: a length is not a whole number, so it cannot be compared with the limit.
 
         """
         counts = {key: count_at(body[key], key) for key in (*_LENGTHS, *_COUNTS) if body.get(key) is not None}
@@ -86,11 +86,11 @@ class Upstream:
         try:
             return read_completion(response.content)
         except UnreadableAnswer as error:
-            raise ApiError(f"the model server's answer cannot be read: {error}", status=502) from error
+            raise ApiError(f"the model server's response cannot be read: {error}", status=502) from error
 
     @asynccontextmanager
     async def stream(self, route: str, body: Body) -> AsyncIterator["Chunks"]:
-        """The answer's chunks as they come; ApiError if there are none."""
+        """The response's chunks as they come; ApiError if there are none."""
         response = await self._send(route, body, stream=True)
         try:
             yield Chunks(response)
@@ -120,22 +120,22 @@ class Upstream:
 
 
 class Chunks:
-    """A streamed answer. Its iteration gives all chunks but the last ones, and ends when the call is recorded.
+    """A streamed response. Iterating gives all chunks but the last ones, and ends when the call is recorded.
 
-    So an agent that ends with the last thing that it hears leaves no call behind that nobody knows of.
+    So a call is recorded even if the agent exits as soon as it has the last chunk.
     """
 
     def __init__(self, response: httpx.Response) -> None:
         self.last: list[Body] = []
-        """What came with the end of the stream; complete when the iteration is over."""
+        """The chunks that came with the end of the stream; complete after the iteration."""
         self._response = response
         self._finished = False
 
     async def __aiter__(self) -> AsyncGenerator[list[Body], None]:
         if "text/event-stream" not in self._response.headers.get("Content-Type", ""):
-            raise ApiError("the model server did not stream its answer", status=502)
+            raise ApiError("the model server did not stream its response", status=502)
         reader = EventReader()
-        assert isinstance(self._response.stream, httpx.AsyncByteStream), "it was asked for as a stream"
+        assert isinstance(self._response.stream, httpx.AsyncByteStream), "it was requested as a stream"
         pieces = aiter(self._response.stream)
         try:
             async for piece in pieces:
@@ -146,14 +146,14 @@ class Chunks:
                 elif chunks:
                     yield chunks
         except httpx.TransportError as error:
-            raise ApiError(f"the model server broke off its answer: {type(error).__name__}", status=502) from error
+            raise ApiError(f"the model server broke off its response: {type(error).__name__}", status=502) from error
         except ValueError as error:
-            raise ApiError(f"the model server's answer cannot be read: {error}", status=502) from error
+            raise ApiError(f"the model server's response cannot be read: {error}", status=502) from error
         finally:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
         if not (reader.done or self._finished):
-            raise ApiError("the model server ended its stream before the answer was complete", status=502)
+            raise ApiError("the model server ended its stream before the response was complete", status=502)
 
 
 def _ends(chunk: Body) -> bool:
@@ -161,12 +161,12 @@ def _ends(chunk: Body) -> bool:
 
 
 def _is_plain(url: str) -> bool:
-    """Neither TLS nor a proxy is in between."""
+    """Whether the URL needs neither TLS nor a proxy."""
     return url.startswith("http://") and getproxies().keys().isdisjoint(("http", "all"))
 
 
 def _upstream_error(response: httpx.Response) -> ApiError:
-    """What the server said; of its opinion on our key the agent learns nothing."""
+    """The server's error; if it refuses the gateway's key, the agent does not see its message."""
     if response.status_code in _KEY_REFUSED:
         return ApiError(f"the model server refuses the key of this gateway (status {response.status_code})", status=502)
     if not response.is_error:
@@ -179,7 +179,7 @@ def _worth_a_retry(status: int) -> bool:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds that the server asks to wait; None if it asks for none that make sense."""
+    """Seconds to wait as the server requests; None if it requests none, or too many."""
     for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(response.headers[header]) * unit

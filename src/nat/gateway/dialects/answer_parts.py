@@ -1,7 +1,7 @@
-"""A chat completion as the row of parts that it is: thinking, text and tool calls, one after the other. Pure.
+"""A chat completion as a sequence of parts: thinking, text and tool calls. Pure.
 
-Both dialects whose answers are such rows write their events and their whole answers from here. A whole answer is read
-as if it had come in one chunk, so that the two cannot differ.
+Two dialects have such answers; they write their events and their whole answers from these parts. A whole answer is
+read as one chunk, so that it cannot differ from the stream.
 """
 
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from nat.gateway.dialects import Body, BrokenOrder, Memory
 from nat.http.sse import event
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Where servers put what a parser of theirs took out of the text; the first is the older name."""
+"""Fields for the thinking that a server's parser took out of the text; the first is the older name."""
 
 Kind = Literal["reasoning", "text", "call"]
 
 
 @dataclass(slots=True)
 class Part:
-    """One part, as far as it has come."""
+    """One part, as far as it has arrived."""
 
     kind: Kind
     number: int
-    """Its place in the row, from 0."""
+    """Its index, from 0."""
     origin: str
     """The field of the chat message that it came from."""
     call_id: str = ""
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A part is there; it has no text yet."""
+    """A part has begun; it has no text yet."""
 
     part: Part
 
@@ -51,7 +51,7 @@ class Grew:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing will be added to this part any more."""
+    """The part is complete."""
 
     part: Part
 
@@ -61,7 +61,7 @@ Step = Began | Grew | Ended
 
 @dataclass(slots=True)
 class AnswerParts:
-    """What has come of one answer: its first choice, since no dialect but OpenAI's oldest knows several."""
+    """One answer as far as it has arrived: its first choice, since these dialects have one."""
 
     memory: Memory
     """Of the rollout."""
@@ -70,13 +70,13 @@ class AnswerParts:
     parts: list[Part] = field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: Any = None
-    """The stop text that ended the answer, from servers that tell."""
+    """The stop text that ended the answer, from servers that report it."""
     usage: Body = field(default_factory=dict)
     _calls: dict[int, Part] = field(default_factory=dict)
     _open: Part | None = None
 
     def push(self, chunk: Body) -> list[Step]:
-        """What a chunk adds to the row."""
+        """The steps that a chunk adds."""
         self.id = self.id or self.memory.unique_id(chunk.get("id") or "answer")
         self.created = self.created or chunk.get("created") or 0
         self.usage = chunk.get("usage") or self.usage
@@ -89,7 +89,7 @@ class AnswerParts:
         return steps
 
     def finish(self) -> list[Step]:
-        """What the end of the answer ends."""
+        """The steps at the end of the answer."""
         steps: list[Step] = []
         self._close(steps)
         return steps
@@ -99,34 +99,34 @@ class AnswerParts:
         return [part for part in self.parts if part.kind == "call"]
 
     def message(self) -> Body:
-        """The assistant's message of a chat, so that the next request can hold what was sampled, letter by letter."""
-        said: Body = {"role": "assistant", "content": "".join(p.text for p in self.parts if p.kind == "text")}
+        """The assistant's message of a chat, with which the next request repeats exactly the sampled text."""
+        message: Body = {"role": "assistant", "content": "".join(p.text for p in self.parts if p.kind == "text")}
         for part in self.parts:
             if part.kind == "reasoning":
-                said[part.origin] = said.get(part.origin, "") + part.text
+                message[part.origin] = message.get(part.origin, "") + part.text
         if self.calls:
-            said["content"] = said["content"] or None
-            said["tool_calls"] = [chat_call(part.call_id, part.name, part.text) for part in self.calls]
-        return said
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [chat_call(part.call_id, part.name, part.text) for part in self.calls]
+        return message
 
     def _add(self, delta: Body, steps: list[Step]) -> None:
         origin = next((name for name in REASONING_FIELDS if delta.get(name)), None)
         if origin is not None:
-            self._say("reasoning", origin, delta[origin], steps)
+            self._add_text("reasoning", origin, delta[origin], steps)
         for name in ("content", "refusal"):
             if delta.get(name):
-                self._say("text", name, delta[name], steps)
+                self._add_text("text", name, delta[name], steps)
         for call in delta.get("tool_calls") or ():
-            self._call(call, steps)
+            self._add_call(call, steps)
 
-    def _say(self, kind: Kind, origin: str, piece: str, steps: list[Step]) -> None:
+    def _add_text(self, kind: Kind, origin: str, piece: str, steps: list[Step]) -> None:
         part = self._open
         if part is None or part.kind != kind:
             part = self._begin(Part(kind, len(self.parts), origin), steps)
         part.text += piece
         steps.append(Grew(part, piece))
 
-    def _call(self, call: Body, steps: list[Step]) -> None:
+    def _add_call(self, call: Body, steps: list[Step]) -> None:
         index, function = call.get("index", len(self._calls)), call.get("function") or {}
         part = self._calls.get(index)
         if part is None:

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: what upstream speaks. The agent sees its own name of the model and what it asked for."""
+"""OpenAI's chat completions, passed on unchanged but for the model's name, and its older text completions."""
 
 from pydantic_core import to_json
 
@@ -8,12 +8,12 @@ from nat.http.sse import DONE, event
 
 
 def to_chat(body: Body, _memory: Memory) -> Body:
-    """The request as it is."""
+    """The request, unchanged."""
     return dict(body)
 
 
 def from_chat(completion: Body, request: Body, _memory: Memory) -> Body:
-    """The completion, under the name that was asked for."""
+    """The completion, with the request's name of the model."""
     return _renamed(completion, request)
 
 
@@ -22,7 +22,7 @@ def _renamed(completion: Body, request: Body) -> Body:
 
 
 class Stream:
-    """Each chunk as it comes, like a small completion."""
+    """Passes each chunk on as it comes."""
 
     def __init__(self, request: Body) -> None:
         self._request = request

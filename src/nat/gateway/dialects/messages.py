@@ -1,14 +1,14 @@
 """Anthropic's Messages API as a chat.
 
-Several text blocks of a message become one text, an empty line between them; an assistant's are joined as they are,
-since they are pieces of what was sampled. A tool's result becomes a message of its own before the rest of the user's,
-with its images after it, because a chat's tool message holds text. A thinking block is there if the server takes the
-thinking out of the text; its signature names the chat's field, and with that it comes back in the same field. Thinking
-that was signed elsewhere is another model's and is left out.
+Several text blocks of a message become one text, joined by an empty line; those of the assistant are joined without
+one, since they are pieces of one sampled text. A tool's result becomes a separate message before the rest of the
+user's, with its images after it, because a chat's tool message holds text. An answer has a thinking block if the server
+separates the thinking from the text; the block's signature names the chat's field, so that it returns in the same
+field. Thinking with another signature is another model's and is left out.
 
-Left out as well is what only the vendor's own service has: caching, effort and thinking budgets, tools that it runs
-itself. What an agent would miss without a word is refused: answers begun for the model, files, tools whose schema only
-the vendor's models know.
+Features of the vendor's own service are left out: caching, effort and thinking budgets, tools that it runs itself.
+Features that an agent would miss silently are refused: prefilled answers, files, tools whose schema only the vendor's
+models know.
 """
 
 from typing import Any
@@ -27,7 +27,6 @@ from nat.gateway.dialects.answer_parts import (
     read_whole,
 )
 from nat.gateway.dialects.content import (
-    chosen,
     function_tool,
     image_part,
     joined,
@@ -38,6 +37,7 @@ from nat.gateway.dialects.content import (
     text_at,
     text_part,
     texts_at,
+    unknown_type,
 )
 from nat.http.errors import ApiError
 
@@ -65,8 +65,8 @@ def to_chat(body: Body, memory: Memory) -> Body:
         messages += _message(message, f"messages.{number}", memory)
     if not messages or messages[-1]["role"] == "assistant":
         raise Untranslatable(
-            "messages: the last one must not be the assistant's; a model behind this gateway cannot go on with an"
-            " answer that was begun for it"
+            "messages: the last one must not be the assistant's; a model behind this gateway cannot continue a"
+            " prefilled answer"
         )
     chat: Body = {"model": body.get("model"), "messages": messages}
     chat |= {key: body[key] for key in _SAME if body.get(key) is not None}
@@ -91,11 +91,11 @@ def _message(message: Body, place: str, memory: Memory) -> list[Body]:
         return _user(content, f"{place}.content")
     if role == "system":
         return [{"role": "system", "content": joined(_parts(content, f"{place}.content"))}]
-    raise chosen(role, ("user", "assistant", "system"), f"{place}.role", "use one of these")
+    raise unknown_type(role, ("user", "assistant", "system"), f"{place}.role", "use one of these")
 
 
 def _user(content: Any, place: str) -> list[Body]:
-    """The results of tools, then the rest."""
+    """The results of tools as messages, then the rest."""
     if isinstance(content, str):
         return [{"role": "user", "content": content}]
     results: list[Body] = []
@@ -130,7 +130,7 @@ def _assistant(content: Any, place: str, memory: Memory) -> Body:
             case "redacted_thinking":
                 pass
             case other:
-                raise chosen(other, ("text", "tool_use", "thinking"), f"{place}.{number}", "leave the block out")
+                raise unknown_type(other, ("text", "tool_use", "thinking"), f"{place}.{number}", "leave the block out")
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
     return message
@@ -161,7 +161,7 @@ def _part(block: Body, place: str) -> list[Body]:
             return [text_part(str(block.get("tool_name", "")))]
         case other:
             known = ("text", "image", "document", "tool_result")
-            raise chosen(other, known, place, "send what it holds as text")
+            raise unknown_type(other, known, place, "send what it holds as text")
 
 
 def _image_url(source: Body, place: str) -> str:
@@ -171,11 +171,11 @@ def _image_url(source: Body, place: str) -> str:
         case "url":
             return text_at(source.get("url"), f"{place}.url")
         case other:
-            raise chosen(other, ("base64", "url"), place, "send the image's data or its URL")
+            raise unknown_type(other, ("base64", "url"), place, "send the image's data or its URL")
 
 
 def _document(block: Body, place: str) -> list[Body]:
-    """What of a document is text or image, its title before it."""
+    """The texts and images of a document, after its title."""
     source = object_at(block.get("source"), f"{place}.source")
     title = [text_part(text_at(block["title"], f"{place}.title"))] if block.get("title") else []
     match source.get("type"):
@@ -184,16 +184,16 @@ def _document(block: Body, place: str) -> list[Body]:
         case "content":
             return [*title, *_parts(source.get("content"), f"{place}.source.content")]
         case other:
-            raise chosen(other, ("text", "content"), f"{place}.source", "send the document's text")
+            raise unknown_type(other, ("text", "content"), f"{place}.source", "send the document's text")
 
 
 def _tools(body: Body) -> Body:
-    """Tools and how they may be chosen; without a tool nothing, since servers refuse a choice without tools."""
-    told = (_tool(tool, f"tools.{n}") for n, tool in enumerate(listed(body.get("tools") or [], "tools")))
-    tools = [tool for tool in told if tool is not None]
+    """Tools and the tool choice; empty without a tool, since servers refuse a choice without tools."""
+    read = (_tool(tool, f"tools.{n}") for n, tool in enumerate(listed(body.get("tools") or [], "tools")))
+    tools = [tool for tool in read if tool is not None]
     choice = object_at(body.get("tool_choice") or {"type": "auto"}, "tool_choice")
     if choice.get("type") == "tool" and not any(tool["function"]["name"] == choice.get("name") for tool in tools):
-        raise Untranslatable(f"tool_choice.name: {choice.get('name')!r} is none of the tools that the model is told of")
+        raise Untranslatable(f"tool_choice.name: {choice.get('name')!r} is none of the request's tools")
     if not tools:
         return {}
     chat: Body = {"tools": tools}
@@ -209,23 +209,23 @@ def _choice(choice: Body) -> Any:
     if kind == "tool":
         return named_choice(choice["name"])
     if kind not in _CHOICES:
-        raise chosen(kind, (*_CHOICES, "tool"), "tool_choice.type", "use one of these")
+        raise unknown_type(kind, (*_CHOICES, "tool"), "tool_choice.type", "use one of these")
     return _CHOICES[kind]
 
 
 def _tool(tool: Body, place: str) -> Body | None:
-    """None for a tool that the vendor's service runs: no model calls it here, so that nobody waits for its result."""
+    """None for a tool that the vendor's service runs: here the model cannot call it."""
     kind = tool.get("type") or "custom"
     if kind == "custom":
         name, schema = text_at(tool.get("name"), f"{place}.name"), tool.get("input_schema")
         return function_tool(name, tool.get("description"), schema, strict=tool.get("strict"))
     if str(kind).startswith(_RUN_BY_THE_VENDOR):
         return None
-    raise chosen(kind, ("custom",), f"{place}.type", "describe the tool with a name and an input_schema")
+    raise unknown_type(kind, ("custom",), f"{place}.type", "describe the tool with a name and an input_schema")
 
 
 def _format(output: Body) -> Body:
-    """JSON of a schema, if it is asked for; the effort is a matter of the vendor's own models."""
+    """The response format, if the request has one; the effort is ignored."""
     wanted = output.get("format")
     if not wanted:
         return {}
@@ -302,7 +302,7 @@ def _grown(part: Part, piece: str) -> bytes:
 
 
 def _arguments(part: Part, piece: str) -> bytes:
-    """Only from the opening brace on: clients join the pieces to an object and break on what can be none."""
+    """From the opening brace on only: clients join the pieces and fail if they are not an object."""
     so_far = part.text.lstrip()
     if not so_far.startswith("{"):
         return b""
@@ -329,7 +329,7 @@ def _head(answer: AnswerParts, request: Body) -> Body:
 
 
 def _ending(answer: AnswerParts, request: Body) -> Body:
-    """Why the answer ended; by which stop text is known only of servers that tell."""
+    """Why the answer ended; the stop text is known only if the server reports it."""
     if answer.finish_reason in _ENDS:
         return {"stop_reason": _ENDS[answer.finish_reason], "stop_sequence": None}
     if answer.calls:
@@ -340,7 +340,7 @@ def _ending(answer: AnswerParts, request: Body) -> Body:
 
 
 def _usage(answer: AnswerParts) -> Body:
-    """Counts of tokens; a prompt's are told apart by whether they were in the server's cache."""
+    """Counts of tokens; those of the prompt are split into cached ones and others."""
     cached = (answer.usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     return {
         "input_tokens": answer.usage.get("prompt_tokens", 0) - cached,

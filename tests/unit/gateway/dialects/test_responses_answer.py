@@ -109,7 +109,7 @@ def test_what_is_not_to_be_stored_is_forgotten():
     """With `store: false` nothing can go on from the response."""
     client = DialectServer(responses, [completion(HI)]).openai()
     one = client.responses.create(**ASK, store=False)
-    with pytest.raises(openai.BadRequestError, match=f"'{one.id}' is no response of this rollout"):
+    with pytest.raises(openai.BadRequestError, match=f"'{one.id}' is not a stored response of this rollout"):
         client.responses.create(**ASK, previous_response_id=one.id)
 
 

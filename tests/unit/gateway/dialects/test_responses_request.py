@@ -232,8 +232,11 @@ def test_json_is_demanded():
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content.0: 'input_file'"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]}, "input.0.content.0"),
         ({"input": [{"type": "function_call", "name": "look"}]}, "input.0.call_id: wanted a text, got None"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input.0: 'msg_1' is no item of this rollout"),
-        ({"previous_response_id": "resp_0"}, "previous_response_id: 'resp_0' is no response of this rollout"),
+        (
+            {"input": [{"type": "item_reference", "id": "msg_1"}]},
+            "input.0: 'msg_1' is not a stored item of this",
+        ),
+        ({"previous_response_id": "resp_0"}, "previous_response_id: 'resp_0' is not a stored response of this rollout"),
         ({"background": True}, "background: "),
         ({"conversation": "conv_1"}, "conversation: "),
         ({"prompt": {"id": "p"}}, "prompt: "),

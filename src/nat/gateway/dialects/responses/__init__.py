@@ -1,16 +1,15 @@
 """OpenAI's Responses API as a chat.
 
-An answer is a row of items here and one message there: thinking, text and calls that follow each other are put
-together to the message that was sampled. What `previous_response_id` and `item_reference` lead to is kept in the
-rollout's memory, unless the request says `store: false`. Thinking is an item if the server takes it out of the text; it
-comes back from the item's text, or from `encrypted_content` where the agent asked for that. System and developer texts
-that follow each other become one system message, an empty line between them, since most chat templates know only one.
-A custom tool is told to the model as a function with one text, `input`; a tool in a namespace has the namespace before
-its name.
+An answer is a list of items here and one message in a chat: consecutive thinking, text and calls are joined to the
+message that was sampled. Targets of `previous_response_id` and `item_reference` are kept in the rollout's memory,
+unless the request has `store: false`. Thinking is an item if the server separates it from the text; it returns in the
+item's text, or in `encrypted_content` if the agent requested that. Consecutive system and developer texts become one
+system message, joined by an empty line, since most chat templates allow only one. A custom tool becomes a function
+with one text argument, `input`; a tool in a namespace gets the namespace as a prefix of its name.
 
-Left out is what only the vendor's own service or models have: effort, verbosity, caching, tools that it runs itself.
-What an agent would miss without a word is refused: background answers, stored prompts and conversations, files, log
-probabilities, tools whose schema only the vendor's models know.
+Features of the vendor's own service or models are left out: effort, verbosity, caching, tools that it runs itself.
+Features that an agent would miss silently are refused: background answers, stored prompts and conversations, files,
+log probabilities, tools whose schema only the vendor's models know.
 """
 
 from nat.gateway.dialects.chat import error

@@ -29,7 +29,7 @@ _PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
 class _Response:
-    """The response to a request, as far as its answer has come."""
+    """The response to a request, as far as its answer has arrived."""
 
     def __init__(self, request: Body, memory: Memory, answer: AnswerParts) -> None:
         self._request = request
@@ -37,7 +37,7 @@ class _Response:
         self.answer = answer
         self.items = _ItemWriter(request, answer, tools_of(request, memory))
 
-    def said(self, status: str, output: list[Body], **others: Any) -> Body:
+    def as_object(self, status: str, output: list[Body], **others: Any) -> Body:
         """The object, which repeats fields of the request as OpenAI does."""
         given = {key: self._request[key] for key in _ECHOED if self._request.get(key) is not None}
         head = {"id": f"resp_{self.answer.id}", "object": "response", "created_at": self.answer.created}
@@ -54,11 +54,11 @@ class _Response:
         }
 
     def finished(self) -> Body:
-        """The whole response, remembered for the calls that go on from it."""
+        """The whole response; it is stored for calls that continue it."""
         reason = self._reason()
         status, details = ("incomplete", {"reason": reason}) if reason else ("completed", None)
         output = [self.item(part) for part in self.answer.parts]
-        response = self.said(status, output, incomplete_details=details, usage=self._usage())
+        response = self.as_object(status, output, incomplete_details=details, usage=self._usage())
         for part in self.answer.calls:
             if self.items.is_custom(part):
                 self._memory.keep_arguments(part.call_id, part.text)
@@ -66,7 +66,7 @@ class _Response:
         return response
 
     def item(self, part: Part) -> Body:
-        """The item of a part that has ended; the one in which an answer was cut is incomplete."""
+        """The item of a complete part; the last one of a truncated answer is incomplete."""
         cut = self._reason() is not None and part is self.answer.parts[-1]
         return self.items.whole(part, "incomplete" if cut else "completed")
 
@@ -95,7 +95,7 @@ def from_chat(completion: Body, request: Body, memory: Memory) -> Body:
 
 
 class ResponseStream:
-    """response.created, the events of each item from its adding to its being done, then how the response ended."""
+    """response.created, the events of each item from `added` to `done`, then the event of the response's end."""
 
     def __init__(self, request: Body, memory: Memory) -> None:
         self._response = _Response(request, memory, AnswerParts(memory))
@@ -111,13 +111,13 @@ class ResponseStream:
         return self._opening() + ends + self._event(f"response.{response['status']}", {"response": response})
 
     def fail(self, message: str) -> bytes:
-        failed = self._response.said("failed", [], error={"code": "server_error", "message": message})
+        failed = self._response.as_object("failed", [], error={"code": "server_error", "message": message})
         return self._opening() + self._event("response.failed", {"response": failed})
 
     def _opening(self) -> bytes:
         if self._number:
             return b""
-        begun = {"response": self._response.said("in_progress", [])}
+        begun = {"response": self._response.as_object("in_progress", [])}
         return self._event("response.created", begun) + self._event("response.in_progress", begun)
 
     def _event(self, name: str, data: Body) -> bytes:
@@ -147,7 +147,7 @@ class ResponseStream:
             case "reasoning":
                 return self._part_event(part, "response.reasoning_text.delta", {"delta": piece})
             case "call" if self._response.items.is_custom(part):
-                return b""  # its text stands inside of JSON, which is whole only at the end
+                return b""  # its text is inside of JSON, which is complete only at the end
             case "call":
                 return self._item_event(part, "response.function_call_arguments.delta", {"delta": piece})
 
@@ -180,7 +180,7 @@ class ResponseStream:
 
 
 class _ItemWriter:
-    """Writes the items of one answer: begun without their text, and whole."""
+    """Writes the items of one answer: without text when they begin, and whole."""
 
     def __init__(self, request: Body, answer: AnswerParts, tools: dict[str, Tool]) -> None:
         self._answer = answer
@@ -193,12 +193,12 @@ class _ItemWriter:
         return tool is not None and tool.custom
 
     def id(self, part: Part) -> str:
-        """By its beginning agents tell what an item is."""
+        """Agents recognise an item's type by the prefix of its id."""
         kind = "ctc" if self.is_custom(part) else _PREFIXES[part.kind]
         return f"{kind}_{self._answer.id}_{part.number}"
 
     def begun(self, part: Part) -> Body:
-        """The item as it stands before its first text."""
+        """The item before its first text."""
         item = self._item(part, "", "in_progress")
         return item | ({"content": []} if part.kind != "call" else {})
 
@@ -228,18 +228,18 @@ class _ItemWriter:
 
 
 def _content_part(part: Part, text: str) -> Body:
-    """The one content part that an item of text or thinking has."""
+    """The content part of an item of text or thinking."""
     if part.kind == "reasoning":
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def _custom_input(arguments: str) -> str:
-    """The text that a model gave to a custom tool; all that it wrote if it did not keep to the form."""
+    """The text for a custom tool; the arguments as written if they do not have the form."""
     text = parse_arguments(arguments).get("input")
     return text if isinstance(text, str) else arguments
 
 
 def _sealed(field: str, text: str) -> str:
-    """Thinking as an agent keeps it that takes no look at it; nothing about it is secret."""
+    """Thinking in the form of `encrypted_content`, which agents return unread; it is not secret."""
     return json.dumps({field: text}, ensure_ascii=False)

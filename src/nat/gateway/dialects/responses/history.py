@@ -15,7 +15,7 @@ def input_items(body: Body) -> list[Body]:
 
 
 def store(memory: Memory, response: Body, request: Body, message: Body) -> None:
-    """Keep a response and its items, unless the agent does not want that."""
+    """Keep a response and its items, unless the request has `store: false`."""
     if request.get("store") is False:
         return
     memory.turns[response["id"]] = Turn(request.get("previous_response_id"), input_items(request), message)
@@ -23,14 +23,14 @@ def store(memory: Memory, response: Body, request: Body, message: Body) -> None:
 
 
 def earlier_turns(memory: Memory, body: Body) -> list[Turn]:
-    """The turns that a request goes on from, oldest first."""
+    """The turns that a request continues, oldest first."""
     turns: list[Turn] = []
     name = body.get("previous_response_id")
     while name is not None:
         turn = memory.turns.get(text_at(name, "previous_response_id"))
         if turn is None:
             raise Untranslatable(
-                f"previous_response_id: {name!r} is no response of this rollout that was stored; send the whole input"
+                f"previous_response_id: {name!r} is not a stored response of this rollout; send the whole input"
             )
         turns.append(turn)
         name = turn.previous
@@ -41,5 +41,5 @@ def referred_item(memory: Memory, item_id: object, place: str) -> Body:
     """The item of an earlier response."""
     item = memory.items.get(str(item_id))
     if item is None:
-        raise Untranslatable(f"{place}: {item_id!r} is no item of this rollout that was stored; send the item itself")
+        raise Untranslatable(f"{place}: {item_id!r} is not a stored item of this rollout; send the item itself")
     return item

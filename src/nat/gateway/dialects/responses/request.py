@@ -5,7 +5,6 @@ from typing import Any
 from nat.gateway.dialects import Body, Memory, Untranslatable
 from nat.gateway.dialects.answer_parts import REASONING_FIELDS, chat_call
 from nat.gateway.dialects.content import (
-    chosen,
     count_at,
     image_part,
     joined,
@@ -15,6 +14,7 @@ from nat.gateway.dialects.content import (
     text_at,
     text_part,
     texts_at,
+    unknown_type,
 )
 from nat.gateway.dialects.responses.history import earlier_turns, input_items, referred_item
 from nat.gateway.dialects.responses.tools import chat_name, tool_fields, tools_of
@@ -22,12 +22,12 @@ from nat.secrets import excerpt
 from nat.wire.text import parsed
 
 _SAME = ("temperature", "top_p", "stream", "seed", "top_k", "min_p", "stop", "chat_template_kwargs")
-"""The last five are no fields of this API: they are for servers that know more of sampling."""
+"""The last five are not fields of this API, but some servers take them for sampling."""
 _NOT_HERE = {
     "background": "wait for the answer instead",
     "conversation": "send the input or previous_response_id",
     "prompt": "send its text as instructions",
-    "top_logprobs": "ask for them with chat completions",
+    "top_logprobs": "request them with chat completions",
 }
 _LOGPROBS = "message.output_text.logprobs"
 _KNOWN = (
@@ -38,7 +38,7 @@ _KNOWN = (
     "custom_tool_call_output",
     "reasoning",
 )
-_NOTHING_SAID = ("additional_tools", "configuration_update")
+_NO_MESSAGE = ("additional_tools", "configuration_update")
 
 
 def to_chat(body: Body, memory: Memory) -> Body:
@@ -59,9 +59,9 @@ def to_chat(body: Body, memory: Memory) -> Body:
 def _refuse(body: Body) -> None:
     for field, remedy in _NOT_HERE.items():
         if body.get(field):
-            raise Untranslatable(f"{field}: a chat has no such thing, got {excerpt(repr(body[field]), 80)}; {remedy}")
+            raise Untranslatable(f"{field}: not available in a chat, got {excerpt(repr(body[field]), 80)}; {remedy}")
     if _LOGPROBS in texts_at(body.get("include"), "include"):
-        raise Untranslatable(f"include: {_LOGPROBS!r} is not given here; {_NOT_HERE['top_logprobs']}")
+        raise Untranslatable(f"include: {_LOGPROBS!r} is not available here; {_NOT_HERE['top_logprobs']}")
 
 
 def _messages(body: Body, memory: Memory) -> list[Body]:
@@ -79,7 +79,7 @@ def _messages(body: Body, memory: Memory) -> list[Body]:
 
 
 def _format(text: Any) -> Body:
-    """The form of the answer's text, if it is to have one."""
+    """The response format, if the request has one."""
     wanted = object_at(object_at(text, "text").get("format") or {"type": "text"}, "text.format")
     match wanted.get("type"):
         case "text":
@@ -90,11 +90,11 @@ def _format(text: Any) -> Body:
             others = {key: wanted[key] for key in ("strict", "description") if wanted.get(key) is not None}
             return {"response_format": schema_format(wanted.get("name", "answer"), wanted.get("schema"), **others)}
         case other:
-            raise chosen(other, ("text", "json_object", "json_schema"), "text.format.type", "use one of these")
+            raise unknown_type(other, ("text", "json_object", "json_schema"), "text.format.type", "use one of these")
 
 
 class _Transcript:
-    """The messages so far; the items of one answer are put together to its one message."""
+    """The messages so far; the items of one answer are joined to one message."""
 
     def __init__(self, memory: Memory) -> None:
         self.messages: list[Body] = []
@@ -102,7 +102,7 @@ class _Transcript:
         self._images: list[Body] = []
 
     def add(self, item: Body, place: str) -> None:
-        """Say what an item says."""
+        """Add the message of an item, or add the item to its message."""
         kind = item.get("type") or "message"
         if kind in ("function_call_output", "custom_tool_call_output"):
             self._result(item, place)
@@ -117,23 +117,23 @@ class _Transcript:
                 self._reasoning(item, place)
             case "item_reference":
                 self.add(referred_item(self._memory, item.get("id"), place), place)
-            case other if other not in _NOTHING_SAID:
-                raise chosen(other, _KNOWN, place, "leave the item out")
+            case other if other not in _NO_MESSAGE:
+                raise unknown_type(other, _KNOWN, place, "leave the item out")
 
     def answer(self, message: Body) -> None:
-        """Say what the model answered to all this."""
+        """Add an answer of the model."""
         self.finish_results()
         self.messages.append(dict(message))
 
     def system(self, text: str) -> None:
-        """Say it in the system message that stands last, else in a new one."""
+        """Add to the system message if it is the last one, else as a new one."""
         if (last := self._last("system")) is not None:
             last["content"] = f"{last['content']}\n\n{text}"
         else:
             self.messages.append({"role": "system", "content": text})
 
     def finish_results(self) -> None:
-        """After the last tool's result: their images, which tool messages cannot hold."""
+        """Add the images of the tool results, which tool messages cannot hold."""
         if self._images:
             self.messages.append({"role": "user", "content": self._images})
             self._images = []
@@ -148,10 +148,10 @@ class _Transcript:
         elif role in ("system", "developer"):
             self.system("\n\n".join(part["text"] for part in parts if part["type"] == "text"))
         else:
-            raise chosen(role, ("user", "assistant", "system", "developer"), f"{place}.role", "use one of these")
+            raise unknown_type(role, ("user", "assistant", "system", "developer"), f"{place}.role", "use one of these")
 
     def _text(self, text: str) -> None:
-        """A second text is another answer's, unless calls stand between: a chat must go on with their results."""
+        """Add a text; a second one begins another message, unless calls are in between: their results come next."""
         last = self._last("assistant")
         if last is None or (last["content"] and "tool_calls" not in last):
             self.messages.append({"role": "assistant", "content": text})
@@ -173,7 +173,7 @@ class _Transcript:
         last |= {"content": last["content"] or None, "tool_calls": [*last.get("tool_calls", ()), call]}
 
     def _reasoning(self, item: Body, place: str) -> None:
-        """Thinking comes before the rest of its message; what was encrypted elsewhere is another model's."""
+        """Thinking precedes the rest of its message; thinking that was encrypted elsewhere is another model's."""
         field, text = _thinking(item, place)
         if not text:
             return
@@ -191,7 +191,7 @@ class _Transcript:
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": joined(texts)})
 
     def _last(self, role: str) -> Body | None:
-        """The message that stands last, if it is this role's."""
+        """The last message, if it has this role."""
         return self.messages[-1] if self.messages and self.messages[-1]["role"] == role else None
 
 
@@ -224,6 +224,6 @@ def _part(part: Body, place: str) -> Body:
         case "input_image" if part.get("image_url"):
             return image_part(text_at(part["image_url"], f"{place}.image_url"), part.get("detail"))
         case "input_image":
-            raise chosen("file_id", ("image_url",), place, "send the image's data or its URL")
+            raise unknown_type("file_id", ("image_url",), place, "send the image's data or its URL")
         case other:
-            raise chosen(other, ("input_text", "output_text", "input_image"), place, "send what it holds as text")
+            raise unknown_type(other, ("input_text", "output_text", "input_image"), place, "send what it holds as text")

@@ -1,10 +1,10 @@
-"""The tools of a request, and by which names a chat knows them. Pure."""
+"""The tools of a request, and their names in a chat. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nat.gateway.dialects import Body, Memory, Untranslatable
-from nat.gateway.dialects.content import chosen, function_tool, listed, named_choice, object_at, text_at
+from nat.gateway.dialects.content import function_tool, listed, named_choice, object_at, text_at, unknown_type
 from nat.gateway.dialects.responses.history import earlier_turns, input_items
 
 _RUN_BY_THE_VENDOR = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
@@ -45,12 +45,12 @@ class Tool:
 
 
 def chat_name(name: str, namespace: str | None) -> str:
-    """Under which name a chat knows a tool, whatever other tools there are."""
+    """The name of a tool in a chat; it does not depend on other tools."""
     return f"{namespace}__{name}" if namespace else name
 
 
 def tools_of(body: Body, memory: Memory) -> dict[str, Tool]:
-    """All tools of a request by their names in the chat, those that its items add included."""
+    """All tools of a request by their names in the chat, including those that its items add."""
     tools = list(_read(body.get("tools") or [], "tools", None))
     items = [item for turn in earlier_turns(memory, body) for item in turn.items] + input_items(body)
     for number, item in enumerate(items):
@@ -60,7 +60,7 @@ def tools_of(body: Body, memory: Memory) -> dict[str, Tool]:
 
 
 def tool_fields(body: Body, tools: dict[str, Tool]) -> Body:
-    """Tools and how they may be chosen; without a tool nothing, since servers refuse a choice without tools."""
+    """Tools and the tool choice; empty without a tool, since servers refuse a choice without tools."""
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = [_named(one, tools) for one in listed(choice.get("tools"), "tool_choice.tools")]
@@ -85,11 +85,11 @@ def _read(specs: object, place: str, namespace: str | None) -> Iterator[Tool]:
         elif kind == "namespace":
             yield from _read(spec.get("tools"), f"{where}.tools", text_at(spec.get("name"), f"{where}.name"))
         elif not str(kind).startswith(_RUN_BY_THE_VENDOR):
-            raise chosen(kind, _KINDS, f"{where}.type", "describe the tool as a function")
+            raise unknown_type(kind, _KINDS, f"{where}.type", "describe the tool as a function")
 
 
 def _named(choice: Body, tools: dict[str, Tool]) -> str:
     name = chat_name(str(object_at(choice, "tool_choice").get("name")), choice.get("namespace"))
     if name not in tools:
-        raise Untranslatable(f"tool_choice: {name!r} is none of the tools that the model is told of")
+        raise Untranslatable(f"tool_choice: {name!r} is none of the request's tools")
     return name
