@@ -125,9 +125,9 @@ _REFERENCES = {
     "FunctionRef": "key of `functions`",
 }
 _DEFAULT_IN_HELP = re.compile(r"\s*\[default: (.*)\]$")
-"""Where a command leaves defaults to the process that it starts."""
+"""A default in the help text, for commands whose process sets it."""
 _COMPONENT_SECTIONS = ("dataset", "evaluators")
-"""Keys of `eval` that hold components, and so have a chapter of their own."""
+"""Keys of `eval` that hold components; each has a chapter."""
 
 
 def main() -> None:
@@ -138,7 +138,7 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    """File name → what the page must say."""
+    """File name → text of the page."""
     return {
         "configuration.md": configuration_page(),
         "cli.md": cli_page(),
@@ -268,7 +268,7 @@ def _table(fields: Iterable[FieldDescription]) -> Iterator[str]:
 
 
 def _type(text: str) -> str:
-    """A type as a person says it."""
+    """A type in words."""
     text = re.sub(r"'([^']*)'", r"`\1`", text)
     text = re.sub(r"dict\[(\w+), (.+?)\](?=$| )", r"mapping from \1 to \2", text)
     text = re.sub(r"(?:list|tuple)\[(\w+|list\[\w+\])(?:, \.\.\.)?\]", r"list of \1", text)

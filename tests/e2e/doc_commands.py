@@ -11,7 +11,7 @@ from e2e.doc_pages import ROOT, Block
 from nat.cli.main import cli
 
 OTHER_PROGRAMS = frozenset({"cd", "cp", "export", "git", "hf", "ls", "pip", "sqlite3", "source", "tail", "vllm"})
-"""What readers have or get elsewhere; its arguments are not ours to check."""
+"""Programs that readers have or install; their arguments are not checked."""
 
 _ASSIGNMENT = re.compile(r"\w+=.*")
 

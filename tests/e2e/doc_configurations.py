@@ -14,7 +14,7 @@ from nat.data_models.config import Config
 from nat.registry.catalog import current_catalog
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
-"""One that has no default, and so must be set."""
+"""A variable without a default, which must be set."""
 
 
 def check_configuration(block: Block) -> None:
@@ -31,7 +31,7 @@ def check_configuration(block: Block) -> None:
 
 
 def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
-    """Everything that a whole file is checked for, but for names that point to sections which are not shown."""
+    """The checks of a whole file, except references to sections that the block does not show."""
     unknown = set(tree) - set(Config.model_fields)
     assert not unknown, f"no sections: {sorted(unknown)}"
     findings = Findings()

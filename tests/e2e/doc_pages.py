@@ -27,7 +27,7 @@ class Block:
     page: "Page"
     line: int
     language: str
-    """What stands after the fence; empty for a block that is not marked."""
+    """The word after the fence; empty for an unmarked block."""
     text: str
 
     @property
@@ -73,7 +73,7 @@ class Page:
 
     @property
     def anchors(self) -> set[str]:
-        """What a link to this page may name after `#`."""
+        """The anchors that links to this page may use."""
         seen: dict[str, int] = {}
         return {_slug(text, seen) for _, text in _headings(self.path)}
 
