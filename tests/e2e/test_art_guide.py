@@ -132,7 +132,7 @@ async def test_the_guides_run(project, capsys):
         "Completed epoch 1/20",
         "Completed epoch 20/20",
         "Successfully registered with ART backend.",
-        f"llms.training_llm names {BASE}; while the run goes on, its requests ask for {RUN}",
+        f"llms.training_llm names {BASE}; during the run, its requests ask for {RUN}",
         "llms.training_llm samples with temperature 0.4",
     ):
         assert f" - {line}" in shown.err

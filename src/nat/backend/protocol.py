@@ -1,4 +1,4 @@
-"""What the backend serves on its ports, whichever protocol its clients speak.
+"""The interface between the backend's process and the protocol that it serves.
 
 The backend's own protocol is one of them (`nat.backend.serve.open_training`). A package adds another without a change
 here: a subclass of `ServeOptions` with the options, announced as an entry point in the group `nat.backend.protocols`,
@@ -20,16 +20,16 @@ from nat.wire.serving import ServeOptions
 
 @dataclass(frozen=True)
 class Opened:
-    """Loaded models that can be sampled and trained, and the routes for it."""
+    """Loaded models, and the routes on them."""
 
     worker: Worker
-    """Samples; the OpenAI routes and `/health` ask it."""
+    """Samples for the OpenAI routes."""
     routers: Sequence[APIRouter]
-    """The protocol's own routes, such as those of training; on every port."""
+    """The protocol's own routes, such as training; they answer on every port."""
     answers: AnswerMemory | None = None
-    """Where chat answers are remembered, if training needs what the client does not send back."""
+    """Remembers chat answers, if training needs more of them than clients send back."""
     greeting: str | None = None
-    """What the person who started the server does next; it may show addresses and a well-known key."""
+    """Tells the person who started the server how to connect; printed as it is."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Endpoint:
 
 
 Open = Callable[[Any, Endpoint], AbstractContextManager[Opened]]
-"""Loads models by a protocol's options and closes them; storage is what it makes of `output_dir`, which is claimed."""
+"""Opens a protocol by its options, and closes its models at the end; `output_dir` is then claimed for it."""
 
 
 def opener_of(options: ServeOptions) -> Open:

@@ -1,11 +1,11 @@
-"""ART's rules for what a trajectory's reward means to the loss: its advantage, and the weight of its tokens.
+"""ART's advantages of trajectories, and the weights of their tokens. Pure.
 
-Facts: a group's rewards are centred, and divided by their population standard deviation (rewards scaled); every
-trajectory weighs the same, however long it is; weights are scaled to a mean of 1 over all trained tokens, and
-advantages so that the mean of |advantage| · weight is 1. So an update forgets the scale of the rewards either way.
+A group's rewards are centered and, with `scale_rewards`, divided by their population standard deviation. Every
+trajectory weighs the same, however long it is: the weights of all trained tokens have a mean of 1. Advantages are then
+scaled so that the mean of |advantage| · weight is 1, so an update never depends on the scale of the rewards.
 
-Differences that are rounding count as none: 0.1 + 0.1 + 0.1 has a mean that is not 0.1, and the last rescaling would
-make a full-sized signal of it.
+Differences within rounding count as none: the mean of 0.1, 0.1 and 0.1 is not exactly 0.1, and the last scaling would
+turn that difference into a full signal.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ SCALE_EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one trajectory is in the loss."""
+class WeightedAdvantage:
+    """A trajectory's advantage, and the weight of each of its tokens."""
 
     advantage: float
     weight: float
@@ -31,24 +31,24 @@ def group_advantages(rewards: Sequence[float], *, scale: bool) -> list[float | N
     if equal(rewards):
         return [None] * len(rewards)
     mean = fsum(rewards) / len(rewards)
-    allowed = rounding(rewards) / 2  # rewards that are not equal are further than this from their mean, at least one
+    allowed = rounding(rewards) / 2  # of rewards that differ, at least one is further than this from their mean
     unit = sqrt(fsum((reward - mean) ** 2 for reward in rewards) / len(rewards)) + SCALE_EPSILON if scale else 1.0
     return [None if abs(reward - mean) <= allowed else (reward - mean) / unit for reward in rewards]
 
 
 def balanced(advantages: Sequence[float | None], balance: float) -> list[float | None]:
-    """Shrink negative advantages by a balance above 0, positive ones by one below it; ±1 leaves one side only."""
+    """Shrink negative advantages for a balance above 0, positive ones for one below 0; ±1 drops that side."""
     return [None if a is None or (factor := _factor(a, balance)) == 0 else a * factor for a in advantages]
 
 
-def shares(advantages: Sequence[float], tokens: Sequence[int]) -> list[Share]:
-    """Scale the advantages and weights of a batch of trajectories, each with its number of trained tokens."""
+def weighted(advantages: Sequence[float], tokens: Sequence[int]) -> list[WeightedAdvantage]:
+    """Scale the advantages of a batch of trajectories and weigh their tokens, by each one's number of them."""
     if not advantages:
         return []
-    # A trajectory's tokens weigh 1 together, so means over weighted tokens are means over trajectories.
+    # The tokens of a trajectory weigh 1 together, so means over weighted tokens are means over trajectories.
     size = fsum(map(abs, advantages)) / len(advantages)
     mean_tokens = sum(tokens) / len(tokens)
-    return [Share(a / size, mean_tokens / count) for a, count in zip(advantages, tokens, strict=True)]
+    return [WeightedAdvantage(a / size, mean_tokens / count) for a, count in zip(advantages, tokens, strict=True)]
 
 
 def _factor(advantage: float, balance: float) -> float:

@@ -1,9 +1,9 @@
-"""A training call of a client → what our learner trains on: rows with given advantages and weights.
+"""Turns a client's training call into groups for our learner: rows with given advantages and weights.
 
     trajectories → advantages → rows → lengths → weights → groups, and the options as a configuration
 
-One packed sequence of ART's is one optimizer step. Here a step takes as many whole trajectories as such a sequence has
-room for, where the common prompt of a group takes its room once.
+One packed sequence of ART's is one optimizer step. Here a step takes as many whole trajectories as fit into such a
+sequence, where the common prompt of a group counts once.
 """
 
 import logging
@@ -12,11 +12,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nat.art.server.advantages import Share, balanced, group_advantages, shares
+from nat.art.server.advantages import WeightedAdvantage, balanced, group_advantages, weighted
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.training_config import training_config
 from nat.art.server.trajectories import HistoryReader, sampled_tokens
-from nat.art.wire import ArtChoice, ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
+from nat.art.wire import (
+    TRAINED_GROUPS,
+    TRAINED_TOKENS,
+    ArtChoice,
+    ArtDevTrainConfig,
+    ArtTrainConfig,
+    ArtTrajectoryGroup,
+    InternalModelConfig,
+)
 from nat.backend.model import LoadedModel
 from nat.errors import BatchRefused
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
@@ -24,25 +32,25 @@ from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, Tr
 logger = logging.getLogger(__name__)
 
 PACKING_UNIT = 2048
-"""Packed sequences are as long as the longest row, rounded up to a multiple of this."""
+"""The length of packed sequences is that of the longest row, rounded up to a multiple of this."""
 MAX_SEQ_LENGTH = 32768
-"""What ART takes for a client that does not say `init_args.max_seq_length`; no packed sequence is longer."""
+"""Longest packed sequence for clients that send no `init_args.max_seq_length`; ART's default."""
 
 
 @dataclass(frozen=True)
 class ArtBatch:
-    """What a training call trains on."""
+    """The rows and the configuration of a training call."""
 
     groups: list[TrainingGroup]
-    """Empty if nothing in the batch is better or worse than anything else."""
+    """Empty if no trajectory of the batch is better or worse than its group."""
     config: TrainingConfig
     facts: dict[str, float]
-    """What came in and what is left of it, under ART's names."""
+    """Counts of what the client sent and of what is trained on, under ART's names."""
 
 
 @dataclass(frozen=True)
 class _Trajectory:
-    """A trajectory that is better or worse than its group, and what of it can be trained on."""
+    """A trajectory that is better or worse than its group, and its trainable rows."""
 
     group: int
     reward: float
@@ -50,7 +58,7 @@ class _Trajectory:
     truncated: bool
     rows: list[TrainingRow]
     too_long: list[int]
-    """Lengths of rows that were left out."""
+    """Lengths of the rows that are left out."""
     answers: int
     retokenized: int
     untrainable: Counter[str]
@@ -59,13 +67,13 @@ class _Trajectory:
     def trained_tokens(self) -> int:
         return sum(row.num_sampled for row in self.rows)
 
-    def rollout(self, share: Share) -> TrainingRollout:
+    def rollout(self, signal: WeightedAdvantage) -> TrainingRollout:
         return TrainingRollout(
             reward=self.reward,
             rows=self.rows,
             truncated=self.truncated,
-            advantage=share.advantage,
-            weight=share.weight,
+            advantage=signal.advantage,
+            weight=signal.weight,
         )
 
 
@@ -78,15 +86,15 @@ def make_art_batch(
     loaded: LoadedModel,
     served: ServedAnswers,
 ) -> ArtBatch:
-    """Turn trajectories into what the learner takes, by ART's rules.
+    """Turn trajectories into rows for the learner, by ART's rules.
 
     Raises:
-        BatchRefused: an option cannot be honoured, no answer has log probabilities, or one is not the model's.
+        BatchRefused: an option is not supported, no answer has log probabilities, or one is not the model's.
 
     """
     _check_answers(groups)
-    wanted = internal.max_seq_length
-    fits = _longest_row(wanted, dev, loaded)
+    requested = internal.max_seq_length
+    fits = _longest_row(requested, dev, loaded)
     reader = HistoryReader(loaded.tokenizer, loaded.vocab_size, served)
     read = [
         trajectory
@@ -100,8 +108,8 @@ def make_art_batch(
     untrainable = sum((t.untrainable for t in read), Counter[str]())
     kept = [trajectory for trajectory in read if trajectory.rows]
     _check_sampling(untrainable, any_left=bool(kept))
-    training_groups = _grouped(kept, shares([t.advantage for t in kept], [t.trained_tokens for t in kept]))
-    length = dev.packed_sequence_length or _packed_length(kept, wanted or MAX_SEQ_LENGTH)
+    training_groups = _grouped(kept, weighted([t.advantage for t in kept], [t.trained_tokens for t in kept]))
+    length = dev.packed_sequence_length or _packed_length(kept, requested or MAX_SEQ_LENGTH)
     return ArtBatch(
         groups=training_groups,
         config=training_config(
@@ -114,8 +122,8 @@ def make_art_batch(
             "data/step_num_scenarios": len(groups),
             "data/step_num_trajectories": sum(len(group.trajectories) + len(group.exceptions) for group in groups),
             "data/step_num_groups_submitted": len(groups),
-            "data/step_num_groups_trainable": len(training_groups),
-            "data/step_trainer_tokens": sum(t.trained_tokens for t in kept),
+            TRAINED_GROUPS: len(training_groups),
+            TRAINED_TOKENS: sum(t.trained_tokens for t in kept),
             "data/step_num_answers": sum(t.answers for t in read),
             "data/step_num_retokenized_answers": sum(t.retokenized for t in read),
             "data/step_num_too_long_rows": len(too_long),
@@ -125,7 +133,7 @@ def make_art_batch(
 
 
 def _check_answers(groups: Sequence[ArtTrajectoryGroup]) -> None:
-    """Raise if there are trajectories, but no token in any of them that could be trained on."""
+    """Raise if there are trajectories, but none has a token that can be trained on."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     items = [item for t in trajectories for history in t.histories for item in history.messages_and_choices]
     choices = [item for item in items if isinstance(item, ArtChoice)]
@@ -138,21 +146,21 @@ def _check_answers(groups: Sequence[ArtTrajectoryGroup]) -> None:
 
 
 def _check_sampling(untrainable: Counter[str], *, any_left: bool) -> None:
-    """Tell of answers that were not drawn from the model's own distribution; raise if there are no others."""
+    """Warn of answers that were not drawn from the model's own distribution; raise if there are no others."""
     if not untrainable:
         return
     seen = "; ".join(f"{count} with {how}" for how, count in untrainable.most_common())
     if not any_left:
         raise BatchRefused(
-            f"all answers of the batch that could teach something were sampled otherwise than from the model: {seen}",
+            f"no answer of the batch with a signal was sampled from the model's own distribution: {seen}",
             hint="sample with a temperature above 0 and without top_p; every temperature is trained as it was sampled",
         )
     logger.warning("%d answers of the batch are left out of the loss: %s", untrainable.total(), seen)
 
 
-def _longest_row(wanted: int | None, dev: ArtDevTrainConfig, loaded: LoadedModel) -> int:
-    """A row has to fit into the model, into what the client wants of it, and into a packed sequence."""
-    limits = (loaded.max_seq_length, wanted, dev.packed_sequence_length)
+def _longest_row(requested: int | None, dev: ArtDevTrainConfig, loaded: LoadedModel) -> int:
+    """A row must fit into the model, the length that the client requests, and a packed sequence."""
+    limits = (loaded.max_seq_length, requested, dev.packed_sequence_length)
     return min(limit for limit in limits if limit is not None)
 
 
@@ -180,14 +188,14 @@ def _with_signal(
         )
 
 
-def _grouped(kept: Sequence[_Trajectory], found: Sequence[Share]) -> list[TrainingGroup]:
+def _grouped(kept: Sequence[_Trajectory], signals: Sequence[WeightedAdvantage]) -> list[TrainingGroup]:
     rollouts: dict[int, list[TrainingRollout]] = {}
-    for trajectory, share in zip(kept, found, strict=True):
-        rollouts.setdefault(trajectory.group, []).append(trajectory.rollout(share))
+    for trajectory, signal in zip(kept, signals, strict=True):
+        rollouts.setdefault(trajectory.group, []).append(trajectory.rollout(signal))
     return [TrainingGroup(id=str(number), rollouts=own) for number, own in rollouts.items()]
 
 
 def _packed_length(kept: Sequence[_Trajectory], max_length: int) -> int:
-    """The model's own context is no limit: rows that share a packed sequence begin at position 0 each."""
+    """The model's context does not limit it: each row in a packed sequence begins at position 0."""
     longest = max((len(row.token_ids) for t in kept for row in t.rows), default=1)
     return min(math.ceil(longest / PACKING_UNIT) * PACKING_UNIT, max_length)

@@ -47,14 +47,14 @@ def control_router(submissions: Submissions, *, inference_port: int, api_key: st
 
 
 def inference_url(host_header: str, host: str, port: int) -> str:
-    """The OpenAI address of this server under the name by which the client reached it."""
+    """The URL of the inference routes, with the host by which the client reached the server."""
     match = _HOST.fullmatch(host_header)
     name = match[1] if match else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/v1"
 
 
 class _Routes:
-    """HTTP on one side, the models and their training calls on the other."""
+    """Handlers on the models and their training calls."""
 
     def __init__(self, submissions: Submissions, *, inference_port: int, api_key: str, host: str) -> None:
         self._submissions = submissions

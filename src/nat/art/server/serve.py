@@ -1,4 +1,4 @@
-"""A server for OpenPipe ART's clients: one base model, their adapters on it, one application on two ports."""
+"""Opens the server for ART's clients: one base model, their adapters on it, one application on two ports."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,7 +51,7 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
 
 
 def greeting(options: ArtServeOptions, *, port: int, inference_port: int, hostname: str) -> str:
-    """What the person who started it does next; others find a server on all addresses by its machine's name."""
+    """How to connect to the server; if it listens on all addresses, by its machine's name."""
     host = hostname if is_everywhere(options.host) else options.host
     control, inference = (inference_url("", host, number) for number in (port, inference_port))
     control = control.removesuffix("/v1")

@@ -1,7 +1,7 @@
-"""Remember the prompt of each answer and how it was sampled, so that what comes back for training is exact.
+"""Remembers the prompt of each served answer and how it was sampled, so that training uses exact tokens.
 
-A client sends text and the sampled tokens, but neither the prompt as the model saw it nor the temperature. Tokenising a
-prompt again may split earlier answers in another way; the prompt that was served does not.
+A client sends text and the sampled tokens, but neither the tokens of the prompt nor the temperature. Tokenizing the
+prompt again may split earlier answers in another way than the model saw them.
 """
 
 import threading
@@ -16,19 +16,19 @@ from nat.wire.sampling import MODELS_OWN, Sampling
 
 MAX_BYTES = 128 * 2**20
 MAX_PROMPTS = 64
-"""Of one and the same answer; the oldest go first."""
+"""Prompts of one answer; the oldest are dropped first."""
 
 
 @dataclass
 class _Served:
-    """What is known of one answer."""
+    """One answer's sampling and prompts."""
 
     sampling: Sampling
     prompts: list["array[int]"] = field(default_factory=list)
 
 
 class ServedAnswers:
-    """Prompts by the answer that they got, at most `max_bytes` of them; the least recently used go first.
+    """Prompts by their answer, in at most `max_bytes`; the least recently used are dropped first.
 
     Safe to call from any thread.
     """
@@ -41,7 +41,7 @@ class ServedAnswers:
 
     @property
     def num_bytes(self) -> int:
-        """What is held: four bytes for each token of a prompt, and what a prompt takes beside them."""
+        """Memory in use: four bytes for each token of a prompt, and the overhead of each prompt."""
         return self._num_bytes
 
     def remember(
@@ -51,7 +51,7 @@ class ServedAnswers:
         logprobs: Sequence[float],
         sampling: Sampling = MODELS_OWN,
     ) -> None:
-        """Keep the prompt of an answer, and what it was drawn from."""
+        """Keep the prompt of an answer, and how it was sampled."""
         key, prompt = _key(token_ids, logprobs), array("i", prompt_ids)
         with self._lock:
             served = self._answers.setdefault(key, _Served(sampling))
@@ -68,9 +68,9 @@ class ServedAnswers:
                 self._num_bytes -= sum(map(_size, forgotten.prompts))
 
     def prompts_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> list[Sequence[int]]:
-        """Give the prompts that got this very answer: none if it is not known, as a rule one.
+        """The prompts of exactly this answer: usually one, none if the answer is unknown.
 
-        A short answer that the model is sure of has log probabilities of exactly zero after many prompts.
+        There are several if the model is certain of a short answer: its log probabilities are then exactly zero.
         """
         key = _key(token_ids, logprobs)
         with self._lock:
@@ -80,9 +80,9 @@ class ServedAnswers:
             return list(self._answers[key].prompts)
 
     def sampling_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Sampling:
-        """What this very answer was drawn from; one that is not known is taken for the model's own distribution.
+        """How exactly this answer was sampled; an unknown one counts as sampled from the model's own distribution.
 
-        Log probabilities of exactly zero, which do not tell answers apart, are the same at every temperature.
+        Log probabilities of exactly zero do not identify an answer, but they are the same at every temperature.
         """
         with self._lock:
             served = self._answers.get(_key(token_ids, logprobs))
@@ -94,6 +94,6 @@ def _size(prompt: "array[int]") -> int:
 
 
 def _key(token_ids: Sequence[int], logprobs: Sequence[float]) -> bytes:
-    """Tokens with their log probabilities to the last bit: JSON gives floats back as they were."""
+    """Hash tokens and log probabilities to the last bit, since JSON keeps floats exact."""
     content = array("q", token_ids).tobytes() + array("d", logprobs).tobytes()
     return blake2b(content, digest_size=16).digest()

@@ -37,7 +37,7 @@ from nat.http.errors import ApiError
 
 PREFIX = "/v1/preview"
 MAX_JOBS = 1000
-"""Training jobs whose events can be read; the oldest are forgotten."""
+"""Training jobs whose events are kept; the oldest are dropped."""
 ENTITY = "local"
 """Entity of models for which the client names none."""
 _COUNT = re.compile("[1-9][0-9]{0,8}")
@@ -49,7 +49,7 @@ Item = TypeVar("Item", ServerlessCheckpoint, ServerlessEvent)
 
 
 def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter:
-    """Models, their checkpoints, training jobs and their events; `base_model` is the name of ours."""
+    """Models, their checkpoints, training jobs and their events; `base_model` is the name of the served one."""
     routes = _Routes(submissions, base_model)
     router = APIRouter()
     for method, path, handler in (
@@ -66,7 +66,7 @@ def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter
 
 
 class _Routes:
-    """HTTP on one side, the models and their training calls on the other."""
+    """Handlers on the models and their training calls."""
 
     def __init__(self, submissions: Submissions, base_model: str) -> None:
         self._submissions = submissions
@@ -74,7 +74,7 @@ class _Routes:
         self._base_model = base_model
         self._known: dict[str, ArtModel] = {}
         self._jobs: dict[str, JobEvents] = {}
-        self._listening: set[asyncio.Task[None]] = set()
+        self._followers: set[asyncio.Task[None]] = set()
 
     async def create(self, http: Request) -> Response:
         request = await read(http, _CREATE)
@@ -137,8 +137,8 @@ class _Routes:
         if len(self._jobs) > MAX_JOBS:
             del self._jobs[next(iter(self._jobs))]
         task = asyncio.create_task(events.follow(call))
-        self._listening.add(task)  # a task that nobody holds may be collected
-        task.add_done_callback(self._listening.discard)
+        self._followers.add(task)  # a task without a reference may be collected
+        task.add_done_callback(self._followers.discard)
         return json_answer(ServerlessJob(id=call.job_id))
 
     async def events(self, http: Request) -> Response:

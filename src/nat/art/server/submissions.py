@@ -13,7 +13,7 @@ from nat.art.server import history
 from nat.art.server.batch import ArtBatch, make_art_batch
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.training_call import RunningCall
-from nat.art.server.training_config import with_the_loss_of_its_time
+from nat.art.server.training_config import with_default_loss
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ArtTrajectoryGroup
 from nat.backend.model import LoadedModel
 from nat.wire.training import JobState
@@ -106,7 +106,7 @@ class Submissions:
             ModelNotPrepared: the model has no weights yet.
 
         """
-        dev = with_the_loss_of_its_time(dev, model, config)
+        dev = with_default_loss(dev, model, config)
         batch = await asyncio.to_thread(
             make_art_batch,
             groups,

@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from nat.art.server.batch import ArtBatch
-from nat.art.wire import JOB_ID_HEADER, ServerlessEvent
+from nat.art.wire import JOB_ID_HEADER, NEW_STEPS, STEPS, ServerlessEvent
 from nat.backend.failures import explained
 from nat.backend.training.job import Job
 from nat.errors import NatError, TrainingFailed, UpdateCanceled
@@ -122,7 +122,7 @@ def stream_metrics(
     `learning_rate` is used where the step has none of its own. A call that trained nothing has neither steps nor
     tokens, and no loss.
     """
-    line = {**facts, "num_gradient_steps": num_gradient_steps, "data/step_num_gradient_steps": num_gradient_steps}
+    line = {**facts, STEPS: num_gradient_steps, NEW_STEPS: num_gradient_steps}
     if num_gradient_steps:
         step = {"learning_rate": learning_rate, **step_metrics}
         line |= {name: step[ours] for names in (_OLD_NAMES, _NEW_NAMES) for ours, name in names.items() if ours in step}
@@ -132,7 +132,7 @@ def stream_metrics(
 async def metrics_of(call: RunningCall) -> AsyncIterator[dict[str, float]]:
     """Each gradient step in the names that clients of all versions know."""
     async for step in call:
-        yield stream_metrics(step, call.facts, int(step["num_gradient_steps"]), call.config.learning_rate)
+        yield stream_metrics(step, call.facts, int(step[STEPS]), call.config.learning_rate)
 
 
 class TrainingStream(StreamingResponse):
@@ -168,8 +168,8 @@ class JobEvents:
         try:
             async for metrics in metrics_of(call):
                 if not self.events:
-                    self._add("training_started", num_sequences=metrics["num_gradient_steps"])
-                if metrics["num_gradient_steps"]:
+                    self._add("training_started", num_sequences=metrics[STEPS])
+                if metrics[STEPS]:
                     self._add("gradient_step", **metrics)
         except NatError as error:
             self._add("training_failed", error_message=str(error))

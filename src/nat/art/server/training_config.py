@@ -1,14 +1,14 @@
-"""What a training call asks for, as a configuration of our learner.
+"""Turns the options of a training call into a configuration of our learner.
 
-Up to 0.5.4 a server's own choice was PPO. A request does not name its version, but a client up to 0.5.7 says neither
-where its own files are (`base_path`) nor a `kl_penalty_coef`; who says none of the two gets PPO unless `ppo` is told.
-`beta`, which clients up to 0.5.16 send, is a KL term in the loss, as it was for them.
+Servers up to 0.5.4 used PPO by default. A request does not name its version, but clients up to 0.5.7 send neither the
+folder of their own files (`base_path`) nor a `kl_penalty_coef`. A client that sends neither gets PPO, unless it sets
+`ppo`. `beta`, which clients up to 0.5.16 send, is a KL term in the loss, as it was on the servers of their time.
 """
 
 import logging
 
 from nat.art.server.algorithm import ART
-from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, TrainerArgs
+from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, OptimizerArgs, TrainerArgs
 from nat.errors import BatchRefused
 from nat.wire.training import TrainingConfig
 
@@ -18,13 +18,11 @@ OFF_POLICY_LIMIT = 10.0
 """Mean |Δ log p| above which answers cannot have come from this model. ART's clients may train on answers of much older
 weights, which have drifted by a few nats per token; those of another model or tokenizer differ by more than this."""
 NAT_LEARNING_RATE = 5e-5
-"""What NAT's plug-in sends whatever its configuration says; the real values are in the model's trainer_args."""
-ADAMW = {"adam_beta1", "adam_beta2", "weight_decay", "max_grad_norm"}
-"""What a client may say in the model's trainer_args."""
+"""NAT's plug-in always sends this, whatever its configuration; the real values are in the model's trainer_args."""
 
 
-def with_the_loss_of_its_time(dev: ArtDevTrainConfig, model: ArtModel, config: ArtTrainConfig) -> ArtDevTrainConfig:
-    """Choose between PPO and CISPO for a client that does not, as the servers of its version did."""
+def with_default_loss(dev: ArtDevTrainConfig, model: ArtModel, config: ArtTrainConfig) -> ArtDevTrainConfig:
+    """Choose PPO or CISPO for a client that does not, by the default of its version."""
     if dev.ppo is not None:
         return dev
     recent = model.base_path is not None or "kl_penalty_coef" in config.model_fields_set
@@ -37,10 +35,10 @@ def training_config(
     """Translate a call's options.
 
     Raises:
-        BatchRefused: an option is set that cannot be honoured.
+        BatchRefused: an option is set that this server does not support.
 
     """
-    refuse_what_has_no_effect(dev)
+    check_supported(dev)
     low, high = (0.2, None) if dev.ppo else (1.0, 4.0)
     epsilon = low if dev.epsilon is None else dev.epsilon
     epsilon_high = high if dev.epsilon_high is None else dev.epsilon_high
@@ -71,13 +69,13 @@ def training_config(
             "tokens_per_step": tokens_per_step,
             "max_logprob_difference": OFF_POLICY_LIMIT,
             "max_served_difference": TrainingConfig().max_logprob_difference,
-            **(trainer.model_dump(include=ADAMW, exclude_none=True) if trainer else {}),
+            **(trainer.model_dump(include=set(OptimizerArgs.model_fields), exclude_none=True) if trainer else {}),
         }
     )
 
 
-def refuse_what_has_no_effect(dev: ArtDevTrainConfig) -> None:
-    """Raise for an option that this server cannot honour; one that only spares memory is noted."""
+def check_supported(dev: ArtDevTrainConfig) -> None:
+    """Raise BatchRefused for an option without effect here; log one that would only save memory."""
     refused = {
         "allow_training_without_logprobs": (
             dev.allow_training_without_logprobs,

@@ -1,8 +1,8 @@
-"""Conversations of a client → rows of exact tokens.
+"""Turns a client's trajectories into rows of exact tokens.
 
-Each answer that has log probabilities is one call to the model: what was sampled stands in the answer, and the prompt
-is the one that was served, if it is still known. Else the messages before the answer are rendered with the chat
-template, and counted. All other messages are context, whatever their role.
+Each answer with log probabilities is one call to the model: the answer has the sampled tokens, and the prompt is the
+one that was served, if it is still known. If not, the messages before the answer are rendered with the chat template,
+and the answer is counted as retokenized. All other messages are context, whatever their role.
 """
 
 import math
@@ -12,27 +12,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.art.server.served_answers import ServedAnswers
-from nat.art.wire import ArtChoice, ArtHistory, ArtTokenLogprob, ArtTrajectory
+from nat.art.wire import TOKEN_ID, ArtChoice, ArtHistory, ArtTokenLogprob, ArtTrajectory
 from nat.backend.messages import template_message, template_tool
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer
 from nat.errors import BatchRefused, ModelNotSupported
 from nat.wire.rows import CallTokens, merge
 from nat.wire.training import TrainingRow
 
-_TOKEN_ID = "token_id:"  # noqa: S105 - a prefix on the wire
-
 
 @dataclass(frozen=True)
 class TrajectoryRows:
-    """What of a trajectory can be trained on."""
+    """The trainable rows of a trajectory."""
 
     rows: list[TrainingRow]
     answers: int
     """Answers with log probabilities, in all of its conversations."""
     retokenized: int
-    """Those of them whose prompt had to be rendered again."""
+    """Those whose prompt had to be rendered again."""
     untrainable: Counter[str]
-    """Answers that were sampled as nothing can be trained on, by how; they are context only."""
+    """Number of answers that cannot be trained on, by how they were sampled; they are context only."""
     truncated: bool
     """True if some answer stopped at its token limit."""
 
@@ -46,10 +44,10 @@ class HistoryReader:
     served: ServedAnswers
 
     def rows(self, trajectory: ArtTrajectory, *, where: str) -> TrajectoryRows:
-        """Merge the calls of all conversations of a trajectory; `where` begins the messages of errors.
+        """Merge the calls of all conversations of a trajectory; `where` is its place in the request, for errors.
 
         Raises:
-            BatchRefused: a token is none of the model's, a log probability is no number, or the template refuses.
+            BatchRefused: a token is not in the vocabulary, a log probability is not finite, or the template fails.
 
         """
         names = [where, *(f"{where}.additional_histories.{n}" for n in range(len(trajectory.additional_histories)))]
@@ -68,7 +66,7 @@ class HistoryReader:
         )
 
     def _calls(self, history: ArtHistory, where: str, untrainable: Counter[str]) -> Iterator[tuple[CallTokens, bool]]:
-        """Each answer's tokens, and whether its prompt is the one that was served; counts what cannot be trained on."""
+        """Each answer's tokens, and whether its prompt is the one that was served; counts untrainable answers."""
         messages: list[dict[str, Any]] = []
         tools = [template_tool(tool) for tool in history.tools or ()] or None
         for index, item in enumerate(history.messages_and_choices):
@@ -99,7 +97,7 @@ class HistoryReader:
         if token_id is None or not 0 <= token_id < self.vocab_size:
             raise BatchRefused(
                 f"{where}.token {token.token!r} is not in the vocabulary of the model ({self.vocab_size} tokens)",
-                hint="send the answers that this server gave, as it gave them; their tokens read `token_id:<id>`",
+                hint="send the answers of this server unchanged; their tokens read `token_id:<id>`",
             )
         return token_id
 
@@ -109,15 +107,15 @@ class HistoryReader:
         except (ChatNotRendered, ModelNotSupported) as error:
             raise BatchRefused(
                 f"{where}: the messages before this answer cannot be rendered: {error}",
-                hint="send the conversation as the model saw it, with a role in each message",
+                hint="send the conversation as the model got it, with a role in each message",
             ) from error
         if not prompt:
-            raise BatchRefused(f"{where}: nothing comes before this answer that it could be predicted from")
+            raise BatchRefused(f"{where}: no message comes before this answer, so it has no prompt")
         return prompt
 
 
 def sampled_tokens(choice: ArtChoice) -> list[ArtTokenLogprob]:
-    """The tokens of an answer with their log probabilities; none if the client did not ask for them."""
+    """The tokens of an answer with their log probabilities; empty if it has none."""
     return (choice.logprobs.content if choice.logprobs is not None else None) or []
 
 
@@ -130,12 +128,12 @@ def _is_truncated(item: ArtChoice | dict[str, Any]) -> bool:
 
 
 def _id_in(token: str) -> int | None:
-    number = token.removeprefix(_TOKEN_ID)
+    number = token.removeprefix(TOKEN_ID)
     return int(number) if number != token and number.isascii() and number.isdigit() else None
 
 
 def _nearest(prompts: Sequence[Sequence[int]], rendered: Sequence[int]) -> Sequence[int]:
-    """The served prompt that begins most like the rendered messages; those themselves if none was served."""
+    """The served prompt with the longest common prefix with the rendered messages; these if none was served."""
     return max(prompts, key=lambda prompt: (_common_prefix(prompt, rendered), -len(prompt)), default=rendered)
 
 

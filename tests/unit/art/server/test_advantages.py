@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nat.art.server.advantages import Share, balanced, group_advantages, shares
+from nat.art.server.advantages import WeightedAdvantage, balanced, group_advantages, weighted
 
 rewards = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=1, max_size=6)
 batches = st.lists(
@@ -23,9 +23,9 @@ def test_golden_advantages():
 def test_golden_shares(scale):
     """Trajectories of 5 and 4 trained tokens weigh 0.9 and 1.125 per token, with advantages of ±1 either way."""
     better, worse, _ = group_advantages([1.0, 0.0, 0.5], scale=scale)
-    assert shares([better, worse], [5, 4]) == [
-        Share(pytest.approx(1.0), pytest.approx(0.9)),
-        Share(pytest.approx(-1.0), pytest.approx(1.125)),
+    assert weighted([better, worse], [5, 4]) == [
+        WeightedAdvantage(pytest.approx(1.0), pytest.approx(0.9)),
+        WeightedAdvantage(pytest.approx(-1.0), pytest.approx(1.125)),
     ]
 
 
@@ -51,7 +51,7 @@ def test_a_group_wins_what_it_loses(group, scale):
 def test_means_over_trained_tokens_are_one(batch):
     """The mean weight is 1, the mean of |advantage| · weight is 1, and every trajectory weighs the same."""
     advantages, tokens = zip(*batch, strict=True)
-    found = shares(advantages, tokens)
+    found = weighted(advantages, tokens)
     total = sum(tokens)
     assert sum(s.weight * n for s, n in zip(found, tokens, strict=True)) / total == pytest.approx(1)
     assert sum(abs(s.advantage) * s.weight * n for s, n in zip(found, tokens, strict=True)) / total == pytest.approx(1)
@@ -64,8 +64,8 @@ def test_means_over_trained_tokens_are_one(batch):
 def test_the_scale_of_the_rewards_is_forgotten(batch, factor):
     """Rewards in other units give the same update."""
     advantages, tokens = zip(*batch, strict=True)
-    one = shares(advantages, tokens)
-    other = shares([a * factor for a in advantages], tokens)
+    one = weighted(advantages, tokens)
+    other = weighted([a * factor for a in advantages], tokens)
     assert [s.advantage for s in one] == pytest.approx([s.advantage for s in other])
 
 
@@ -86,7 +86,7 @@ def test_the_balance_favours_one_side(balance, expected):
 
 def test_an_empty_batch_has_no_shares():
     """Nothing is better or worse than anything."""
-    assert shares([], []) == []
+    assert weighted([], []) == []
 
 
 @given(rewards)

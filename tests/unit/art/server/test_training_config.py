@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from nat.art.server.training_config import refuse_what_has_no_effect, training_config, with_the_loss_of_its_time
+from nat.art.server.training_config import check_supported, training_config, with_default_loss
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ServerlessExperimentalConfig, TrainerArgs
 from nat.backend.algorithms.registry import resolve
 from nat.errors import BatchRefused
@@ -61,9 +61,7 @@ def test_the_defaults_are_those_of_art():
 def test_a_client_gets_the_loss_of_its_own_servers(model, config, dev, expected):
     """Servers up to 0.5.4 clipped as PPO does, later ones weigh as CISPO does; who says which, gets that one."""
     sent = ArtTrainConfig.model_validate(config)
-    chosen = with_the_loss_of_its_time(
-        ArtDevTrainConfig.model_validate(dev), ArtModel(name="a", project="p", **model), sent
-    )
+    chosen = with_default_loss(ArtDevTrainConfig.model_validate(dev), ArtModel(name="a", project="p", **model), sent)
     assert training_config(sent, chosen, None, tokens_per_step=2048).options["ppo"] == expected
 
 
@@ -160,5 +158,5 @@ def test_an_option_without_effect_is_refused(option):
 def test_a_memory_option_is_noted(caplog):
     """It changes no result; the log says that it was seen."""
     caplog.set_level(logging.INFO)
-    refuse_what_has_no_effect(ArtDevTrainConfig(logprob_calculation_chunk_size=512))
+    check_supported(ArtDevTrainConfig(logprob_calculation_chunk_size=512))
     assert "logprob_calculation_chunk_size" in caplog.text
