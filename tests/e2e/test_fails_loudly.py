@@ -259,7 +259,7 @@ async def test_a_dead_address_of_an_llm_is_told_before_the_first_rollout(tmp_pat
         project.clients = ["student"]
 
     text, project = await failed_run(tmp_path, error=BackendUnreachable, prepare=prepare)
-    assert "llms.student.base_url: nobody answers at http://127.0.0.1:" in text
+    assert "llms.student.base_url: no server answers at http://127.0.0.1:" in text
     assert project.adapter.submitted == []
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.frameworks.autogen import ABLE, open_model
+from nat.plugins.frameworks.autogen import ALL_CAPABILITIES, open_model
 
 
 async def any_name_will_do() -> None:
@@ -11,7 +11,7 @@ async def any_name_will_do() -> None:
     for name, known in (("gpt-4o-mini", True), ("student", False), ("Qwen/Qwen3-0.6B", False)):
         config = OpenAIModelConfig(model_name=name, base_url="http://127.0.0.1:9/v1")
         async with open_model(config, llm_name="student") as client:
-            assert (client.model_info["family"] != ABLE["family"]) is known
+            assert (client.model_info["family"] != ALL_CAPABILITIES["family"]) is known
             assert client.model_info["function_calling"]
 
 

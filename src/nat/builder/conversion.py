@@ -82,9 +82,11 @@ def _coerce(value: Any, to_type: Any) -> Any:
         return TypeAdapter(to_type).validate_python(value)
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors()[:3])
-        raise TypeError(f"{_seen(value)} is no {type_name(to_type)}: {why}") from None
+        raise TypeError(f"{_seen(value)} cannot be converted to {type_name(to_type)}: {why}") from None
     except PydanticUserError as error:  # a type that pydantic knows no rules for
-        raise TypeError(f"{_seen(value)} is no {type_name(to_type)}, and no converter is registered") from error
+        raise TypeError(
+            f"{_seen(value)} cannot be converted to {type_name(to_type)}, and no converter is registered"
+        ) from error
 
 
 def _seen(value: Any) -> str:

@@ -252,7 +252,7 @@ def _single(fn: AnyFn, signature: Signature) -> SingleFn:
 
 def _stream(fn: AnyFn, signature: Signature) -> StreamFn:
     if signature.kind is not Kind.STREAM:
-        raise WorkflowError(f"{signature.name}() is no async generator; give it as single_fn")
+        raise WorkflowError(f"{signature.name}() is not an async generator; give it as single_fn")
 
     async def stream(value: Any) -> AsyncGenerator[Any, None]:
         args, kwargs = _unpack(signature, value)

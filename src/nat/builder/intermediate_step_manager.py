@@ -40,7 +40,7 @@ class IntermediateStepManager:
         """Publish an event; an END has the parent and function of its START, or the current ones if there is none."""
         if not isinstance(payload, IntermediateStepPayload):
             raise TypeError(
-                f"an IntermediateStepPayload is wanted, not {type(payload).__name__}: {excerpt(repr(payload), 80)}"
+                f"expected an IntermediateStepPayload, got {type(payload).__name__}: {excerpt(repr(payload), 80)}"
             )
         uuid, state = payload.UUID, payload.event_state
         spans = self._active_spans.get()

@@ -55,9 +55,7 @@ class ComponentParser:
         if raw is None:
             return None
         if not isinstance(raw, dict):
-            self.findings.add(
-                path, f"a mapping from names to components is wanted, but it is {preview(raw, path=path)}"
-            )
+            self.findings.add(path, f"expected a mapping from names to components, got {preview(raw, path=path)}")
             return None
         parsed = {str(name): self._component(component, (*path, name), group) for name, component in raw.items()}
         return {name: config for name, config in parsed.items() if config is not None}
@@ -66,7 +64,7 @@ class ComponentParser:
         if isinstance(raw, TypedBaseModel):
             return raw
         if not isinstance(raw, dict):
-            self.findings.add(path, f"a mapping with the key _type is wanted, but it is {preview(raw, path=path)}")
+            self.findings.add(path, f"expected a mapping with the key _type, got {preview(raw, path=path)}")
             return None
         type_name = TypedBaseModel.discriminator(raw)
         if type_name is None:

@@ -65,7 +65,7 @@ def _sections(tree: Tree, texts: Mapping[KeyPath, str], findings: Findings) -> d
             if section is not None:
                 sections[key] = section
         elif value is not None and _model_of(key) is not None and not isinstance(value, BaseModel):
-            findings.add((key,), f"a mapping is wanted, but it is {preview(value, path=(key,))}")
+            findings.add((key,), f"expected a mapping, got {preview(value, path=(key,))}")
         elif value is not None:
             sections[key] = value
     return sections

@@ -32,7 +32,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             if key_node.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key_node.value}' stands twice", key_node.start_mark
+                    None, None, f"the key '{key_node.value}' occurs twice", key_node.start_mark
                 )
             seen.add(key_node.value)
         return super().construct_mapping(node, deep=deep)
@@ -85,7 +85,7 @@ def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     if base is None:
         return tree
     if not isinstance(base, str):
-        raise ConfigError([f"base: a path is wanted, but it is {preview(base)}"], source=str(path))
+        raise ConfigError([f"base: expected a path, got {preview(base)}"], source=str(path))
     return deep_merge(_read(path.parent / base, (*inherited_by, resolved)), tree)
 
 
@@ -98,11 +98,11 @@ def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}{wanted_by} cannot be read: {error}"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError([f"(root): this is no YAML: {problem_of(error)}"], source=str(path)) from error
+        raise ConfigError([f"(root): not valid YAML: {problem_of(error)}"], source=str(path)) from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError([f"(root): a mapping is wanted, but it is {type(tree).__name__}"], source=str(path))
+        raise ConfigError([f"(root): expected a mapping, got {type(tree).__name__}"], source=str(path))
     filled = (secret for secret in secrets_in(tree) if "$" not in secret)  # variables are filled in later
     known_secrets.remember(filled)
     return tree
@@ -120,10 +120,10 @@ def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Finding
         try:
             value = parse_yaml(text)
         except yaml.YAMLError as error:
-            findings.add(path, f"the value of the override is no YAML: {problem_of(error)}")
+            findings.add(path, f"the override's value is not valid YAML: {problem_of(error)}")
             continue
         if not all(path):
-            findings.add(("override",), f"{dotted_path!r} is no dotted path like finetuning.num_epochs")
+            findings.add(("override",), f"{dotted_path!r} is not a dotted path such as finetuning.num_epochs")
             continue
         result = _replaced(result, path, value, findings, ())
     return dict(result)
@@ -141,7 +141,7 @@ def _replaced(node: Any, path: KeyPath, value: Any, findings: Findings, done: Ke
         if key.isdecimal() and int(key) < len(node):
             index = int(key)
             return [*node[:index], _replaced(node[index], rest, value, findings, here), *node[index + 1 :]]
-        findings.add(here, f"the override wants item {key} of a list of {len(node)}")
+        findings.add(here, f"the override names item {key} of a list of {len(node)}")
         return node
     findings.add(here, f"the override goes into {preview(node, path=here)}, which has no keys")
     return node

@@ -107,7 +107,7 @@ def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type
     name = getattr(fn, "__qualname__", repr(fn))
     if not issubclass(config_type, base):
         raise RegistryError(
-            f"{name}: {config_type.__name__} is no {base.__name__}", hint=f"derive it from {base.__name__}"
+            f"{name}: {config_type.__name__} is not a {base.__name__}", hint=f"derive it from {base.__name__}"
         )
     if config_type.static_type() is None:
         raise RegistryError(
@@ -116,5 +116,5 @@ def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type
         )
     if not inspect.isasyncgenfunction(fn):
         raise RegistryError(
-            f"{name} is no async generator", hint="write `async def` and `yield` the built object exactly once"
+            f"{name} is not an async generator", hint="write `async def` and `yield` the built object exactly once"
         )

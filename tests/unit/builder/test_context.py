@@ -99,7 +99,7 @@ async def test_threads_see_the_rollout():
 
 def test_only_payloads_can_be_pushed():
     """A dict that looks like a step is a mistake of the caller."""
-    with ContextState().active() as context, pytest.raises(TypeError, match="not dict"):
+    with ContextState().active() as context, pytest.raises(TypeError, match="got dict"):
         context.intermediate_step_manager.push_intermediate_step({"event_type": "LLM_START"})
 
 

@@ -34,7 +34,7 @@ def test_own_converters_come_before_the_parents():
 
 def test_no_way_is_a_type_error():
     """A type that nobody converts to is named."""
-    with pytest.raises(TypeError, match=r"3 \(int\) is no Opaque, and no converter"):
+    with pytest.raises(TypeError, match=r"3 \(int\) cannot be converted to Opaque, and no converter"):
         TypeConverter().convert(3, Opaque)
     assert TypeConverter().try_convert(3, Opaque) == 3
 

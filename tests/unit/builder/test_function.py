@@ -56,9 +56,9 @@ async def test_input_conversion(fn, value, expected):
 @pytest.mark.parametrize(
     ("fn", "value", "message"),
     [
-        (double, "four", r"input of the function 'double': 'four' \(str\) is no int"),
+        (double, "four", r"input of the function 'double': 'four' \(str\) cannot be converted to int"),
         (ask, {"txt": "a"}, "does not fit Question: text: Field required"),
-        (ask, 3, "is no Question"),
+        (ask, 3, "cannot be converted to Question"),
     ],
 )
 async def test_what_does_not_fit_is_said(fn, value, message):

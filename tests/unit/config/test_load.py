@@ -127,10 +127,10 @@ def test_keys_without_effect_are_said_to_have_none(caplog):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"llms": [1]}, "llms: a mapping from names to components is wanted"),
-        ({"llms": {"my_model": 3}}, "llms.my_model: a mapping with the key _type is wanted, but it is 3"),
-        ({"finetuning": 3}, "finetuning: a mapping is wanted, but it is 3"),
-        ({"workflow": "x"}, "workflow: a mapping with the key _type is wanted"),
+        ({"llms": [1]}, "llms: expected a mapping from names to components"),
+        ({"llms": {"my_model": 3}}, "llms.my_model: expected a mapping with the key _type, got 3"),
+        ({"finetuning": 3}, "finetuning: expected a mapping, got 3"),
+        ({"workflow": "x"}, "workflow: expected a mapping with the key _type"),
     ],
 )
 def test_wrong_shapes(sections, message):

@@ -32,7 +32,7 @@ def test_what_is_replaced_in_a_file_is_as_secret_as_before(tmp_path):
 def test_a_base_that_is_no_path_is_quoted_without_secrets(tmp_path):
     """As every value in an error."""
     (tmp_path / "top.yml").write_text("base: {api_key: not-to-be-seen-1}\n")
-    with pytest.raises(ConfigError, match="a path is wanted") as error:
+    with pytest.raises(ConfigError, match="expected a path") as error:
         read_tree(tmp_path / "top.yml")
     assert "not-to-be-seen" not in str(error.value)
 
@@ -48,11 +48,11 @@ def test_a_circle_of_bases_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("base: 3", "a path is wanted, but it is 3"),
+        ("base: 3", "expected a path, got 3"),
         ("base: nowhere.yml", r"nowhere.yml \(the `base:` of .*top.yml\) does not exist"),
-        ("a: [1", "no YAML"),
-        ("- a", "a mapping is wanted, but it is list"),
-        ("a: 1\na: 2", "the key 'a' stands twice"),
+        ("a: [1", "not valid YAML"),
+        ("- a", "expected a mapping, got list"),
+        ("a: 1\na: 2", "the key 'a' occurs twice"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, text, message):
@@ -71,7 +71,7 @@ def test_a_missing_file_says_where_paths_start(tmp_path):
 def test_a_key_that_is_no_text_is_an_error(tmp_path):
     """YAML allows lists as keys; a configuration does not."""
     (tmp_path / "top.yml").write_text("? [a, b]\n: 1\n")
-    with pytest.raises(ConfigError, match="no YAML"):
+    with pytest.raises(ConfigError, match="not valid YAML"):
         read_tree(tmp_path / "top.yml")
 
 
@@ -159,8 +159,8 @@ def test_later_overrides_win():
         ("a.b.c", "1", "goes into 0"),
         ("l.5", "1", "item 5 of a list of 1"),
         ("l.x", "1", "item x of a list of 1"),
-        ("a.b", "[", "no YAML"),
-        ("a..b", "1", "no dotted path"),
+        ("a.b", "[", "not valid YAML"),
+        ("a..b", "1", "not a dotted path"),
     ],
 )
 def test_what_cannot_be_applied_is_a_finding(path, text, message):

@@ -52,9 +52,9 @@ async def test_an_object_is_given_as_it_is(tmp_path):
     [
         (b"{", 400, "the body is not JSON"),
         (b'{"answer": "x"}', 422, "takes question: question: Field required"),
-        (b"[null, null]", 422, "[None, None] (list) is no str"),
-        (b"null", 422, "None (NoneType) is no str"),
-        (b'{"input_message": [1]}', 422, "[1] (list) is no str"),
+        (b"[null, null]", 422, "[None, None] (list) cannot be converted to str"),
+        (b"null", 422, "None (NoneType) cannot be converted to str"),
+        (b'{"input_message": [1]}', 422, "[1] (list) cannot be converted to str"),
         (b'"' + b"x" * (33 * 2**20) + b'"', 413, "larger than"),
     ],
 )
@@ -367,4 +367,4 @@ async def test_a_text_that_does_not_fit_the_workflow_is_the_clients_to_mend(tmp_
         answer = await client.post("/chat", json={"messages": [{"role": "user", "content": "many"}]})
     assert fits.json()["choices"][0]["message"]["content"] == "42"
     assert answer.status_code == 422
-    assert "'many' (str) is no int" in answer.json()["error"]["message"]
+    assert "'many' (str) cannot be converted to int" in answer.json()["error"]["message"]

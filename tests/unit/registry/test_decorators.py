@@ -80,7 +80,7 @@ def test_a_config_of_another_kind_is_refused():
     async def build(config, builder):
         yield config
 
-    with pytest.raises(RegistryError, match=f"is no {TrainerConfig.__name__}"):
+    with pytest.raises(RegistryError, match=f"is not a {TrainerConfig.__name__}"):
         register_trainer(config_type=ThingConfig)(build)
 
 
@@ -100,7 +100,7 @@ def test_a_plain_coroutine_is_refused():
     async def build(config, builder):
         return config
 
-    with pytest.raises(RegistryError, match="no async generator"):
+    with pytest.raises(RegistryError, match="not an async generator"):
         register_function(config_type=ThingConfig)(build)
 
 

@@ -41,7 +41,7 @@ def test_yaml_as_the_loader_reads_it(config_file):
     text = io.StringIO()
     yaml_dump(tree, text)
     assert yaml_loads(text.getvalue()) == tree
-    with pytest.raises(ConfigError, match="a mapping is wanted"):
+    with pytest.raises(ConfigError, match="expected a mapping"):
         yaml_loads("- 1")
 
 

@@ -39,7 +39,7 @@ def check(config: CommandConfig) -> None:
     if isinstance(config.command, list) and "/" not in config.command[0] and shutil.which(config.command[0]) is None:
         findings.append(f"workflow.command: there is no program {config.command[0]!r} on the PATH")
     if config.folder is not None and not config.folder.is_dir():
-        findings.append(f"workflow.folder: {config.folder} is no folder (paths start at the current one)")
+        findings.append(f"workflow.folder: {config.folder} is not a folder (paths start at the current one)")
     if findings:
         raise ConfigError(findings)
     if missing := missing_packages(("uvicorn", "httptools")):

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-# LiteLLM reads these when it is imported: else it asks the network for prices, takes in the folder's `.env`, and tells
-# of every call on stdout.
+# LiteLLM reads these at import. Without them it downloads prices, reads the folder's `.env`, and prints every call to
+# stdout.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
 os.environ.setdefault("LITELLM_LOG", "WARNING")
@@ -26,12 +26,12 @@ from nat.errors import NatError
 from nat.plugins.llms.client import OpenAIClient, open_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 
-litellm.disable_hf_tokenizer_download = True  # it counts tokens for its logs, and fetches tokenizers to do so
-litellm.suppress_debug_info = True  # it asks for feedback on stdout when a call fails; the error says what there is
+litellm.disable_hf_tokenizer_download = True  # it downloads tokenizers to count tokens for its logs
+litellm.suppress_debug_info = True  # it prints a request for feedback when a call fails
 
 
 class RecordedClient(LiteLLMClient):
-    """The call that LiteLlm makes, on a given client instead of one of LiteLLM's own."""
+    """Makes LiteLlm's calls with a given client instead of LiteLLM's own."""
 
     def __init__(self, client: OpenAIClient, config: OpenAIModelConfig) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class RecordedClient(LiteLLMClient):
 
 @asynccontextmanager
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[LiteLlm, None]:
-    """A model for ADK's agents; `openai/` says to LiteLLM how to speak, the rest is the server's own name."""
+    """A model for ADK's agents; `openai/` selects the API for LiteLLM, the rest is the model's name on the server."""
     async with open_client(config, llm_name=llm_name, framework=LLMFrameworkEnum.ADK) as client:
         yield LiteLlm(model=f"openai/{config.model_name}", llm_client=RecordedClient(client, config))
 
@@ -57,18 +57,18 @@ class AdkTool(BaseTool):
         self._tool = tool
 
     def _get_declaration(self) -> FunctionDeclaration:
-        """What ADK shows the model."""
+        """The declaration that the model gets."""
         return FunctionDeclaration(
             name=self.name, description=self.description, parameters_json_schema=self._tool.parameters
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:  # noqa: ARG002 - ADK's own
-        """The result, or what went wrong as ADK's own tools say it: an exception would end the whole agent."""
+        """The result, or the error in the form of ADK's own tools; an exception would end the agent."""
         try:
             return to_jsonable_python(await self._tool.call(args), fallback=str)
         except NatError:
             raise
-        except Exception as error:  # noqa: BLE001 - the boundary of one tool call: the model is told
+        except Exception as error:  # noqa: BLE001 - the model gets the error
             return {"error": str(error)}
 
 

@@ -20,7 +20,7 @@ TELEMETRY = "AGNO_TELEMETRY"
 
 @dataclass(frozen=True)
 class Clients:
-    """Both clients; a copy is the same two, since Agno copies models without their connections."""
+    """Both clients; a deep copy keeps them, since Agno copies models."""
 
     awaited: AsyncOpenAI
     blocking: OpenAI
@@ -31,7 +31,7 @@ class Clients:
 
 @dataclass
 class RecordedModel(OpenAILike):
-    """An OpenAILike that makes no clients of its own: a copied model's and a closed one's would go unrecorded."""
+    """An OpenAILike that never creates clients, which would not be recorded."""
 
     clients: Clients | None = field(default=None, repr=False)
 
@@ -48,7 +48,7 @@ class RecordedModel(OpenAILike):
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedModel, None]:
     """A model whose clients are closed with the block.
 
-    Agno reports every run to its makers by default; here only if this variable says so.
+    Agno sends telemetry of every run by default; here only if AGNO_TELEMETRY is true.
     """
     os.environ.setdefault(TELEMETRY, "false")
     framework = LLMFrameworkEnum.AGNO
@@ -57,14 +57,14 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
             yield RecordedModel(id=config.model_name, clients=Clients(awaited, blocking))
 
 
-class FunctionOfOurs(Function):
-    """For `agent.arun`; its `blocking` twin is for `agent.run`, which takes no async function."""
+class HarnessFunction(Function):
+    """For `agent.arun`; `blocking` is for `agent.run`, which accepts no async function."""
 
     blocking: Function
 
 
-def as_tool(tool: ToolFunction) -> FunctionOfOurs:
-    """A function with its own schema; what it raises, Agno gives to the model as the result."""
+def as_tool(tool: ToolFunction) -> HarnessFunction:
+    """A tool with the function's schema; Agno passes exceptions to the model as the result."""
 
     async def call(**arguments: Any) -> str:
         return as_text(await tool.call(arguments))
@@ -72,10 +72,10 @@ def as_tool(tool: ToolFunction) -> FunctionOfOurs:
     def call_blocking(**arguments: Any) -> str:
         return as_text(tool.call_blocking(arguments))
 
-    said = {
+    fields = {
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.parameters,
         "skip_entrypoint_processing": True,
     }
-    return FunctionOfOurs(**said, entrypoint=call, blocking=Function(**said, entrypoint=call_blocking))
+    return HarnessFunction(**fields, entrypoint=call, blocking=Function(**fields, entrypoint=call_blocking))

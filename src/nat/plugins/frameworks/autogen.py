@@ -16,7 +16,7 @@ from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import connection, open_tap
 from nat.plugins.llms.openai import OpenAIModelConfig
 
-ABLE = ModelInfo(
+ALL_CAPABILITIES = ModelInfo(
     vision=True,
     function_calling=True,
     json_output=True,
@@ -24,7 +24,7 @@ ABLE = ModelInfo(
     family=ModelFamily.UNKNOWN,
     multiple_system_messages=True,
 )
-"""AutoGen refuses what a model is said not to do, and knows OpenAI's models only; of others the server says it."""
+"""AutoGen refuses unsupported features and knows only OpenAI's models; for others the server decides."""
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def open_model(
 ) -> AsyncGenerator[OpenAIChatCompletionClient, None]:
     """A client that is closed with the block.
 
-    `base_url` is given even where it is None: AutoGen would guess another company's from the model's name.
+    `base_url` is passed even if it is None; otherwise AutoGen chooses another company's by the model's name.
     """
     tap = open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.AUTOGEN)
     options: dict[str, Any] = {
@@ -43,8 +43,8 @@ async def open_model(
     }
     try:
         client = OpenAIChatCompletionClient(**options)
-    except ValueError:  # a name that AutoGen does not know
-        client = OpenAIChatCompletionClient(model_info=ABLE, **options)
+    except ValueError:  # AutoGen does not know the model
+        client = OpenAIChatCompletionClient(model_info=ALL_CAPABILITIES, **options)
     try:
         yield client
     finally:
@@ -52,7 +52,7 @@ async def open_model(
 
 
 class FunctionAsTool(BaseTool[BaseModel, Any]):
-    """A tool with the function's own schema; what it raises, AutoGen's agents give to the model as the result."""
+    """A tool with the function's schema; AutoGen passes exceptions to the model as the result."""
 
     def __init__(self, tool: ToolFunction) -> None:
         super().__init__(args_type=tool.schema, return_type=str, name=tool.name, description=tool.description)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
-# CrewAI reads them when it is imported and when a crew starts: else it reports runs to its makers, and asks to.
+# CrewAI reads these at import and when a crew starts. Without them it sends telemetry, and asks for traces.
 os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 
@@ -21,11 +21,11 @@ from nat.plugins.llms.client import OpenAIClient, SyncOpenAIClient, open_client,
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 _THREADS = 1000
-"""As many as a whole epoch may need at once; they are started when they are needed."""
+"""Enough for a whole epoch at once; threads are started on demand."""
 
 
 class RecordedLLM(OpenAICompletion):
-    """An OpenAICompletion whose clients are given to it; copies have the same ones."""
+    """An OpenAICompletion with given clients; copies share them."""
 
     _blocking: SyncOpenAIClient = PrivateAttr()
     _waiting: OpenAIClient = PrivateAttr()
@@ -36,15 +36,15 @@ class RecordedLLM(OpenAICompletion):
         self._waiting = waiting
 
     def _get_sync_client(self) -> SyncOpenAIClient:
-        """Where CrewAI takes the client of a blocking call from."""
+        """The client of CrewAI's blocking calls."""
         return self._blocking
 
     def _get_async_client(self) -> OpenAIClient:
-        """Where CrewAI takes the client of a call that waits from."""
+        """The client of CrewAI's async calls."""
         return self._waiting
 
     def supports_multimodal(self) -> bool:
-        """True: CrewAI knows OpenAI's models by name, and what a server of one's own can see, the server says."""
+        """True: CrewAI decides by OpenAI's model names; for other models the server decides."""
         return True
 
 
@@ -52,8 +52,8 @@ class RecordedLLM(OpenAICompletion):
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
     """An LLM for `Agent(llm=…)`.
 
-    CrewAI's awaited agents block a thread of the loop's pool in each call of an LLM or a tool. asyncio gives it a few
-    threads; with those, tools that are agents themselves would hold all of them and wait for one more.
+    CrewAI's async agents block a thread of the loop's pool during each call of an LLM or a tool. With asyncio's few
+    threads, tools that are agents themselves would take all of them and wait for another one.
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "nat-crewai"))
     framework = LLMFrameworkEnum.CREWAI
@@ -69,10 +69,7 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
 
 
 class FunctionTool(BaseTool):
-    """Runs where the function's builder is, whichever thread or loop CrewAI calls it from.
-
-    What the function raises, CrewAI tells the model.
-    """
+    """Runs on the builder's loop, from any thread or loop; CrewAI passes exceptions to the model."""
 
     _tool: ToolFunction = PrivateAttr()
 
@@ -81,7 +78,7 @@ class FunctionTool(BaseTool):
         self._tool = tool
 
     def _run(self, **arguments: Any) -> str:
-        """Blocks its thread meanwhile."""
+        """Call the function, blocking the thread."""
         return as_text(self._tool.call_blocking(arguments))
 
     async def _arun(self, **arguments: Any) -> str:

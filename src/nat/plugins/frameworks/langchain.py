@@ -29,7 +29,7 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
                 **connection(config, llm_name=llm_name),
                 http_client=http_client,
                 http_async_client=http_async_client,
-                use_responses_api=False,  # that route does not tell which tokens were sampled
+                use_responses_api=False,  # that API does not report the sampled tokens
             )
 
 
@@ -37,11 +37,11 @@ def as_tool(tool: ToolFunction) -> StructuredTool:
     """A tool for `ainvoke` and, from threads, `invoke`."""
 
     async def call(**arguments: Any) -> Any:
-        with _telling_the_model():
+        with _as_tool_exception():
             return await tool.call(arguments)
 
     def call_blocking(**arguments: Any) -> Any:
-        with _telling_the_model():
+        with _as_tool_exception():
             return tool.call_blocking(arguments)
 
     return StructuredTool.from_function(
@@ -56,7 +56,11 @@ def as_tool(tool: ToolFunction) -> StructuredTool:
 
 
 @contextmanager
-def _telling_the_model() -> Iterator[None]:
+def _as_tool_exception() -> Iterator[None]:
+    """Turn exceptions into ToolExceptions: LangChain passes these to the model, and others end the agent.
+
+    A NatError is not turned into one, since the model cannot act on it.
+    """
     try:
         yield
     except NatError:

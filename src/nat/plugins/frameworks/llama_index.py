@@ -13,14 +13,14 @@ from nat.plugins.llms.client import open_client, open_sync_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 CONTEXT_WINDOW = 1_000_000
-"""LlamaIndex's memories drop the oldest messages beyond it, unseen; a server says it when a prompt is too long."""
+"""LlamaIndex's memory silently drops messages beyond it; a server reports a prompt that is too long."""
 
 
 class RecordedLLM(OpenAILike):
-    """An OpenAILike that leaves the temperature to the server where nobody has set one."""
+    """An OpenAILike that sends no temperature unless one is set."""
 
     temperature: float | None = None
-    """LlamaIndex sends 0.1 by default, and a policy is trained at the temperature that it is sampled at."""
+    """LlamaIndex sends 0.1 by default; a policy is trained at its sampling temperature."""
 
     def _get_model_kwargs(self, **kwargs: Any) -> dict[str, Any]:
         """The fields of a request besides its messages."""
@@ -32,7 +32,7 @@ class RecordedLLM(OpenAILike):
 
 @asynccontextmanager
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
-    """An LLM for chats with tools; its clients retry, so LlamaIndex, which would retry their retries, does not."""
+    """An LLM for chats with tools; its clients retry, so LlamaIndex's own retries are off."""
     framework = LLMFrameworkEnum.LLAMA_INDEX
     with open_sync_client(config, llm_name=llm_name, framework=framework) as client:
         async with open_client(config, llm_name=llm_name, framework=framework) as async_client:
@@ -53,7 +53,7 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
 
 
 def as_tool(tool: ToolFunction) -> FunctionTool:
-    """A tool with the function's own schema; what it raises, LlamaIndex's agents give to the model as the result."""
+    """A tool with the function's schema; LlamaIndex passes exceptions to the model as the result."""
 
     async def call(**arguments: Any) -> str:
         return as_text(await tool.call(arguments))

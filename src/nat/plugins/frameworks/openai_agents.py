@@ -23,8 +23,8 @@ async def open_model(
 ) -> AsyncGenerator[OpenAIChatCompletionsModel, None]:
     """A model whose client is closed with the block.
 
-    The SDK sends traces of every run to OpenAI by default; here it sends them only to who asks for it, by this
-    variable or by `set_tracing_disabled(False)`.
+    The SDK sends traces of every run to OpenAI by default. Here tracing is off unless this variable or
+    `set_tracing_disabled(False)` turns it on.
     """
     os.environ.setdefault(NO_TRACING, "true")
     async with open_client(config, llm_name=llm_name, framework=LLMFrameworkEnum.OPENAI_AGENTS) as client:
@@ -32,15 +32,15 @@ async def open_model(
 
 
 def as_tool(tool: ToolFunction) -> FunctionTool:
-    """A tool with the function's own schema, which strict mode would change."""
+    """A tool with the function's schema, which strict mode would change."""
 
     async def invoke(_context: ToolContext, arguments: str) -> str:
-        """What the function raises is told to the model; to raise here would end the whole run."""
+        """The result, or the error as text for the model; an exception would end the run."""
         try:
             return as_text(await tool.call(json.loads(arguments or "{}")))
         except NatError:
             raise
-        except Exception as error:  # noqa: BLE001 - the boundary of one tool call: its failure is an answer
+        except Exception as error:  # noqa: BLE001 - the model gets the error
             return f"An error occurred while running the tool. Please try again. Error: {type(error).__name__}: {error}"
 
     return FunctionTool(

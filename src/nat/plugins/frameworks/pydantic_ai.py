@@ -24,13 +24,13 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
 
 
 _NOT_FOR_THE_MODEL = (NatError, ApprovalRequired, CallDeferred, ModelRetry, ToolFailed)
-"""An error of the harness ends the run; with the others a function tells the framework itself what to do."""
+"""A NatError ends the run; a function raises the others on purpose, to control the framework."""
 
 
 def as_tool(tool: ToolFunction) -> Tool[Any]:
-    """A tool with the function's own schema; what it raises becomes the result that the model reads.
+    """A tool with the function's schema; an exception becomes a ToolFailed, which the model gets as the result.
 
-    Any other error would end the agent's run, and `ModelRetry` would after a second one.
+    Other exceptions would end the run, and so would a second `ModelRetry`.
     """
 
     async def call(**arguments: Any) -> str:

@@ -20,15 +20,15 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 
 @asynccontextmanager
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[OpenAIChatCompletion, None]:
-    """A service whose client is closed with the block; its id is the LLM's name, so that a kernel can hold several."""
+    """A service whose client is closed with the block; the LLM's name is its id, so that a kernel can have several."""
     async with open_client(config, llm_name=llm_name, framework=LLMFrameworkEnum.SEMANTIC_KERNEL) as client:
         yield OpenAIChatCompletion(ai_model_id=config.model_name, service_id=llm_name, async_client=client)
 
 
-class FunctionOfOurs(KernelFunctionFromMethod):
-    """A kernel function with the function's own schema, and with no arguments but the model's.
+class HarnessFunction(KernelFunctionFromMethod):
+    """A kernel function with the function's schema, which gets the model's arguments only.
 
-    Semantic Kernel puts objects of its own into arguments called `kernel`, `service` or `arguments`.
+    Semantic Kernel would fill arguments named `kernel`, `service` or `arguments` with its own objects.
     """
 
     def __init__(self, tool: ToolFunction) -> None:
@@ -39,14 +39,14 @@ class FunctionOfOurs(KernelFunctionFromMethod):
         super().__init__(method=call, parameters=_parameters(inlined(tool.parameters)))
 
     def gather_function_parameters(self, context: FunctionInvocationContext) -> dict[str, Any]:
-        """The arguments that the model gave; the function itself says what is missing."""
+        """The model's arguments; the function reports missing ones."""
         given = context.arguments
         return {each.name: given[each.name] for each in self.parameters if each.name is not None and each.name in given}
 
 
-def as_tool(tool: ToolFunction) -> FunctionOfOurs:
-    """A function to put into a plugin; what it raises, the kernel gives to the model as the result."""
-    return FunctionOfOurs(tool)
+def as_tool(tool: ToolFunction) -> HarnessFunction:
+    """A function for a plugin; the kernel passes exceptions to the model as the result."""
+    return HarnessFunction(tool)
 
 
 def _parameters(schema: dict[str, Any]) -> list[KernelParameterMetadata]:

@@ -18,12 +18,13 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 
 @asynccontextmanager
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[OpenAIModel, None]:
-    """A model for all of smolagents' agents; the client retries, so smolagents does not retry its retries.
+    """A model for all of smolagents' agents; the client retries, so smolagents' own retries are off.
 
-    Agents that call tools by JSON would demand a call with each answer. A server that obeys samples under a grammar,
-    and the log probabilities are not those of the policy then.
+    `tool_choice` is removed: tool-calling agents would require a call in each answer, and a server that enforces this
+    samples under a grammar, so that the log probabilities are not those of the policy.
 
-    Code agents run their code in a bare thread, whose calls of tools and other agents would belong to no rollout.
+    The thread pool is replaced: code agents run their code in a thread without context variables, where calls of tools
+    and other agents would belong to no rollout.
     """
     local_python_executor.ThreadPoolExecutor = ContextThreadPool
     with open_sync_client(config, llm_name=llm_name, framework=LLMFrameworkEnum.SMOLAGENTS) as client:
@@ -31,7 +32,7 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
 
 
 class FunctionTool(Tool):
-    """Blocks its thread while the function runs where its builder is; what it raises, smolagents tells the model."""
+    """Runs on the builder's loop and blocks its thread meanwhile; smolagents passes exceptions to the model."""
 
     skip_forward_signature_validation = True
     output_type = "any"
@@ -44,7 +45,7 @@ class FunctionTool(Tool):
         super().__init__()
 
     def forward(self, *values: Any, **arguments: Any) -> Any:
-        """The result as plain data, which the code of a code agent can compute with."""
+        """The result as plain data, for the code of code agents."""
         named = dict(zip(self.inputs, values, strict=False)) | arguments
         return to_jsonable_python(self._tool.call_blocking(named), fallback=str)
 

@@ -18,14 +18,14 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[OpenAIModel, None]:
     """A model for `Agent(model=…)`; it streams, as Strands' model does unless `update_config(stream=False)`.
 
-    Strands closes no client that it is given, and its agents may run in loops of their own: the client knows.
+    Strands never closes a given client. Its agents may run on other loops, which the client supports.
     """
     async with open_client(config, llm_name=llm_name, framework=LLMFrameworkEnum.STRANDS) as client:
         yield OpenAIModel(client=client, model_id=config.model_name)
 
 
 def as_tool(tool: ToolFunction) -> AgentTool:
-    """A tool for `Agent(tools=[…])`; what the function raises, Strands tells the model."""
+    """A tool for `Agent(tools=[…])`; Strands passes exceptions to the model."""
 
     async def call(tool_use: ToolUse, **_state: Any) -> ToolResult:
         text = as_text(await tool.call(tool_use["input"]))

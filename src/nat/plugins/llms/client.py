@@ -105,7 +105,8 @@ def api_key(config: OpenAIModelConfig, *, llm_name: str | None) -> str:
         return key
     if config.base_url or os.environ.get("OPENAI_BASE_URL"):
         return "none"
+    key_path = f"llms.{llm_name or config.model_name}.api_key"
     raise ConfigError(
-        [f"llms.{llm_name or config.model_name}.api_key: OpenAI wants a key; there is none here or in the environment"],
+        [f"{key_path}: OpenAI requires a key; none is set here or in the environment"],
         hint="set OPENAI_API_KEY, or set base_url to the server that you mean",
     )

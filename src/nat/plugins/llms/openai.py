@@ -155,12 +155,14 @@ async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SE
             async with asyncio.timeout(_CONNECT_SECONDS):
                 _, writer = await asyncio.open_connection(parts.hostname, port)
         except TimeoutError:
-            logger.warning("%s: %s:%d takes no connection within %g s", option, parts.hostname, port, _CONNECT_SECONDS)
+            logger.warning(
+                "%s: %s:%d accepted no connection within %g s", option, parts.hostname, port, _CONNECT_SECONDS
+            )
             return
         except OSError as error:
             if attempt == ATTEMPTS or isinstance(error, socket.gaierror):
                 raise BackendUnreachable(
-                    f"{option}: nobody answers at {parts.scheme}://{parts.hostname}:{port}: {describe_error(error)}",
+                    f"{option}: no server answers at {parts.scheme}://{parts.hostname}:{port}: {describe_error(error)}",
                     hint="start the server of that LLM, or correct its address",
                 ) from error
             await asyncio.sleep(between)

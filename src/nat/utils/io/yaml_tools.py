@@ -24,9 +24,9 @@ def yaml_loads(config: str) -> Tree:
     try:
         tree = parse_yaml(config)
     except yaml.YAMLError as error:
-        raise ConfigError([f"(root): this is no YAML: {error}"], source="text") from error
+        raise ConfigError([f"(root): not valid YAML: {error}"], source="text") from error
     if not isinstance(tree, dict):
-        raise ConfigError([f"(root): a mapping is wanted, but it is {type(tree).__name__}"], source="text")
+        raise ConfigError([f"(root): expected a mapping, got {type(tree).__name__}"], source="text")
     return _filled(tree, "text")
 
 

@@ -106,7 +106,7 @@ async def test_nobody_listens():
     port = free_port()
     with pytest.raises(BackendUnreachable) as error:
         await check_listening(f"http://me:secret@127.0.0.1:{port}/v1?key=secret", option=OPTION, between=0)
-    assert f"{OPTION}: nobody answers at http://127.0.0.1:{port}: " in str(error.value)
+    assert f"{OPTION}: no server answers at http://127.0.0.1:{port}: " in str(error.value)
     assert "secret" not in str(error.value)
 
 
