@@ -1,4 +1,4 @@
-"""Alias for plug-ins: the code is in `nat.art.client.trajectory_builder`."""
+"""Alias for plug-ins: the code is in `nat.art.client.trainer`."""
 
 from nat.art.client.trainer import ARTTrajectoryBuilder
 
