@@ -9,7 +9,7 @@ from nat.errors import findings_of
 from nat.secrets import redact
 from nat.wire.answers import ErrorAnswer, ErrorDetail
 
-_TYPES = {
+_TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
     HTTPStatus.FORBIDDEN: "permission_error",
     HTTPStatus.NOT_FOUND: "not_found_error",
@@ -58,7 +58,7 @@ class ClientDisconnected(Exception):
 def error_type(status: int) -> str:
     """OpenAI's word for a kind of error."""
     default = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    return _TYPES.get(HTTPStatus(status), default)
+    return _TYPES.get(status, default)
 
 
 def from_validation(error: ValidationError, *, status: int = HTTPStatus.BAD_REQUEST) -> ApiError:
