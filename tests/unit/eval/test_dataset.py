@@ -212,9 +212,10 @@ def test_evaluators_that_compare_need_an_answer(evaluator):
         EvaluatorBaseConfig(),
     ],
 )
-def test_other_evaluators_say_nothing(evaluator):
+def test_other_evaluators_say_nothing(evaluator, caplog):
     """They score the answer by itself; those of plug-ins need not say."""
     check(WITHOUT, evaluator)
+    assert caplog.text == ""
 
 
 def test_a_judge_whose_prompt_shows_the_answer_needs_it():

@@ -41,13 +41,10 @@ def all_left_out(cause, count=8, **changes) -> RolloutTally:
 
 def test_one_usable_rollout_is_enough_to_go_on():
     """Only an epoch without any trajectory is an error; what the trainer itself left out was usable."""
-    counts = tally(
-        [
-            rollout_record("a", left_out=LeftOutCause.NO_LOGPROBS),
-            rollout_record("b", left_out=LeftOutCause.OUTSIDE_CURRICULUM),
-        ]
-    )
-    check_trajectories(counts, target_functions=["<workflow>"], target_model=None)
+    lost = rollout_record("a", left_out=LeftOutCause.NO_LOGPROBS)
+    usable = rollout_record("b", left_out=LeftOutCause.OUTSIDE_CURRICULUM)
+    check_trajectories(tally([lost, usable]), target_functions=["<workflow>"], target_model=None)
+    assert "1 x the server sent no logprobs" in no_trajectories(tally([lost]))
 
 
 def test_missing_logprobs_end_the_run_and_name_the_remedy():
@@ -235,8 +232,10 @@ def test_a_low_reward_that_chance_explains_is_no_collapse():
 
 @given(st.lists(st.floats(0, 1), max_size=5))
 def test_a_short_run_cannot_collapse(rewards):
-    """The first epochs and the present must not overlap."""
+    """The first epochs and the present must not overlap: six epochs are the fewest that can be judged."""
     check_reward(epoch_records(rewards), CONFIG)
+    with pytest.raises(RewardCollapse):
+        check_reward(epoch_records([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), CONFIG)
 
 
 def test_collapse_thresholds_have_their_effect():
@@ -261,7 +260,7 @@ def test_a_job_without_new_weights_is_an_error(status):
 )
 def test_other_jobs_pass(status):
     """A job that goes on or is done is no error."""
-    check_job(TrainingJobStatus(run_id="r1", backend="art", status=status))
+    assert check_job(TrainingJobStatus(run_id="r1", backend="art", status=status)) is None
 
 
 @pytest.mark.parametrize(

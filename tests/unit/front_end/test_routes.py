@@ -167,7 +167,7 @@ async def test_who_hangs_up_cancels_the_workflow(tmp_path):
             asking = asyncio.create_task(client.post(route, json=body))
             await started.wait()
             asking.cancel()
-            await asyncio.wait_for(cancelled.wait(), 10)
+            assert await asyncio.wait_for(cancelled.wait(), 10)
 
 
 async def test_requests_beyond_the_limit_wait(tmp_path):

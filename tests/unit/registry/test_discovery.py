@@ -165,7 +165,7 @@ def test_a_clean_environment_passes():
             return "1.4.3"
         raise PackageNotFoundError(name)
 
-    check_environment(version)
+    assert check_environment(version) is None
 
 
 @pytest.mark.parametrize("core", ["nvidia-nat", "nvidia-nat-core"])

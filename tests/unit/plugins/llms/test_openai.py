@@ -117,12 +117,19 @@ async def test_a_name_that_nobody_knows():
 
 
 async def test_a_server_that_is_started_again_is_waited_for():
-    """It refuses for a moment."""
-    port = free_port()
+    """It refuses for a moment, and is asked again when it listens."""
+    port, asked = free_port(), asyncio.Event()
+
+    async def listens(_reader, writer):
+        asked.set()
+        writer.close()
+
     checked = asyncio.create_task(check_listening(f"http://127.0.0.1:{port}", option=OPTION, between=0.3))
     await asyncio.sleep(0.1)
-    async with await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", port):
+    assert not checked.done()
+    async with await asyncio.start_server(listens, "127.0.0.1", port):
         await checked
+        assert await asyncio.wait_for(asked.wait(), 10)
 
 
 async def test_a_server_that_never_answers_is_slow_and_not_dead():
@@ -131,10 +138,19 @@ async def test_a_server_that_never_answers_is_slow_and_not_dead():
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         await check_listening(f"http://127.0.0.1:{listener.getsockname()[1]}", option=OPTION)
+        connection, address = listener.accept()
+        connection.close()
+    assert address[0] == "127.0.0.1"
 
 
 async def test_behind_a_proxy_nothing_is_tried(monkeypatch):
     """The proxy may know names and ways that this machine does not."""
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
-    await check_listening("http://nobody.invalid/v1", option=OPTION)
+    with socket.socket() as proxy:
+        proxy.bind(("127.0.0.1", 0))
+        proxy.listen()
+        proxy.settimeout(0)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        await check_listening("http://nobody.invalid/v1", option=OPTION)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
