@@ -20,10 +20,12 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from nat.backend.model import LoadedModel, LoraSettings, load_model
+from nat.backend.lora import LoraSettings
+from nat.backend.model import LoadedModel
+from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.backend.tree import unique_tokens
+from nat.backend.tree_attention import unique_tokens
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 GROUPS, ROLLOUTS, MEAN_LENGTH, PROMPT, VOCABULARY = 24, 8, 86, 30, 512

@@ -22,7 +22,7 @@ from nat.art.server.trajectories import HistoryReader
 from nat.art.wire import ArtTrajectory
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
-from nat.backend.model import load_model
+from nat.backend.model_loader import load_model
 from nat.backend.server.app import create_app
 from nat.capture.http import CapturingAsyncClient
 from nat.capture.policy import capturing

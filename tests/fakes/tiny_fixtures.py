@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fakes.tiny_model import make_tiny_model
-from nat.backend.model import LoadedModel, load_model
+from nat.backend.model import LoadedModel
+from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 

@@ -1,6 +1,6 @@
 """`python -m nat.backend`: check the options, then start the server.
 
-The options are checked before torch is imported, so that a mistake is told at once.
+The options are checked before torch is imported, so that a mistake is reported at once.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from nat.wire.serving import (
 
 
 def main() -> int:
-    """Run the backend until it is told to stop; gives the exit code."""
+    """Run the backend until it is told to stop; return the exit code."""
     keep_files_private()
     redact_output()
     options = parse(sys.argv[1:], os.environ)
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _failed(options: ServeOptions, message: str, hint: str | None) -> int:
-    """Say it to people, and as an event to a parent."""
+    """Print the error for people, and as an event for the parent."""
     print(f"Error: {NatError(message, hint=hint)}", file=sys.stderr)  # noqa: T201 - the last word of a command line
     if options.exit_with_parent:
         print(json.dumps({"event": FAILED, "message": message, "hint": hint}), flush=True)  # noqa: T201 - for the parent

@@ -1,27 +1,35 @@
-"""One attention for everything: many sequences packed into a single row of tokens, forward and backward.
+"""Packed attention, forward and backward: many sequences in a single row of tokens.
 
 The sampler and the learner both call a transformers model with `input_ids` of shape [1, T], the tokens of all
-sequences one after another, and a `PackedBatch` that knows which token belongs where. transformers calls
-`packed_attention` in each layer (it is registered under `PACKED_ATTENTION`), and that hands over to the batch.
+sequences one after another, and a `PackedBatch` that knows which token belongs to which sequence. transformers calls
+`packed_attention` in each layer (it is registered under `PACKED_ATTENTION`), which passes the call to the batch.
 Linear layers thus never see padding, and both sides compute log probabilities through the same code.
 
-Shapes: T tokens, R rows, L cells of a padded row, H query heads, G key/value heads, D head size.
+`PackedRows` are whole sequences; `PaddedQueries` are new tokens of sequences with earlier keys and values.
+
+Shapes: T tokens, R rows, L cells of a padded row, N sequences with earlier keys, Q cells of one's padded queries, H
+query heads, G key/value heads, D head size.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from nat.errors import ModelNotSupported
 
 PACKED_ATTENTION = "nat_packed"
-_SMALLEST_BUCKET = 64
-# What transformers hands to every attention function and what cannot change a causal result.
+_SMALLEST_ROW = 64
+_SMALLEST_QUERY = 16
+"""Shorter rows and queries share one bucket."""
+# Arguments that transformers passes to every attention function and that do not change a causal result.
 _NEUTRAL_ARGUMENTS = frozenset(
     {"position_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "cache_position"}
 )
@@ -45,7 +53,7 @@ class PackedBatch(Protocol):
         scale: float | None,
         window: int | None,
     ) -> Tensor:
-        """Attention output [T, H, D]; `window` is how many tokens back, itself included, a token sees (None: all)."""
+        """Attention output [T, H, D]; a token attends to the last `window` tokens including itself (None: all)."""
         ...
 
 
@@ -64,16 +72,16 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls; query [1, H, T, D], result [1, T, H, D]."""
     if packed is None or attention_mask is not None:
-        raise TypeError("this model is set up for packed batches; call it through packed_logits(), without a mask")
+        raise TypeError("this model computes packed batches; call it through packed_logits(), without a mask")
     for name, argument in arguments.items():
         if name not in _NEUTRAL_ARGUMENTS and argument is not None:
             raise ModelNotSupported(
-                f"{type(module).__name__} asks its attention for {name!r}, which packed attention does not compute",
+                f"{type(module).__name__} passes {name!r} to its attention, which packed attention does not support",
                 hint="use a model with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral or GPT-2",
             )
     if dropout:
         raise ModelNotSupported(
-            f"{type(module).__name__} asks for attention dropout of {dropout}, which makes log probabilities random",
+            f"{type(module).__name__} has an attention dropout of {dropout}, which makes log probabilities random",
             hint="set attention_dropout to 0 in the model's config.json",
         )
     layer: int = module.layer_idx  # type: ignore[assignment]  # an int in every model that has attention layers
@@ -84,7 +92,7 @@ AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 
 
 def packed_logits(model: nn.Module, batch: PackedBatch, keep_K: Tensor | None = None) -> Tensor:
-    """Logits [K, V] after the tokens at the packed indices `keep_K` (None: after every token), with gradients if on."""
+    """Logits [K, V] after the tokens at the packed indices `keep_K` (None: after every token)."""
     outputs = model(
         input_ids=batch.token_ids_T.unsqueeze(0),
         position_ids=batch.position_ids_T.unsqueeze(0),
@@ -107,7 +115,7 @@ class _Bucket:
 
 
 class PackedRows:
-    """Independent causal sequences in one packed row, without a cache: what the learner and a prefill run."""
+    """Independent causal sequences in one packed row, without a cache: training batches and prefills."""
 
     def __init__(self, token_ids_T: Tensor, lengths: Sequence[int]) -> None:
         if not lengths or min(lengths) < 1:
@@ -186,7 +194,7 @@ class PackedRows:
 def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.device) -> list[_Bucket]:
     """Group rows whose lengths are within a factor of two, so that padding at most doubles the work."""
     sizes = torch.tensor(lengths)
-    keys = (sizes.clamp(min=_SMALLEST_BUCKET) - 1).log2().floor()
+    keys = (sizes.clamp(min=_SMALLEST_ROW) - 1).log2().floor()
     row_of_T = torch.repeat_interleave(torch.arange(len(lengths)), sizes)
     buckets = []
     for key in sorted(set(keys.tolist())):
@@ -208,7 +216,7 @@ def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.devi
 
 
 def _pad(x_THD: Tensor, bucket: _Bucket) -> Tensor:
-    """[T, H, D] → [R, H, L, D]; cells after a row's end are zero, and causality keeps them unseen."""
+    """[T, H, D] → [R, H, L, D]; cells after a row's end are zero, and the causal mask hides them."""
     part = x_THD if bucket.tokens_N is None else x_THD.index_select(0, bucket.tokens_N)
     if bucket.cells_N is not None:
         part = part.new_zeros(bucket.num_rows * bucket.length, *part.shape[1:]).index_copy(0, bucket.cells_N, part)
@@ -216,5 +224,58 @@ def _pad(x_THD: Tensor, bucket: _Bucket) -> Tensor:
 
 
 def _index(tokens_N: Tensor | None) -> Tensor:
-    assert tokens_N is not None, "only the sole bucket holds all tokens"
+    assert tokens_N is not None, "a bucket without indices is the only one"
     return tokens_N
+
+
+def similar(sizes: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Group indices whose sizes are within a factor of two of each other, so that padding stays bounded."""
+    found: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for number, pair in enumerate(sizes):
+        found[tuple((max(size, _SMALLEST_QUERY) - 1).bit_length() for size in pair)].append(number)
+    return [found[key] for key in sorted(found)]
+
+
+class PaddedQueries:
+    """New tokens of several sequences, each attending to all earlier keys of its sequence; padded per bucket."""
+
+    def __init__(self, tokens: NDArray[np.int64], spans: Sequence[tuple[int, int]], device: torch.device | str) -> None:
+        """`tokens` are packed indices, one sequence after another; `spans` are their positions in each sequence."""
+        sizes = [end - start for start, end in spans]
+        cells = np.concatenate([number * max(sizes) + np.arange(size) for number, size in enumerate(sizes)])
+        positions = np.zeros((len(spans), max(sizes)), dtype=np.int64)
+        for number, (start, end) in enumerate(spans):
+            positions[number, : end - start] = np.arange(start, end)
+        self.tokens, self._cells, self._positions_NQ = (
+            torch.from_numpy(table).to(device) for table in (tokens, cells, positions)
+        )
+        self._masks: dict[tuple[int, int | None], Tensor] = {}
+
+    def attend(
+        self, query_THD: Tensor, keys_NGLD: Tensor, values_NGLD: Tensor, *, scale: float | None, window: int | None
+    ) -> Tensor:
+        """Attention output of the tokens, in their order; `query_THD` holds all packed tokens."""
+        pieces, cells = self._positions_NQ.shape
+        own = query_THD.index_select(0, self.tokens)
+        padded = own.new_zeros(pieces * cells, *own.shape[1:]).index_copy(0, self._cells, own)
+        out_NHQD = F.scaled_dot_product_attention(
+            padded.reshape(pieces, cells, *own.shape[1:]).transpose(1, 2),
+            keys_NGLD,
+            values_NGLD,
+            attn_mask=self._mask(keys_NGLD.shape[2], window),
+            scale=scale,
+            enable_gqa=query_THD.shape[1] != keys_NGLD.shape[1],
+        )
+        out = out_NHQD.transpose(1, 2).reshape(pieces * cells, query_THD.shape[1], -1)
+        return out.index_select(0, self._cells)
+
+    def _mask(self, length: int, window: int | None) -> Tensor:
+        """The mask of visible keys [N, 1, Q, L]; the same in all layers with that window."""
+        if (length, window) not in self._masks:
+            key_L = torch.arange(length, device=self._positions_NQ.device)
+            query_NQ1 = self._positions_NQ.unsqueeze(-1)
+            visible = key_L <= query_NQ1
+            if window is not None:
+                visible &= key_L > query_NQ1 - window
+            self._masks[length, window] = visible.unsqueeze(1)
+        return self._masks[length, window]

@@ -1,4 +1,4 @@
-"""A least-recently-used cache that is bounded by its bytes: what comes from requests may be of any size."""
+"""A least-recently-used cache with a bound on its bytes, because texts of requests may have any length."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 ENTRY_BYTES = 300
-"""What an entry takes beyond its content: keys, links, the headers of its objects."""
+"""Size of an entry beyond its content: keys, links, object headers."""
 
 
 class ByteCache(Generic[K, V]):
@@ -33,7 +33,7 @@ class ByteCache(Generic[K, V]):
             return self._entries[key][0]
 
     def put(self, key: K, value: V, content_bytes: int) -> None:
-        """Keep a value whose content, the key's included, has so many bytes; the oldest make room for it."""
+        """Add a value; `content_bytes` is its size with its key. The least recently used entries make room."""
         size = content_bytes + ENTRY_BYTES
         with self._lock:
             self._num_bytes += size - self._entries.pop(key, (value, 0))[1]

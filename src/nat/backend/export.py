@@ -1,27 +1,33 @@
-"""Write the model as Hugging Face directories, from which transformers and peft load it without us."""
+"""Export the model as Hugging Face directories, which transformers and peft load.
+
+`python -m nat.backend.export CHECKPOINT TARGET` exports a checkpoint without a server.
+"""
 
 import copy
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from nat.backend.manifest import write_manifest
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, verify, write_manifest
 from nat.backend.model import LoadedModel
-from nat.errors import ExportRefused
+from nat.backend.model_loader import load_model
+from nat.errors import ExportRefused, NatError
 from nat.files import whole_folder
-from nat.wire.manifest import is_export
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, STATE, is_export
 
 ADAPTER = "adapter"
 """Folder of the LoRA adapter inside an exported model."""
 
 
 def export_model(loaded: LoadedModel, target: Path) -> Path | None:
-    """Write model and tokenizer to `target`; with LoRA merged, and the adapter beside it, whose path is given back.
+    """Write model and tokenizer to `target`; with LoRA merged, and the adapter beside it, whose path is returned.
 
     Raises:
-        ExportRefused: something that is not an export stands there.
+        ExportRefused: the target exists and is not an export.
 
     """
     with export_folder(target) as folder:
@@ -36,10 +42,10 @@ def export_model(loaded: LoadedModel, target: Path) -> Path | None:
 
 @contextmanager
 def export_folder(target: Path) -> Iterator[Path]:
-    """Lend an empty folder that becomes the export `target`, in place of an older export only.
+    """Lend an empty folder that becomes the export `target`; only an earlier export is replaced.
 
     Raises:
-        ExportRefused: something that is not an export stands there.
+        ExportRefused: the target exists and is not an export.
 
     """
     try:
@@ -49,7 +55,7 @@ def export_folder(target: Path) -> Iterator[Path]:
     except (FileExistsError, NotADirectoryError) as error:
         raise ExportRefused(
             f"a model cannot be written to {target}: {error}",
-            hint="choose another name, or move away what stands there; only an earlier export is replaced",
+            hint="choose another name, or move the existing folder away; only an earlier export is replaced",
         ) from error
 
 
@@ -60,11 +66,11 @@ def write_model(loaded: LoadedModel, folder: Path) -> None:
 
 
 def write_adapter(loaded: LoadedModel, folder: Path) -> None:
-    """Write what was trained beside the base model, in peft's format and without its key."""
-    assert loaded.peft is not None, "only an adapter can be written without its model"
-    # Embeddings are never trained; left to itself, peft would ask the Hub whether they were.
+    """Write the adapter in peft's format, without its key."""
+    assert loaded.peft is not None, "without LoRA there is no adapter"
+    # Embeddings are never trained; by default, peft would ask the Hub whether they were.
     loaded.peft.save_pretrained(str(folder), selected_adapters=[loaded.adapter], save_embedding_layers=False)
-    own = folder / loaded.adapter  # where peft puts an adapter that is not called "default"
+    own = folder / loaded.adapter  # peft's folder for an adapter that is not called "default"
     if own.is_dir():
         for path in own.iterdir():
             path.replace(folder / path.name)
@@ -72,9 +78,46 @@ def write_adapter(loaded: LoadedModel, folder: Path) -> None:
 
 
 def merged(loaded: LoadedModel) -> PreTrainedModel:
-    """Merge a copy on the CPU in fp32, then go to the model's dtype; the served weights are not touched."""
-    assert loaded.peft is not None, "without an adapter there is nothing to merge"
+    """Merge a copy on the CPU in fp32, then cast to the model's dtype; the served weights stay unchanged."""
+    assert loaded.peft is not None, "only an adapter can be merged"
     model = copy.deepcopy(loaded.peft).cpu().float().merge_and_unload(adapter_names=[loaded.adapter])
-    assert isinstance(model, PreTrainedModel), "an adapter of ours sits in a model of transformers"
+    assert isinstance(model, PreTrainedModel), "our adapters wrap models of transformers"
     model.to(dtype=loaded.dtype)  # type: ignore[call-arg]  # transformers hides torch's signature
     return model
+
+
+def export_checkpoint(checkpoint: Path, target: Path) -> None:
+    """Export a checkpoint without the files of training; an adapter is merged, and copied beside it.
+
+    Raises:
+        CheckpointDamaged: a file of the checkpoint is not as it was written.
+        ExportRefused: the target exists and is not an export.
+        ModelNotSupported: the base model of an adapter cannot be loaded.
+
+    """
+    state = verify(checkpoint)
+    with export_folder(target) as folder:
+        if state.lora:
+            write_model(load_model(checkpoint, verified=True), folder)
+            (folder / ADAPTER).mkdir()
+            for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+                shutil.copyfile(checkpoint / name, folder / ADAPTER / name)
+        else:
+            for path in checkpoint.iterdir():
+                if path.name not in {STATE, OPTIMIZER, MANIFEST}:
+                    shutil.copyfile(path, folder / path.name)
+
+
+def main(arguments: list[str]) -> int:
+    """Export the checkpoint; print an error as text, and return the exit code."""
+    try:
+        checkpoint, target = map(Path, arguments)
+        export_checkpoint(checkpoint, target)
+    except NatError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the last word of a command line
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What an unexpected error of the backend means for its user: memory, files, or a fault of ours."""
+"""Explain an unexpected error of the backend: out of memory, the file system, or a bug."""
 
 from typing import NamedTuple
 
@@ -8,18 +8,18 @@ from nat.errors import describe_error
 from nat.files import storage_failure
 
 _OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""How torch says so where it has no class for it."""
+"""Texts of torch's errors that have no class of their own."""
 
 
 class Failure(NamedTuple):
-    """What broke, and what to do about it."""
+    """What failed, and what to do about it."""
 
     message: str
     hint: str
 
 
 def explained(error: BaseException) -> Failure:
-    """The error with the remedy that fits it."""
+    """The error's message, with the remedy that fits it."""
     if _is_out_of_memory(error):
         return Failure(
             f"out of memory: {describe_error(error)}",

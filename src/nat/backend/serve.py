@@ -1,20 +1,27 @@
-"""The backend's process: take the ports, load the model, serve it, and end cleanly.
+"""The backend's process: take the ports and the output folder, load the model, serve it, and end cleanly.
 
-What is served, `open_training` or another protocol, follows from the options.
+What is served, `open_training` or another protocol, follows from the options. One line of JSON on stdout,
+`{"event": READY, "port": …}`, tells the parent that the server accepts requests; everything else goes to stderr.
+SIGTERM, Ctrl-C and, with `exit_with_parent`, the end of stdin stop the server.
 """
 
+import json
 import logging
+import os
+import socket
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import torch
 
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
-from nat.backend.listen import serve_until_stopped
-from nat.backend.lock import claimed
-from nat.backend.model import LoadedModel, LoraSettings, load_model
+from nat.backend.lora import LoraSettings
+from nat.backend.model import LoadedModel
+from nat.backend.model_loader import load_model
 from nat.backend.protocol import Endpoint, Opened, opener_of
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
@@ -25,17 +32,22 @@ from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
 from nat.files import remove_unfinished
+from nat.http.asgi import App
 from nat.http.guards import HostNames
-from nat.http.server import bind, port_of
+from nat.http.server import Server, bind, ignore_signals_after_stop, port_of
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
-from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, ServeOptions
+from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, ServeOptions
 
 logger = logging.getLogger(__name__)
 
+_LAST_GRACE_SECONDS = 10.0
+"""Time for the server to end after its parent has ended."""
+LOCK = ".lock"
+
 
 def serve(options: ServeOptions) -> None:
-    """Run until told to stop."""
+    """Serve until the process is told to stop."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     with ExitStack() as stack:
@@ -65,8 +77,56 @@ def serve(options: ServeOptions) -> None:
 
 
 @contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Lock the folder for this process; the system releases the lock however the process ends.
+
+    Raises:
+        BackendError: another process has locked it.
+
+    """
+    import fcntl  # noqa: PLC0415 - POSIX only; the rest of the backend runs without it
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise BackendError(
+                f"{folder} is in use by another server, process {file.read().strip() or '(starting)'}",
+                hint="stop that server, or choose another --output_dir",
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def serve_until_stopped(
+    app: App, listeners: Mapping[str, socket.socket], *, names: HostNames, exit_with_parent: bool
+) -> None:
+    """Serve `app` on all `listeners`; the ready line names their ports."""
+    ready = {"event": READY, **{name: port_of(listener) for name, listener in listeners.items()}}
+    server = Server(app, lambda: print(json.dumps(ready), flush=True), names=names)  # noqa: T201 - for the parent
+    if exit_with_parent:
+        threading.Thread(target=_stop_at_end_of_stdin, args=(server,), daemon=True, name="parent").start()
+    ignore_signals_after_stop()
+    server.run(sockets=list(listeners.values()))
+
+
+def _stop_at_end_of_stdin(server: Server) -> None:
+    """Wait for the end of stdin, then stop the server; if that takes too long, end the process."""
+    while sys.stdin.buffer.read(4096):
+        pass
+    server.should_exit = True
+    timer = threading.Timer(_LAST_GRACE_SECONDS, os._exit, args=(1,))
+    timer.daemon = True
+    timer.start()
+
+
+@contextmanager
 def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
-    """Load one model that trains through `/v1/training`, or go on from its newest checkpoint."""
+    """Load one model that trains through `/v1/training`, or resume from its newest checkpoint."""
     checkpoints = None
     found = None
     if options.output_dir is not None:
@@ -90,8 +150,8 @@ def _api_key(options: ServeOptions) -> str:
     if options.well_known_key is not None:
         return options.well_known_key
     key = new_key()
-    shown = f"No API key was given (set {API_KEY_VARIABLE}); for this run it is {key}"
-    print(shown, file=unredacted(sys.stderr))
+    text = f"No API key was given (set {API_KEY_VARIABLE}); for this run it is {key}"
+    print(text, file=unredacted(sys.stderr))
     return key
 
 
@@ -99,16 +159,16 @@ def _resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | No
     if not options.resume and (numbers := checkpoints.numbers()):
         raise BackendError(
             f"{checkpoints.folder} holds checkpoints of an earlier run, up to step {numbers[-1]}",
-            hint="go on from there with --resume, or choose another --output_dir",
+            hint="continue from there with --resume, or choose another --output_dir",
         )
     found = checkpoints.open()
     if found is not None:
-        logger.info("going on from %s", found.path)
+        logger.info("resuming from %s", found.path)
     return found
 
 
 def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
-    """Load the start, or the full weights of a checkpoint; an adapter is put on the start afterwards."""
+    """Load the starting model, or the full weights of a checkpoint; an adapter is restored afterwards."""
     lora = None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha)
     resumed = found.path if found is not None and not found.state.lora else None
     return load_model(

@@ -1,8 +1,11 @@
-"""Text to token ids and back: the chat template, one token's text and bytes, and whole completions."""
+"""Text to token ids and back: chat messages and the template, one token's text and bytes, whole completions.
+
+API requests and the conversations of a training batch use the same functions, so both render to the same tokens.
+"""
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from inspect import signature
@@ -13,17 +16,16 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from nat.backend.byte_cache import ByteCache
 from nat.errors import ModelNotSupported, describe_error
+from nat.wire.text import parsed
 
 REPLACEMENT = "\ufffd"
-"""What a decoder puts where bytes are not (yet) a whole character."""
-
-
+"""What a decoder returns for bytes that are not (yet) a whole character."""
 MAX_CACHE_BYTES = 64 * 2**20
-"""Texts and their ids that are kept, because a prompt is asked for as often as it has generations."""
+"""Texts and their ids are cached, because each generation of an example sends the same prompt."""
 
 
 class ChatNotRendered(ValueError):
-    """The chat template refused these messages, in the template's own words; `param` is the field to blame."""
+    """The chat template refused these messages; the text is the template's, `param` is the field at fault."""
 
     def __init__(self, message: str, *, param: str = "messages") -> None:
         super().__init__(message)
@@ -32,24 +34,24 @@ class ChatNotRendered(ValueError):
 
 @dataclass(frozen=True)
 class TokenText:
-    """How one token reads by itself; `data` is None if its bytes cannot be told from the vocabulary."""
+    """The text of one token; `data` is None if the vocabulary does not determine its bytes."""
 
     text: str
     data: tuple[int, ...] | None
 
 
 class ChatTokenizer:
-    """The checkpoint's tokenizer behind the few operations that serving needs; safe to call from any thread."""
+    """The checkpoint's tokenizer, reduced to the operations that serving needs; safe to call from any thread."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_cache_bytes: int = MAX_CACHE_BYTES) -> None:
         self.hf = tokenizer
-        self._token_text = cache(self._read_token)
+        self._token_text = cache(self._decode_token)
         self._encoded: ByteCache[tuple[str, bool], array[int]] = ByteCache(max_cache_bytes)
         self._vocabulary = cache(tokenizer.get_vocab)
 
     @property
     def cached_bytes(self) -> int:
-        """What is held of texts and their ids."""
+        """Size of the cache of encoded texts."""
         return self._encoded.num_bytes
 
     @property
@@ -59,15 +61,15 @@ class ChatTokenizer:
 
     @property
     def special_tokens(self) -> list[str]:
-        """How the tokens read that stand for structure and not for text, the end of a turn among them."""
+        """The texts of tokens that are structure, such as the end of a turn."""
         added = self.hf.added_tokens_decoder.values()
         return list(dict.fromkeys([*(token.content for token in added if token.special), *self.hf.all_special_tokens]))
 
     @cached_property
     def reserved_variables(self) -> frozenset[str]:
-        """Names of template variables that no request may set: they are arguments of the renderer, or the model's own.
+        """Names of template variables that no request may set: arguments of the renderer, and the model's own.
 
-        Among the former is the template itself, so whoever sets them runs a program of their own in the server.
+        One argument of the renderer is the template itself, so a client could run a program in the server.
         """
         renderers = (type(self.hf).apply_chat_template, render_jinja_template)
         arguments = {name for renderer in renderers for name in signature(renderer).parameters}
@@ -75,7 +77,7 @@ class ChatTokenizer:
 
     @cached_property
     def longest_token(self) -> int:
-        """Most characters of a text that one token can stand for, with a separator that no token spells."""
+        """The most characters of a text that one token can replace, with a separator that is not in the token."""
         return 1 + max(map(len, self.hf.get_vocab()))
 
     def render_chat(
@@ -99,12 +101,12 @@ class ChatTokenizer:
         if self.hf.chat_template is None:
             raise ModelNotSupported(
                 "the model's tokenizer has no chat template, so chat messages cannot be rendered",
-                hint="use /v1/completions, or put a chat_template.jinja beside the tokenizer",
+                hint="use /v1/completions, or add a chat_template.jinja to the tokenizer's folder",
             )
         variables = template_arguments or {}
         if reserved := sorted(self.reserved_variables.intersection(variables)):
             raise ChatNotRendered(
-                f"{', '.join(reserved)}: not a variable of the chat template but an argument of what renders it",
+                f"{', '.join(reserved)}: not a variable of the chat template but an argument of its renderer",
                 param="chat_template_kwargs",
             )
         try:
@@ -115,13 +117,13 @@ class ChatTokenizer:
                 tokenize=False,
                 **variables,
             )
-        except Exception as error:  # the boundary of a program that is not ours, on messages that are not ours
+        except Exception as error:  # the template is the model's program, the messages are the client's
             raise ChatNotRendered(describe_error(error)) from error
-        assert isinstance(text, str), "a template writes text"
+        assert isinstance(text, str), "a template returns text"
         return text
 
     def encode_rendered(self, text: str) -> list[int]:
-        """Token ids of what a template wrote, with the special tokens that stand in it and no others."""
+        """Token ids of a rendered template, with the special tokens that are in it and no others."""
         return self._encode(text, special=False)
 
     def encode(self, text: str) -> list[int]:
@@ -131,15 +133,15 @@ class ChatTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without special tokens and without cosmetic changes to spaces."""
         text = self.hf.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        assert isinstance(text, str), "one sequence gives one text"
+        assert isinstance(text, str), "one sequence decodes to one text"
         return text
 
     def token_text(self, token_id: int) -> TokenText:
-        """One token as a logprobs entry shows it, special tokens included."""
+        """A token as a logprobs entry shows it; special tokens included."""
         return self._token_text(token_id)
 
     def token_id(self, text: str, data: Sequence[int] | None = None) -> int | None:
-        """The token that a logprobs entry shows, also where it shows the vocabulary's own spelling; None if none."""
+        """The token of a logprobs entry, also if it shows the vocabulary's own spelling; None if there is none."""
         vocabulary = self._vocabulary()
         content = tuple(data) if data else tuple(text.encode())
         entries = ["".join(_byte_symbols()[byte] for byte in content), text]
@@ -156,22 +158,22 @@ class ChatTokenizer:
         known = self._encoded.get((text, special))
         if known is not None:
             return known.tolist()
-        # The server answers a text that is too long with an error of its own; `verbose` would only log it.
+        # The server reports a text that is too long itself; `verbose` would also log it.
         ids: list[int] = self.hf.encode(text, add_special_tokens=special, verbose=False)
         packed = array("i", ids)
         self._encoded.put((text, special), packed, sys.getsizeof(text) + sys.getsizeof(packed))
         return ids
 
-    def _read_token(self, token_id: int) -> TokenText:
+    def _decode_token(self, token_id: int) -> TokenText:
         text = self.hf.decode([token_id], clean_up_tokenization_spaces=False)
-        assert isinstance(text, str), "one sequence gives one text"
+        assert isinstance(text, str), "one sequence decodes to one text"
         if REPLACEMENT not in text:
             return TokenText(text, tuple(text.encode()))
         return TokenText(text, _vocabulary_bytes(str(self.hf.convert_ids_to_tokens(token_id))))
 
 
 def _vocabulary_bytes(entry: str) -> tuple[int, ...] | None:
-    """Bytes of a token that is only a part of a character, from how byte-level and byte-fallback BPE spell it."""
+    """Bytes of a token that is part of a character, from its spelling in byte-level or byte-fallback BPE."""
     if len(entry) == len("<0x00>") and entry.startswith("<0x"):
         return (int(entry[3:5], 16),)
     table = _byte_level_alphabet()
@@ -185,7 +187,57 @@ def _byte_symbols() -> dict[int, str]:
 
 @cache
 def _byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-in for each byte: printable Latin-1 stands for itself, the rest from U+0100 up."""
+    """GPT-2's printable character for each byte: printable Latin-1 as it is, the others from U+0100 up."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+def template_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """An API message for the template: content as one text, call arguments as objects, no nulls but the content.
+
+    Raises:
+        ChatNotRendered: the content has a part that is not text.
+
+    """
+    plain = {key: value for key, value in message.items() if value is not None or key == "content"}
+    if isinstance(plain.get("content"), Sequence) and not isinstance(plain["content"], str):
+        plain["content"] = "".join(_text(part) for part in plain["content"])
+    if plain.get("role") == "developer":
+        plain["role"] = "system"  # OpenAI's newer name of the role, unknown to open models
+    if "tool_calls" in plain:
+        plain["tool_calls"] = [_template_call(call) for call in plain["tool_calls"]]
+    return plain
+
+
+def template_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """An API tool for the template: a bare function definition is wrapped, a doubly wrapped one unwrapped."""
+    inner = tool.get("function")
+    if isinstance(inner, Mapping) and inner.get("type") == "function" and isinstance(inner.get("function"), Mapping):
+        return template_tool(inner)
+    return dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)}
+
+
+def _text(part: Any) -> str:
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    raise ChatNotRendered(f"a message's content has a part of type {kind!r}; only text can be rendered")
+
+
+def _template_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return dict(call)
+    return {**call, "function": {**function, "arguments": _parsed_arguments(function.get("arguments", ""))}}
+
+
+def _parsed_arguments(arguments: Any) -> Any:
+    """Parse arguments in a string: templates write them with `tojson`, which would quote the string again."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        value = parsed(arguments)
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments

@@ -1,16 +1,63 @@
-"""What makes a folder a model: a whole Hugging Face checkpoint, or a LoRA adapter that names the model it sits on."""
+"""Folders of models: how to recognise one, and the manifest of those that the backend writes."""
 
 from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from nat.wire.training import WireModel
 
 MODEL_CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
+MANIFEST = "manifest.json"
+"""The kind of folder and the checksums of its files; written last."""
+STATE = "state.json"
+"""A checkpoint's state besides tensors."""
 
 
 def is_model(folder: Path) -> bool:
-    """Whether the folder can be loaded as a model, its weights aside."""
+    """True if the folder has a model's or an adapter's configuration; the weights are not checked."""
     return (folder / MODEL_CONFIG).is_file() or is_adapter(folder)
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether the folder holds an adapter and no model of its own."""
+    """True if the folder has a LoRA adapter, which names its base model, and no whole model."""
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / MODEL_CONFIG).is_file()
+
+
+class FileSum(WireModel):
+    """Size and checksum of a file."""
+
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Manifest(WireModel):
+    """The folder's files by their path inside it, without the manifest."""
+
+    kind: Literal["checkpoint", "export"]
+    files: dict[str, FileSum]
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """Read the folder's manifest, None if it has none.
+
+    Raises:
+        ValueError: the manifest cannot be read.
+
+    """
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise ValueError(f"{MANIFEST} cannot be read") from error
+
+
+def is_export(path: Path) -> bool:
+    """True for a folder whose manifest says that it is an export; False for a link to one."""
+    try:
+        manifest = None if path.is_symlink() else read_manifest(path)
+    except ValueError:
+        return False
+    return manifest is not None and manifest.kind == "export"

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from fastapi import APIRouter
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
-from nat.backend.model import load_model
+from nat.backend.model_loader import load_model
 from nat.backend.protocol import Opened
 
 @contextmanager

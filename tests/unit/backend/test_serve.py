@@ -17,7 +17,9 @@ from fakes.processes import DEADLINE, Processes, first_line
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.__main__ import parse
-from nat.backend.model import load_model
+from nat.backend.model_loader import load_model
+from nat.backend.serve import claimed
+from nat.errors import BackendError
 from nat.wire.training import ExportedModel, JobState, TrainingConfig, TrainingJob
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is to be refused
@@ -196,3 +198,26 @@ def test_options_reach_their_fields(tmp_path):
     options = parse(["--model", str(tmp_path), "--lora_rank", "8", "--device", "cpu", "--exit_with_parent"], {})
     assert (options.lora_rank, options.device, options.exit_with_parent, options.resume) == (8, "cpu", True, False)
     assert options.name == tmp_path.name
+
+
+HOLD = "import sys; from pathlib import Path; from nat.backend.serve import claimed\n"
+HOLD += "with claimed(Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+
+
+def test_a_folder_belongs_to_one_process(tmp_path):
+    """A second one is told who has it; once the first is gone, however it ended, the folder is free."""
+    folder = tmp_path / "new" / "art"
+    with subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
+        assert first.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(BackendError, match=f"in use by another server, process {first.pid}") as error,
+            claimed(folder),
+        ):
+            pass
+        assert "--output_dir" in error.value.hint
+        first.kill()
+        first.communicate()
+    with claimed(folder):
+        assert (folder / ".lock").read_text() == f"{os.getpid()}\n"

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from nat.art.server.pool import ModelPool, PreparedModel
 from nat.art.server.store import ModelKey, Store, version
 from nat.art.wire import InternalModelConfig
-from nat.backend.adapters import Adapters
-from nat.backend.model import LoraSettings
+from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.training.checkpoints import resume
 from nat.backend.training.job import JobTable
 from nat.backend.training.learner import Learner

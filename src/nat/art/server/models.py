@@ -17,10 +17,10 @@ from nat.art.server.pool import ModelPool, PreparedModel
 from nat.art.server.store import ModelKey, Store, key_of
 from nat.art.server.training_call import TrainingCall
 from nat.art.wire import ArtModel
-from nat.backend.adapters import Adapters
 from nat.backend.inference.engine import Limits
 from nat.backend.inference.worker import Worker
-from nat.backend.model import LoadedModel, LoraSettings
+from nat.backend.lora import Adapters, LoraSettings
+from nat.backend.model import LoadedModel
 from nat.backend.training.job import JobTable
 from nat.errors import ModelBusy, ModelNotPrepared, NameRefused
 from nat.files import remove_folder

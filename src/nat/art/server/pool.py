@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from nat.art.server.batch import ArtBatch
 from nat.art.server.store import ModelKey, ModelReference, Store, artifact, parse, version
-from nat.backend.adapters import Adapter, Adapters
 from nat.backend.checkpoint_folder import verify
 from nat.backend.inference.engine import Engine, Limits
+from nat.backend.lora import Adapter, Adapters
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job import Job
 from nat.backend.training.learner import Learner, OnStep, Report

@@ -12,7 +12,8 @@ from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
 from nat.backend.inference.engine import Limits
-from nat.backend.model import LoraSettings, load_model
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
 from nat.backend.protocol import Endpoint, Opened
 from nat.wire.hosts import is_everywhere
 

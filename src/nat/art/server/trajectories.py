@@ -13,8 +13,7 @@ from typing import Any
 
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.wire import TOKEN_ID, ArtChoice, ArtHistory, ArtTokenLogprob, ArtTrajectory
-from nat.backend.messages import template_message, template_tool
-from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer
+from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
 from nat.errors import BatchRefused, ModelNotSupported
 from nat.wire.rows import CallTokens, merge
 from nat.wire.training import TrainingRow

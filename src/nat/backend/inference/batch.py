@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from nat.backend.attention import PackedRows
+from nat.backend.attention import PackedRows, PaddedQueries, similar
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.scheduler import Chunk
-from nat.backend.padded import PaddedQueries, similar
 
 
 class StepBatch:

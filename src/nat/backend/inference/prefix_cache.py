@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nat.backend.inference.kv_cache import SlotCache
-from nat.backend.tree import common_prefix
+from nat.backend.tree_attention import common_prefix
 
 Ids = NDArray[np.int64]
 _FIRST_CELLS = 1024

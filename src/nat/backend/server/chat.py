@@ -9,14 +9,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
-from nat.backend.messages import template_message
 from nat.backend.server.bodies import chunk_event, event_stream, read_chat
 from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, usage_of
 from nat.backend.server.tool_parser import HermesParser, ParsedCall
-from nat.backend.tokenizer import ChatNotRendered
+from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.errors import ModelNotSupported
 from nat.http.errors import ApiError
 from nat.wire.answers import AnsweredMessage, AnsweredToolCall, CalledFunction, ChatAnswer, ChatChoice

@@ -21,9 +21,8 @@ from itertools import accumulate
 from typing import Any
 
 from nat.backend.byte_cache import ENTRY_BYTES
-from nat.backend.messages import template_message
 from nat.backend.server.tool_parser import HermesParser
-from nat.backend.tokenizer import ChatTokenizer
+from nat.backend.tokenizer import ChatTokenizer, template_message
 from nat.wire.answers import BrokenPrefix
 
 MAX_BYTES = 256 * 2**20

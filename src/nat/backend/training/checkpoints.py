@@ -12,14 +12,20 @@ from pathlib import Path
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
-from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, CheckpointState, read_state, verify
+from nat.backend.checkpoint_folder import (
+    ADAPTER_WEIGHTS,
+    OPTIMIZER,
+    CheckpointState,
+    read_state,
+    verify,
+    write_manifest,
+)
 from nat.backend.export import write_adapter, write_model
-from nat.backend.manifest import write_manifest
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
 from nat.files import remove_folder, remove_unfinished, replace_link, whole_folder
-from nat.wire.manifest import STATE
+from nat.wire.model_folder import STATE
 from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT
 from nat.wire.training import JobState
 

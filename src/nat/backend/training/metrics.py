@@ -11,7 +11,7 @@ from torch import Tensor
 from nat.backend.training.batch import Batch
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import TokenValues, clamped, k3
-from nat.backend.tree import unique_tokens
+from nat.backend.tree_attention import unique_tokens
 
 
 class TokenSums:

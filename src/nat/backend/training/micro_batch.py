@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from nat.backend.training.batch import Row
 from nat.backend.training.logprobs import TokenScores, token_scores
-from nat.backend.tree import PackedTree
+from nat.backend.tree_attention import PackedTree
 
 
 @dataclass(frozen=True)

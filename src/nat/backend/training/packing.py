@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 
 from nat.backend.training.batch import Row
-from nat.backend.tree import common_prefix
+from nat.backend.tree_attention import common_prefix
 from nat.wire.training import TrainingConfig
 
 

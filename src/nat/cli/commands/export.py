@@ -10,7 +10,7 @@ from nat.cli.commands.options import json_option
 from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
 from nat.runs.journal import JOURNAL_NAME, Journal
-from nat.wire.manifest import MANIFEST, STATE
+from nat.wire.model_folder import MANIFEST, STATE
 from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, NEWEST_CHECKPOINT
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nat.builder.child_processes import run_module
 from nat.errors import BackendError, ExportRefused
-from nat.wire.manifest import is_export
+from nat.wire.model_folder import is_export
 
 
 def move_export(exported: Path) -> Path:
@@ -37,7 +37,7 @@ async def export_checkpoint(checkpoint: Path, target: Path) -> Path:
         BackendError: the export failed; with the message of the process.
 
     """
-    code, output = await run_module("nat.backend.export_checkpoint", str(checkpoint), str(target))
+    code, output = await run_module("nat.backend.export", str(checkpoint), str(target))
     if code:
         text = output.rpartition("Error: ")[2]
         raise BackendError(text or f"the export of {checkpoint} ended with exit code {code}")

@@ -10,7 +10,7 @@ from nat.art.server.batch import make_art_batch
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
 from nat.backend.algorithms.registry import resolve
-from nat.backend.model import load_model
+from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.packing import deal
 from nat.backend.training.served import served_logprobs

@@ -2,7 +2,7 @@
 
 from nat.art.server.model_factory import lora_of, without_effect
 from nat.art.wire import InternalModelConfig
-from nat.backend.model import LoraSettings
+from nat.backend.lora import LoraSettings
 
 DEFAULT = LoraSettings(8, 16)
 

@@ -14,7 +14,8 @@ from nat.art.server.pool import MAX_BASE_NAMES
 from nat.art.wire import ArtModel, InternalModelConfig
 from nat.backend.export import merged
 from nat.backend.inference.engine import Engine
-from nat.backend.model import LoraSettings, load_model
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
 from nat.errors import (
     BackendError,
     CheckpointDamaged,

@@ -4,8 +4,7 @@ import pytest
 
 from nat.art.options import ArtServeOptions
 from nat.art.server.serve import greeting
-from nat.backend.lock import claimed
-from nat.backend.serve import serve
+from nat.backend.serve import claimed, serve
 from nat.errors import BackendError, ConfigError
 
 

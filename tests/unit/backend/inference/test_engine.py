@@ -7,7 +7,7 @@ from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
-from nat.backend.model import load_model
+from nat.backend.model_loader import load_model
 
 
 def prompts(*lengths):

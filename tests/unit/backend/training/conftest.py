@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nat.backend.model import LoadedModel, LoraSettings, load_model
+from nat.backend.lora import LoraSettings
+from nat.backend.model import LoadedModel
+from nat.backend.model_loader import load_model
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.packing import deal, pack, shared_prefix
-from nat.backend.tree import unique_tokens
+from nat.backend.tree_attention import unique_tokens
 from nat.errors import UpdateRejected
 from nat.wire.training import AnswerReturn, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 

@@ -14,9 +14,9 @@ from fakes.damage import cut_short, flip_a_bit
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.export import export_model
-from nat.backend.export_checkpoint import main
-from nat.backend.model import LoraSettings, load_model
+from nat.backend.export import export_model, main
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints, Layout, restore
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
@@ -87,7 +87,7 @@ def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
     loaded, learner = opened(base, LORA)
     path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, [])
     shutil.rmtree(base)
-    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is no model's folder here"):
+    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is not a model's folder"):
         load_model(path, device="cpu")
 
 

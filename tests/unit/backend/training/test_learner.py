@@ -9,7 +9,7 @@ import torch
 from fakes.training_batches import random_groups
 from nat.art.server.algorithm import ArtOptions
 from nat.backend.algorithms.registry import resolve
-from nat.backend.model import load_model
+from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
 from nat.backend.training.served import served_logprobs

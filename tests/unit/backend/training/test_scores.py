@@ -7,7 +7,7 @@ from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows
-from nat.backend.model import load_model
+from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.logprobs import token_scores
 from nat.backend.training.micro_batch import make_micro_batch

@@ -4,7 +4,7 @@ import pytest
 
 from nat.errors import ExportRefused
 from nat.plugins.local.export import move_export
-from nat.wire.manifest import MANIFEST, Manifest
+from nat.wire.model_folder import MANIFEST, Manifest
 
 
 def exported(run_dir, text):

@@ -5,10 +5,10 @@ import torch
 
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
-from nat.backend.adapters import Adapters
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import merged, write_adapter
-from nat.backend.model import LoraSettings, load_model
+from nat.backend.lora import Adapters, LoraSettings
+from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError
@@ -96,7 +96,7 @@ def test_an_adapter_of_another_base_is_refused(tiny_dir, tmp_path, caplog):
     adapters = Adapters(load_model(tiny_dir("qwen2"), device="cpu"))
     with pytest.raises(BackendError, match="does not fit"):
         adapters.load(tmp_path / "adapter")
-    assert "was made on" in caplog.text
-    with pytest.raises(BackendError, match="no LoRA adapter"):
+    assert "was trained on" in caplog.text
+    with pytest.raises(BackendError, match="no readable LoRA adapter"):
         adapters.load(tmp_path)
     assert not any("lora" in name for name, _ in adapters.base.model.named_parameters())

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.model import load_model, token_logprobs
-from nat.backend.tree import PackedTree, unique_tokens
+from nat.backend.model import token_logprobs
+from nat.backend.model_loader import load_model
+from nat.backend.tree_attention import PackedTree, unique_tokens
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12)
 

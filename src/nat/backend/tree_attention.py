@@ -1,9 +1,8 @@
-"""Rows that begin alike, packed so that what they share is computed once, forward and backward.
+"""Tree attention: rows with common prefixes, packed so that a shared prefix is computed once, forward and backward.
 
-Sorted, each row differs from the one before it in a last part alone, its *piece*; the tokens before belong to pieces of
-earlier rows. Linear layers see the pieces; attention looks a piece's keys and values up along its row's path. Since a
-shared token is one token, gradients of all rows add up in it, also where rows part in the middle of a prompt or of
-an answer.
+When rows are sorted, each one differs from its predecessor in its last part, its *piece*; the tokens before it belong
+to pieces of earlier rows. Linear layers compute the pieces; attention looks up a piece's keys and values along its
+row's path. A shared token is computed once, so the gradients of all its rows add up, wherever the rows diverge.
 
 Shapes: T packed tokens, N pieces of a bucket, L longest path, H query heads, G key/value heads, D head size.
 """
@@ -17,33 +16,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nat.backend.attention import PackedRows
-from nat.backend.padded import PaddedQueries, similar
+from nat.backend.attention import PackedRows, PaddedQueries, similar
 
 Ids = NDArray[np.int64]
 
 
 def common_prefix(one: Ids, other: Ids) -> int:
-    """Number of tokens with which both begin."""
+    """Length of the common prefix."""
     length = min(len(one), len(other))
     (differing,) = np.nonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length
 
 
 def unique_tokens(rows: Sequence[list[int]]) -> int:
-    """Tokens of all rows, those that rows share as a beginning counted once."""
+    """Tokens of all rows; shared prefixes count once."""
     ordered = [np.array(row, dtype=np.int64) for row in sorted(rows)]
     return sum(map(len, ordered)) - sum(common_prefix(one, other) for one, other in pairwise(ordered))
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """The part of a row that no earlier one has."""
+    """The part of a row that no earlier row has."""
 
     start: int
-    """Tokens of the row before it."""
+    """Number of the row's tokens before it."""
     path: Ids
-    """Packed index of each token of the row, those before the piece included."""
+    """Packed index of each token of the whole row."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class _Bucket:
 
     queries: PaddedQueries
     keys_NL: Tensor
-    """Packed index of each key; anything after a path's end, where nothing looks."""
+    """Packed index of each key; the values after a path's end are masked."""
 
     @classmethod
     def of(cls, pieces: Sequence[_Piece], device: torch.device | str) -> "_Bucket":
@@ -70,7 +68,7 @@ class _Bucket:
 
 
 class PackedTree:
-    """Causal rows in one packed row of tokens, without a cache; equal beginnings are there once."""
+    """A `PackedBatch` of causal rows without a cache; shared prefixes are included once."""
 
     def __init__(self, rows: Sequence[list[int]], device: torch.device | str = "cpu") -> None:
         if not rows or not all(rows):
@@ -118,7 +116,7 @@ class PackedTree:
 
 
 def _pieces(rows: Sequence[list[int]], arrays: Sequence[Ids]) -> Iterator[tuple[int, _Piece]]:
-    """Each row's number and piece; a row that is the beginning of another, or equal to it, may have an empty one."""
+    """Each row's number and piece; a row that is a prefix of another, or equal to it, may have an empty one."""
     previous = path = np.empty(0, dtype=np.int64)
     total = 0
     for number in sorted(range(len(rows)), key=rows.__getitem__):
@@ -131,5 +129,5 @@ def _pieces(rows: Sequence[list[int]], arrays: Sequence[Ids]) -> Iterator[tuple[
 
 
 def _sizes(piece: _Piece) -> tuple[int, int]:
-    """Of the piece, and of its row up to its end."""
+    """The length of the piece, and of its row."""
     return len(piece.path) - piece.start, len(piece.path)

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, Qwen2C
 
 from fakes.tiny_model import CONFIGS, tiny_tokenizer
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.compatibility import check_config
-from nat.backend.model import LoraSettings, load_model
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import check_config, load_model
 from nat.errors import ModelNotSupported
 
 EXAMPLES_MODEL = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "model"
@@ -90,7 +90,7 @@ DAMAGES = {
         "cannot be loaded: RuntimeError",
     ),
     "no vocabulary": (lambda f: (f / "tokenizer.json").unlink(), r"has no tokenizer\.json"),
-    "an empty vocabulary": (empty_vocabulary, "without a vocabulary: it knows special tokens only"),
+    "an empty vocabulary": (empty_vocabulary, "without a vocabulary: it has special tokens only"),
     "half a tokenizer": (lambda f: os.truncate(f / "tokenizer.json", 100), "the tokenizer in .* cannot be read"),
     "half a configuration": (lambda f: os.truncate(f / "config.json", 20), "cannot be loaded: OSError"),
 }

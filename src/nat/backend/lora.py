@@ -1,0 +1,149 @@
+"""LoRA adapters: their settings, their place in a model, and several of them on one base model.
+
+`Adapters` is for the model thread only, and at most one adapter is active at a time. Switching walks through all
+layers, so the active one is remembered.
+"""
+
+import logging
+import warnings
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, LoraModel, PeftModel, get_peft_model, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from nat.backend.attention import PACKED_ATTENTION
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
+from nat.backend.model import LoadedModel
+from nat.errors import BackendError, ModelNotSupported
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """A low-rank adapter on every linear layer of the decoder."""
+
+    rank: int
+    alpha: int = 32
+
+
+def lora_config(lora: LoraSettings) -> LoraConfig:
+    """The settings as peft's config."""
+    return LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM"
+    )
+
+
+def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str, *, seed: int) -> PeftModel:
+    """Add an adapter to `model`, initialised from `seed`; the base weights stop requiring gradients.
+
+    Raises:
+        ModelNotSupported: the rank exceeds the model's width, so the adapter would be larger than its layers.
+
+    """
+    width: int = model.config.get_text_config().hidden_size
+    if config.r > width:
+        raise ModelNotSupported(
+            f"a LoRA rank of {config.r} is more than this model's hidden size of {width}",
+            hint=f"set a rank of at most {width}",
+        )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
+        warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses a deprecated name of transformers
+        torch.manual_seed(seed)
+        if isinstance(model, PeftModel):
+            model.add_adapter(key, config)
+            wrapped = model
+        else:
+            wrapped = get_peft_model(model, config, adapter_name=key)
+            attention = model.config.get_text_config()._attn_implementation  # noqa: SLF001 - no public name for it
+            assert attention == PACKED_ATTENTION, "an adapter does not change the attention"
+    wrapped.train(mode=False)
+    return wrapped
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """One adapter; `loaded` is the model with this adapter active."""
+
+    loaded: LoadedModel
+    settings: LoraSettings
+
+
+class Adapters:
+    """The adapters of one base model; with none active, it computes what the base computes."""
+
+    def __init__(self, base: LoadedModel) -> None:
+        self.base = base
+        self._peft: PeftModel | None = None
+        self._keys = (f"adapter_{number}" for number in count())
+        self._active: Adapter | None = None
+
+    def create(self, lora: LoraSettings, *, seed: int) -> Adapter:
+        """Create an adapter that does not change the model's outputs yet."""
+        return self._add(lora_config(lora), lora, seed)
+
+    def load(self, folder: Path) -> Adapter:
+        """Load an adapter in peft's format.
+
+        Raises:
+            BackendError: the folder has no adapter, or one for another base model.
+
+        """
+        try:
+            config = LoraConfig.from_pretrained(str(folder))
+            weights = load_file(folder / ADAPTER_WEIGHTS)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise BackendError(f"{folder} has no readable LoRA adapter: {error}") from error
+        trained_on, base = Path(config.base_model_name_or_path or self.base.path).resolve(), self.base.path.resolve()
+        if trained_on != base:
+            logger.warning("the adapter in %s was trained on %s and is now used on %s", folder, trained_on, base)
+        config.base_model_name_or_path = None  # peft sets the base model that it is loaded on
+        config.inference_mode = False  # peft saves true; these weights may be trained again
+        adapter = self._add(config, LoraSettings(config.r, config.lora_alpha), seed=0)
+        try:
+            set_peft_model_state_dict(self._peft, weights, adapter_name=adapter.loaded.adapter)
+        except RuntimeError as error:
+            self.remove(adapter)
+            raise BackendError(
+                f"the adapter in {folder} does not fit {self.base.path}: {error}",
+                hint="serve the base model that it was trained on, or choose another output folder",
+            ) from error
+        return adapter
+
+    def remove(self, adapter: Adapter) -> None:
+        """Free an adapter's memory; it cannot be used afterwards."""
+        self.activate(None)
+        assert self._peft is not None, "a model with adapters is wrapped"
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Adapter .* was active which is now deleted")  # none is active
+            self._peft.delete_adapter(adapter.loaded.adapter)
+
+    def activate(self, adapter: Adapter | None) -> None:
+        """Activate this adapter; None means the base alone."""
+        if adapter is not self._active and self._peft is not None:
+            self._switch(self._peft, adapter)
+
+    def _add(self, config: LoraConfig, settings: LoraSettings, seed: int) -> Adapter:
+        key = next(self._keys)
+        self._peft = add_adapter(self._peft or self.base.model, config, key, seed=seed)
+        adapter = Adapter(replace(self.base, peft=self._peft, adapter=key), settings)
+        self._switch(
+            self._peft, adapter
+        )  # at once, because peft has given the new layers the adapter that was active before
+        return adapter
+
+    def _switch(self, peft: PeftModel, adapter: Adapter | None) -> None:
+        layers = peft.base_model
+        assert isinstance(layers, LoraModel), "our adapters are LoRA"
+        if adapter is None:
+            layers.disable_adapter_layers()
+        else:
+            layers.enable_adapter_layers()
+            peft.set_adapter(adapter.loaded.adapter)
+        self._active = adapter

@@ -1,0 +1,266 @@
+"""Load a Hugging Face causal language model, with or without LoRA, ready for packed batches.
+
+A folder without all weights, with damaged ones or with NaN is refused; transformers would fill in random values and log
+a warning. So is a model that packed attention would compute wrongly: first by its configuration (kinds of layers,
+position embeddings that depend on the batch's length), then by comparing the logits of packed rows with
+transformers' own, row by row.
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+from peft import LoraConfig, PeftModel
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+
+from nat.backend.attention import PACKED_ATTENTION, packed_logits
+from nat.backend.checkpoint_folder import check_weights
+from nat.backend.lora import LoraSettings, add_adapter, lora_config
+from nat.backend.model import SOLE_ADAPTER, LoadedModel
+from nat.backend.tokenizer import ChatTokenizer
+from nat.backend.tree_attention import PackedTree
+from nat.errors import ModelNotSupported, describe_error
+from nat.wire.model_folder import ADAPTER_CONFIG, is_adapter, is_model
+
+_COPY_AGAIN = "copy or download the checkpoint's files again, or use an earlier checkpoint"
+_MAX_LISTED = 3
+DTypeName = Literal["auto", "float32", "bfloat16"]
+_VOCABULARIES = (("tokenizer.json",), ("*.model*",), ("tekken*.json",), ("vocab.json", "merges.txt"), ("vocab.txt",))
+"""Patterns of vocabulary files; each kind of tokenizer reads one of these sets."""
+_SAVE_TOKENIZER = "save the tokenizer beside the model with tokenizer.save_pretrained(directory)"
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
+_LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+_PROBE_LENGTHS = (5, 1, 9, 3)
+# Largest |packed - plain| relative to the largest |logit|: rounding stays far below, a leak between rows far above.
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+_HINT = "use a decoder with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral, Gemma 3 or GPT-2"
+
+
+def load_model(
+    path: Path | str,
+    *,
+    dtype: DTypeName = "auto",
+    device: str = "auto",
+    lora: LoraSettings | None = None,
+    max_seq_length: int | None = None,
+    seed: int = 0,
+    verified: bool = False,
+) -> LoadedModel:
+    """Load a checkpoint directory and check that packed batches compute what the model computes.
+
+    The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
+    `verified` them. `auto` means CUDA and bfloat16 if there is CUDA, else the CPU and float32. `seed` initialises the
+    adapter.
+    """
+    path = Path(path)
+    if not verified:
+        check_weights(path)
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    where = _device(device)
+    precision = (torch.bfloat16 if where.type == "cuda" else torch.float32) if dtype == "auto" else _DTYPES[dtype]
+    model = load_weights(path, precision)
+    model.train(mode=False).to(where)
+    tokenizer = _load_tokenizer(path)
+    limit = _context_limit(model, max_seq_length)
+    check_config(model.config, limit)
+    check_forward(model)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        path=path,
+        max_seq_length=limit,
+        eos_token_ids=_eos_token_ids(model, tokenizer),
+        peft=None if lora is None else add_adapter(model, lora_config(lora), SOLE_ADAPTER, seed=seed),
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+        raise ModelNotSupported(
+            f"device {name}: there is no CUDA device here that this torch {torch.__version__} ({built}) can use",
+            hint="set device to cpu or auto; or check the driver (nvidia-smi) and install a CUDA build of torch",
+        )
+    return torch.device(name)
+
+
+def _load_tokenizer(path: Path) -> ChatTokenizer:
+    """Load the checkpoint's tokenizer; if it has none, transformers would create an empty one."""
+    if is_adapter(path) and not (_has_vocabulary(path) or (path / "tokenizer_config.json").is_file()):
+        return _load_tokenizer(base_of(path))
+    if not _has_vocabulary(path):
+        others = ", ".join(" with ".join(files) for files in _VOCABULARIES[1:])
+        raise ModelNotSupported(
+            f"{path} has no tokenizer.json (nor another file of a tokenizer's vocabulary: {others})",
+            hint=f"copy tokenizer.json from the original model, or {_SAVE_TOKENIZER}",
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelNotSupported(
+            f"the tokenizer in {path} cannot be read: {describe_error(error)}", hint="copy the checkpoint's files again"
+        ) from error
+    if not tokenizer.get_vocab().keys() - {token.content for token in tokenizer.added_tokens_decoder.values()}:
+        raise ModelNotSupported(
+            f"{path} has a tokenizer without a vocabulary: it has special tokens only", hint=_SAVE_TOKENIZER
+        )
+    return ChatTokenizer(tokenizer)
+
+
+def _has_vocabulary(path: Path) -> bool:
+    return any(all(any(path.glob(pattern)) for pattern in files) for files in _VOCABULARIES)
+
+
+def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
+    possible: int = model.config.get_text_config().max_position_embeddings
+    if wanted is not None and wanted > possible:
+        raise ModelNotSupported(
+            f"max_seq_length {wanted} is more than the {possible} positions of {model.config.model_type}",
+            hint=f"set max_seq_length to at most {possible}",
+        )
+    return wanted or possible
+
+
+def _eos_token_ids(model: PreTrainedModel, tokenizer: ChatTokenizer) -> frozenset[int]:
+    config = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = [config] if isinstance(config, int) else list(config or ())
+    return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
+
+
+def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """Load the folder's model; an adapter is merged into its base model, in float32 as in an export.
+
+    Raises:
+        ModelNotSupported: the folder is not a model, or weights are missing, damaged or not finite.
+
+    """
+    if not is_model(path):
+        raise ModelNotSupported(
+            f"{path} is not a Hugging Face checkpoint: it has no config.json",
+            hint="give the directory of config.json, the safetensors and the tokenizer",
+        )
+    try:
+        model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelNotSupported(
+            f"the model in {path} cannot be loaded: {describe_error(error)}", hint=_COPY_AGAIN
+        ) from error
+    _check_finite(model, path)
+    return model
+
+
+def base_of(adapter: Path) -> Path:
+    """The folder of an adapter's base model."""
+    base = Path(LoraConfig.from_pretrained(str(adapter)).base_model_name_or_path or "")
+    if not is_model(base):
+        raise ModelNotSupported(
+            f"{adapter} is a LoRA adapter on {base}, which is not a model's folder on this machine",
+            hint=f"put the model there, or name its folder as base_model_name_or_path in {adapter / ADAPTER_CONFIG}",
+        )
+    return base
+
+
+def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        path, dtype=dtype, attn_implementation="eager", local_files_only=True, output_loading_info=True
+    )
+    model, found = loaded
+    missing = sorted(found["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
+        raise ModelNotSupported(
+            f"the weights in {path} lack {len(missing)} tensors: {', '.join(missing[:_MAX_LISTED])}{more}",
+            hint=_COPY_AGAIN,
+        )
+    assert isinstance(model, PreTrainedModel), "transformers returns its own models"
+    return model
+
+
+def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
+    base = load_weights(base_of(adapter), torch.float32)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
+        warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses a deprecated name of transformers
+        model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
+    assert isinstance(model, PreTrainedModel), "our adapters wrap models of transformers"
+    model.to(dtype=dtype)  # type: ignore[call-arg]  # transformers hides torch's signature
+    model.name_or_path = str(adapter)  # an adapter that is trained on it records this as its base
+    return model
+
+
+@torch.no_grad()
+def _check_finite(model: PreTrainedModel, path: Path) -> None:
+    not_finite = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
+    if not_finite:
+        raise ModelNotSupported(
+            f"{len(not_finite)} tensors of the weights in {path} hold NaN or infinity, the first is {not_finite[0]}",
+            hint="use an earlier checkpoint: these weights are damaged, or their training diverged",
+        )
+
+
+def check_config(config: PreTrainedConfig, max_seq_length: int) -> None:
+    """Raise if, by its configuration, a token's result depends on more than its own sequence."""
+    text = config.get_text_config()
+    unknown = sorted(set(getattr(text, "layer_types", None) or ()) - _KNOWN_LAYERS)
+    if unknown:
+        raise ModelNotSupported(f"{config.model_type} has layers of kind {', '.join(unknown)}", hint=_HINT)
+    chunk = getattr(text, "attention_chunk_size", None)
+    if chunk is not None and max_seq_length > chunk:
+        raise ModelNotSupported(
+            f"{config.model_type} attends within chunks of {chunk} tokens; max_seq_length is {max_seq_length}",
+            hint=f"set max_seq_length to at most {chunk}",
+        )
+    rope = getattr(text, "rope_parameters", None) or {}
+    original = rope.get("original_max_position_embeddings") or text.max_position_embeddings
+    if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE and max_seq_length > original:
+        raise ModelNotSupported(
+            f"{config.model_type} changes its {rope['rope_type']} rotary embedding when a batch exceeds {original} "
+            f"tokens, so a sequence's result would depend on its neighbours; max_seq_length is {max_seq_length}",
+            hint=f"set max_seq_length to at most {original}",
+        )
+
+
+@torch.no_grad()
+def check_forward(model: PreTrainedModel) -> None:
+    """Raise unless packed logits equal those of transformers' eager attention on each row alone."""
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = model.config.get_text_config().vocab_size
+    rows = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
+    rows.append(rows[2][:4] + rows[0])
+    name = type(model).__name__
+    model.set_attn_implementation("eager")
+    plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits[0] for row in rows]
+    model.set_attn_implementation(PACKED_ATTENTION)
+    if model.config.get_text_config()._attn_implementation != PACKED_ATTENTION:  # noqa: SLF001 - no public name for it
+        raise ModelNotSupported(f"{name} does not let its attention be replaced", hint=_HINT)
+    try:
+        tree = PackedTree(rows, model.device)
+        packed = packed_logits(model, tree, torch.from_numpy(np.concatenate(tree.paths)).to(model.device))
+    except (TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise ModelNotSupported(f"{name} cannot run packed rows: {error}", hint=_HINT) from error
+    difference = _relative_difference(packed, torch.cat(plain))
+    tolerance = _TOLERANCE[model.dtype]
+    if not all(bool(torch.isfinite(logits).all()) for logits in plain):
+        raise ModelNotSupported(
+            f"{name} computes logits that are not finite in {str(model.dtype).removeprefix('torch.')}",
+            hint="set dtype to float32; if it is float32 already, the weights are damaged",
+        )
+    if not difference <= tolerance:
+        raise ModelNotSupported(
+            f"{name} gives other logits for packed rows than for the same rows alone: they differ by "
+            f"{difference:.1e} of the largest logit; rounding explains at most {tolerance:.0e}",
+            hint=_HINT,
+        )
+
+
+def _relative_difference(packed: Tensor, plain: Tensor) -> float:
+    scale = plain.float().abs().max().clamp(min=1e-6)
+    return float((packed.float() - plain.float()).abs().max() / scale)
