@@ -28,7 +28,8 @@ async def keep_if_best(
     if score is None or (best is not None and score <= best.score):
         return
     kept = await adapter.keep_best() if epoch > 0 and isinstance(adapter, CheckpointKeeper) else None
-    path = None if kept is None or kept.path is None else path_in_run(kept.path, run.journal.run_dir)
+    folder = None if kept is None or kept.path is None else Path(kept.path)
+    path = path_in_run(folder, run.journal.run_dir)
     record = BestEpoch(
         epoch=epoch, score=score, measure=measure, weights=None if kept is None else kept.name, checkpoint=path
     )

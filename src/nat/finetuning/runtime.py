@@ -31,7 +31,7 @@ from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, open_run, utc_now
-from nat.finetuning.summary import compared, relative_to_run, summarise
+from nat.finetuning.summary import compared, path_in_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import open_sessions
@@ -245,11 +245,11 @@ async def _result(
         validations=validations,
         epochs=len(statuses),
         seconds=seconds,
-        model=relative_to_run(model, journal.run_dir),
+        model=path_in_run(model, journal.run_dir),
         served_model=None if served is None else str(served),
         plot=PLOT_NAME,
         best=journal.best(),
-        best_model=relative_to_run(best, journal.run_dir),
+        best_model=path_in_run(best, journal.run_dir),
         next_step=next_step(comparison.verdict if comparison else None, epochs, config.finetuning.guards),
     )
     journal.record_summary(summary)

@@ -80,15 +80,12 @@ def summarise(
     )
 
 
-def path_in_run(path: str, run_dir: Path) -> str:
-    """A path that the backend reported, relative if it is inside the run's folder."""
-    whole, folder = Path(path), run_dir.resolve()
-    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else path
-
-
-def relative_to_run(path: Path | None, run_dir: Path) -> str | None:
+def path_in_run(path: Path | None, run_dir: Path) -> str | None:
     """The path, relative if it is inside the run's folder."""
     if path is None:
         return None
-    whole, folder = path.absolute(), run_dir.absolute()
-    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
+    whole = path.absolute()
+    for folder in (run_dir.absolute(), run_dir.resolve()):  # a backend resolves links
+        if whole.is_relative_to(folder):
+            return str(whole.relative_to(folder))
+    return str(whole)

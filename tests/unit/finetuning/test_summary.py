@@ -2,7 +2,7 @@ from pathlib import Path
 
 from fakes.run_records import epoch_record, job_record, validation_record
 from nat.data_models.rollout_failure import FailureCount
-from nat.finetuning.summary import broken_prefixes, compared, relative_to_run, summarise
+from nat.finetuning.summary import broken_prefixes, compared, path_in_run, summarise
 from nat.runs.records import Verdict
 
 BEFORE = {str(i): 0.0 for i in range(10)}
@@ -66,6 +66,6 @@ def test_the_summary_adds_up_what_failed():
 
 def test_paths_are_relative_where_they_can_be():
     """A model inside the run's folder moves with it; another one is named in full."""
-    assert relative_to_run(Path("/runs/r/model"), Path("/runs/r")) == "model"
-    assert relative_to_run(Path("/elsewhere/model"), Path("/runs/r")) == "/elsewhere/model"
-    assert relative_to_run(None, Path("/runs/r")) is None
+    assert path_in_run(Path("/runs/r/model"), Path("/runs/r")) == "model"
+    assert path_in_run(Path("/elsewhere/model"), Path("/runs/r")) == "/elsewhere/model"
+    assert path_in_run(None, Path("/runs/r")) is None

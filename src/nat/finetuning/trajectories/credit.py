@@ -37,13 +37,13 @@ class StepReward:
 
 @dataclass(frozen=True)
 class Credited:
-    """The rewards of each answer."""
+    """The rewards and the returns of the trained answers, in the order in which the answers came."""
 
     rewards: list[float]
-    """In the order in which the answers came."""
-    num_steps: int = 0
+    returns: list[float]
+    num_steps: int
     """Rewards that were tied to a step."""
-    uncredited: int = 0
+    uncredited: int
     """Those of them without an earlier answer to credit."""
 
 
@@ -78,8 +78,8 @@ class Steps:
         for name, value in rewards.items():
             yield StepReward(_number(value), self._place(name))
 
-    def credit(self, rewards: Sequence[StepReward], trained: Sequence[SeenCall]) -> Credited:
-        """Add up the rewards of each trained answer."""
+    def credit(self, rewards: Sequence[StepReward], trained: Sequence[SeenCall]) -> tuple[list[float], int]:
+        """The sum of each trained answer's rewards, and the number of rewards without an answer to credit."""
         lineages = [self._lineage(call.at) for call in trained]
         earned, uncredited = [0.0] * len(trained), 0
         for reward in rewards:
@@ -94,7 +94,7 @@ class Steps:
                 if function in lineages[number]
             )
             earned[next(inside, before[-1])] += reward.value
-        return Credited(earned, len(rewards), uncredited)
+        return earned, uncredited
 
     def _place(self, name: int | str) -> int:
         if isinstance(name, int):
@@ -120,25 +120,6 @@ class Steps:
         return {s.function_ancestry.function_id: s.function_ancestry.parent_id for s in self.steps}
 
 
-@dataclass(frozen=True)
-class CreditedAnswers:
-    """Reward and return of each trained answer."""
-
-    credited: Credited
-    returns: list[float]
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"step_rewards": self.credited.num_steps, "uncredited_rewards": self.credited.uncredited}
-
-    def rewards_by_call(self, trained: Sequence[SeenCall]) -> dict[int, float]:
-        """By the index of the call's LLM_END; likewise the returns."""
-        return {call.at: reward for call, reward in zip(trained, self.credited.rewards, strict=True)}
-
-    def returns_by_call(self, trained: Sequence[SeenCall]) -> dict[int, float]:
-        return {call.at: value for call, value in zip(trained, self.returns, strict=True)}
-
-
 def credit_answers(
     steps: Sequence[IntermediateStep],
     seen: Sequence[SeenCall],
@@ -147,7 +128,7 @@ def credit_answers(
     score: EvalOutputItem,
     reward: float,
     config: RewardFunctionConfig | None,
-) -> CreditedAnswers | None:
+) -> Credited | None:
     """Credit the trained answers of a rollout; None where only the reward of the rollout counts.
 
     The reward is credited to the last of them, unless the evaluator gave step rewards.
@@ -162,10 +143,10 @@ def credit_answers(
     given = list(stream.pushed())
     if score.step_rewards is not None:
         given += stream.named(score.step_rewards)
-    credited = stream.credit(given, trained)
+    rewards, uncredited = stream.credit(given, trained)
     if score.step_rewards is None:
-        credited.rewards[-1] += reward
-    return CreditedAnswers(credited, returns(credited.rewards, config))
+        rewards[-1] += reward
+    return Credited(rewards, returns(rewards, config), len(given), uncredited)
 
 
 def credit_warnings(config: RewardFunctionConfig | None, trajectories: Sequence[Trajectory]) -> list[str]:

@@ -1,7 +1,7 @@
 """One finished rollout → its record, and its trajectory if it can be trained on. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,11 +95,17 @@ def scored(
     threads, merged = graph.conversations, graph.rows
     rows = [each.row for each in merged]
     record = _record(item, generation, seen, threads, chosen.of_target)
-    details = _details(record, chosen, rows, threads) | ({} if credited is None else credited.details)
+    details = _details(record, chosen, rows, threads)
+    earned: dict[int, float] = {}
+    shaped_rewards = None
+    if credited is not None:
+        details |= {"step_rewards": credited.num_steps, "uncredited_rewards": credited.uncredited}
+        earned, by_call = _by_call(chosen.calls, credited.rewards), _by_call(chosen.calls, credited.returns)
+        shaped_rewards = [by_call[call.at] for thread in threads for call in thread.sampled.values()]
     trajectory = RecordedTrajectory(
-        episode=episode(threads, {} if credited is None else credited.rewards_by_call(chosen.calls)),
+        episode=episode(threads, earned),
         reward=reward,
-        shaped_rewards=None if credited is None else _in_order_of(threads, credited.returns_by_call(chosen.calls)),
+        shaped_rewards=shaped_rewards,
         metadata=metadata
         | details
         | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
@@ -165,9 +171,9 @@ def _by_function(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _in_order_of(threads: Sequence[Conversation], by_call: Mapping[int, float]) -> list[float]:
-    """The numbers in the order of the episode's answers; `by_call` has them by the index of the LLM_END."""
-    return [by_call[seen.at] for thread in threads for seen in thread.sampled.values()]
+def _by_call(calls: Sequence[SeenCall], values: Sequence[float]) -> dict[int, float]:
+    """The values by the index of the call's LLM_END."""
+    return {call.at: value for call, value in zip(calls, values, strict=True)}
 
 
 def _details(

@@ -1,11 +1,13 @@
 import pytest
 
 from fakes.llm_steps import assistant, call, steps, user
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
 from nat.errors import NoTrajectories
-from nat.finetuning.trajectories.calls import calls_of
+from nat.finetuning.trajectories.calls import Target, calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import ConversationGraph, conversations
+from nat.finetuning.trajectories.outcome import scored
 from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by, training_groups
 
 
@@ -136,3 +138,14 @@ def test_what_a_plug_in_changes_in_a_trajectory_counts():
     assert (row.num_sampled, [entry.value for entry in row.returns]) == (1, [5.0])
     copied = recorded(FIRST, SECOND, shaped=[1.0, 2.0]).model_copy(update={"shaped_rewards": [3.0, 4.0]})
     assert [entry.value for entry in sent(copied)[0][0].returns] == [3.0, 4.0]
+
+
+def test_an_answer_of_the_completions_route_is_trained_on():
+    """That route reports log probabilities in a shape of its own; the recorded call has the numbers."""
+    made = call([user("1")], "a", ids=([1], [2]))
+    start, end = steps(made)
+    end.data.payload = {"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-0.5]}}
+    item = EvalInputItem(id="a", input_obj="", expected_output_obj="", output_obj="", trajectory=[start, end])
+    score = EvalOutputItem(id="a", score=1.0, reasoning="")
+    found = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})
+    assert sent(found.trajectory)[0][0].logprobs == [None, -0.5]
