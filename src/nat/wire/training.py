@@ -241,7 +241,7 @@ class JobState(WireModel):
     """`name@step` that the sampler serves after this job; None until it is completed."""
     metrics: dict[str, float] = {}
     training: ResolvedTraining | None = None
-    """The settings that were used; None until the job is completed, and for ART's jobs."""
+    """The settings that were used; None until the job is completed, and for jobs of other protocols."""
     failure: JobFailure | None = None
 
 
