@@ -45,7 +45,7 @@ def test_two_ports_are_two():
 
 
 def test_going_on_is_what_a_server_for_art_does():
-    """So resume may be said, with or without a folder."""
+    """So `resume` is allowed, with or without a folder."""
     assert options(port=1, inference_port=2, resume=True).resume
 
 

@@ -49,14 +49,14 @@ async def test_the_calls_are_arts():
 
 
 async def test_a_server_that_listens_everywhere_is_where_the_configuration_says():
-    """ART's servers tell the address that they listen on, which no client can go to."""
+    """ART's servers report the address that they listen on, which no client can connect to."""
     async with FakeArtServer(listens_everywhere=True) as server, client(server) as art:
         await art.register(MODEL)
         assert (await art.prepare({"model": MODEL})).base_url == server.inference.base_url
 
 
 async def test_older_servers_delete_in_their_own_way():
-    """A route that is missing is not an error as long as there is the older one."""
+    """A missing route is no error if the server has the older one."""
     async with FakeArtServer(old_delete=True) as server, client(server) as art:
         await art.delete_checkpoints(MODEL, keep=[1])
     assert server.bodies("/_delete_checkpoints") == [MODEL]
@@ -71,7 +71,7 @@ async def test_health_is_a_good_status_only(status):
 
 
 async def test_no_answer_names_the_address():
-    """Who started no server reads where it was looked for, and how to start one."""
+    """Without a server, the error names the address that was tried and how to start one."""
     async with FakeArtServer() as server:
         url = server.base_url
     async with ArtClient(url, "k") as art:
@@ -80,7 +80,7 @@ async def test_no_answer_names_the_address():
 
 
 async def test_a_timeout_is_no_answer():
-    """A server that is stuck is as good as none; the reason is told although httpx gives it no text."""
+    """A server that never answers counts as none; the error names the timeout, for which httpx has no text."""
 
     def stuck(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("", request=request)
@@ -100,14 +100,14 @@ async def test_a_refusal_is_quoted(path):
 
 
 async def test_another_kind_of_server_is_recognised():
-    """Something else listens on that port: what it said is shown."""
+    """If something else listens on that port, the error quotes its answer."""
     refusals = {"/_prepare_backend_for_training": (200, {"hello": "world"})}
     async with FakeArtServer(refusals=refusals) as server, client(server) as art:
         with pytest.raises(BackendError, match=r"should have given the URL and the key .* answered '\{.hello"):
             await art.prepare({"model": MODEL})
 
 
-async def test_each_gradient_step_is_told_as_it_happens():
+async def test_each_gradient_step_is_reported_as_it_happens():
     """The metrics arrive line by line; a NaN is read, and a stream without a line is a good one."""
     steps = [{"loss": 0.5, "num_gradient_steps": 2}, {"loss": 0.25, "num_gradient_steps": 2}]
     async with FakeArtServer(lines=steps) as server:
@@ -121,14 +121,14 @@ async def test_each_gradient_step_is_told_as_it_happens():
 
 @pytest.mark.parametrize("after", [0, 1])
 async def test_a_broken_stream_is_a_failure(after):
-    """ART's servers tell a failure by nothing else: the connection's words are all there is."""
+    """ART's servers report a failure only by breaking the stream off, so the error quotes the connection."""
     async with FakeArtServer(breaks_after=after) as server:
         with pytest.raises(TrainingFailed, match="broke the stream off: RemoteProtocolError: peer closed connection"):
             await trained(server)
 
 
-async def test_the_reason_of_a_broken_stream_is_asked_for():
-    """A server that names its job (ours does) can tell what happened and what to do."""
+async def test_the_reason_of_a_broken_stream_is_requested():
+    """A server that names its job, as ours does, reports the reason and the remedy."""
     async with FakeArtServer(breaks_after=1, failure=FAILURE) as server:
         with pytest.raises(TrainingFailed, match="out of memory\n  → lower max_seq_length"):
             await trained(server)
@@ -136,7 +136,7 @@ async def test_the_reason_of_a_broken_stream_is_asked_for():
 
 
 async def test_a_reason_that_cannot_be_had_hides_nothing():
-    """The server is gone altogether: then the broken stream is what is told."""
+    """If the server is gone, the error is the broken stream."""
     refusals = {"/jobs/7": (500, "gone")}
     async with FakeArtServer(breaks_after=1, failure=FAILURE, refusals=refusals) as server:
         with pytest.raises(TrainingFailed, match="broke the stream off"):
@@ -169,7 +169,7 @@ async def test_a_refused_batch_says_what_to_do(status, hint):
             await trained(server)
 
 
-async def test_a_server_that_cannot_train_is_told_at_once():
+async def test_a_server_that_cannot_train_is_reported_at_once():
     """ART 0.5.18 has all routes but that one: an epoch of rollouts would be for nothing."""
     async with FakeArtServer(trains=False) as server, client(server) as art:
         with pytest.raises(BackendError, match=r"no route /_train_model\n.*0\.5\.18"):

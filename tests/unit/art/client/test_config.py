@@ -12,7 +12,7 @@ WHERE = {"ip": "localhost", "port": 7623}
 
 
 def test_what_is_left_out_has_the_documented_defaults():
-    """Only the address has to be said."""
+    """Only the address is required."""
     config = ARTTrainerAdapterConfig(backend=WHERE)
     backend = config.backend
     assert (backend.name, backend.project, backend.base_model) == (

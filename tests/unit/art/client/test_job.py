@@ -12,7 +12,7 @@ REF = TrainingJobRef(run_id="art_run_1", backend="openpipe-art", metadata={"job_
 
 
 def job(*lines, error=None, version="my_run@1", hold=None, seconds=60.0) -> ArtJob:
-    """A job that reports the lines, waits if it is told to, and ends as it is told."""
+    """A job that reports the lines, waits if asked, and ends as scripted."""
 
     async def work(report) -> str:
         for line in lines:
@@ -26,7 +26,7 @@ def job(*lines, error=None, version="my_run@1", hold=None, seconds=60.0) -> ArtJ
     return ArtJob(REF, work, seconds=seconds)
 
 
-async def test_the_end_is_told_again_and_again():
+async def test_the_final_status_can_be_read_again():
     """A status is a fact; asking for it does not use it up."""
     done = job({"loss": 0.5, "num_gradient_steps": 1})
     status = await done.end()
@@ -40,8 +40,8 @@ async def test_the_end_is_told_again_and_again():
     assert done.status == status == await done.end() == await done.cancel()
 
 
-async def test_what_was_trained_is_told_under_the_names_of_every_backend():
-    """The server's own counts where it tells them, and nothing at all where it made no gradient step."""
+async def test_what_was_trained_has_the_names_of_every_backend():
+    """The server's own counts if it sends them, and zero if it made no gradient step."""
     counts = {"data/step_num_groups_trainable": 3, "data/step_trainer_tokens": 120}
     for steps, expected in ((2, (3, 120)), (0, (0, 0))):
         metrics = ((await job({"data/step_num_gradient_steps": steps, **counts}).end()).metadata or {})["metrics"]
@@ -94,8 +94,8 @@ async def test_a_job_can_be_cancelled():
         assert not going.active
 
 
-async def test_no_gradient_step_is_said():
-    """A server that found nothing to train on ends well; the message says that nothing was learned."""
+async def test_no_gradient_step_is_reported():
+    """A job without gradient steps completes; the message says that nothing was trained on."""
     for lines in ([], [{"num_gradient_steps": 0}], [{"data/step_num_gradient_steps": 0}]):
         status = await job(*lines).end()
         assert status.status is TrainingStatusEnum.COMPLETED
@@ -112,7 +112,7 @@ async def test_what_is_no_number_is_dropped():
 
 @given(st.lists(st.dictionaries(st.sampled_from("ab"), st.floats(-1e6, 1e6)), max_size=5))
 def test_a_mean_lies_between_the_extremes(lines):
-    """Each metric is averaged over the steps that told it, whatever the others told."""
+    """Each metric is averaged over the steps that have it."""
     means = mean_metrics(lines)
     assert means.keys() == {name for line in lines for name in line}
     for name, mean in means.items():

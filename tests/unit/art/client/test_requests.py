@@ -43,7 +43,7 @@ def training_sent(**training: Any) -> dict[str, Any]:
 
 
 def test_every_option_of_art_has_a_test_here():
-    """An option that ART's records gain has to be sent, and shown to be sent."""
+    """Every option of ART's records is sent, and this test shows it."""
     assert DEV.keys() | {"kl_penalty_coef"} == ArtDevTrainConfig.model_fields.keys()
     assert ARTTrainingConfig.model_fields.keys() == DEV.keys() | OPTIMIZER.keys() | CONFIG.keys()
 
@@ -56,7 +56,7 @@ def test_options_of_the_algorithm_reach_the_server(name, value):
 
 @pytest.mark.parametrize(("name", "value"), CONFIG.items())
 def test_learning_rate_and_penalties_reach_the_server(name, value):
-    """They stand in `config`, from which the server takes them for this very update."""
+    """They are in `config`, which the server reads for this update."""
     assert training_sent(**{name: value})["config"] == {
         "learning_rate": 5e-5,
         "beta": 0.0,
@@ -92,7 +92,7 @@ def test_what_is_unset_is_left_out():
 
 
 def test_no_null_is_sent_for_a_null_in_the_yaml():
-    """`max_seq_length:` without a value says nothing, at any depth."""
+    """`max_seq_length:` without a value is as if left out, at any depth."""
     blocks = {"init_args": {"max_seq_length": None, "load_in_4bit": False}, "peft_args": None}
     assert model_sent(**blocks)["_internal_config"] == {"init_args": {"load_in_4bit": False}}
 
@@ -111,7 +111,7 @@ def test_the_model_travels_with_its_arguments(block, value):
     assert model_sent(**{block: value})["_internal_config"] == {block: value}
 
 
-def test_the_inference_server_gets_its_wishes():
+def test_the_inference_server_gets_its_settings():
     """`server_config` is the `config` of the call that starts it."""
     wishes = {"log_file": "vllm.log", "server_args": {"port": 8000}, "engine_args": {"max_model_len": 1024}, "new": 1}
     backend = ARTBackendConfig(**WHERE, server_config=wishes)

@@ -35,7 +35,7 @@ def test_the_base_model_can_be_a_judge():
 
 @pytest.mark.parametrize("url", ["http://localhost:8001/v1", "http://10.0.0.5:8000/v1", None, "nonsense"])
 def test_an_llm_elsewhere_is_an_error(url):
-    """Its answers would come from a model that nobody trains; the error says what it asks and what is wanted."""
+    """Its answers would come from an untrained model; the error names what it asks for and what is wanted."""
     with pytest.raises(ConfigError) as error:
         found(llm("agent", "Qwen/tiny", url))
     assert f"llms.agent: asks {url or 'OpenAI'} for Qwen/tiny" in str(error.value)
@@ -50,7 +50,7 @@ def test_no_llm_at_all_is_an_error():
 
 
 def test_the_target_model_must_be_one_that_is_trained():
-    """Training on what the judge said would be training on nothing; other names are the builder's business."""
+    """Training on a judge's answers would train nothing; unknown names are checked by the builder."""
     both = llm("agent", "Qwen/tiny"), llm("judge", "judge")
     with pytest.raises(ConfigError, match=r"finetuning\.target_model: 'judge'"):
         found(*both, target="judge")
@@ -58,12 +58,12 @@ def test_the_target_model_must_be_one_that_is_trained():
         assert found(*both, target=target) == ["agent"]
 
 
-def test_the_plain_name_is_asked_for_where_it_is_served():
-    """It stands for the newest weights, on ART's servers up to 0.5.7 and on ours."""
+def test_the_plain_name_is_used_where_it_is_served():
+    """It means the newest weights, on ART's servers up to 0.5.7 and on ours."""
     assert served_as(["Qwen/tiny", "my_run", "my_run@4"], BACKEND, inference_url=HERE) == "my_run"
 
 
-def test_the_newest_step_is_asked_for_where_only_steps_are_served():
+def test_the_newest_step_is_used_where_only_steps_are_served():
     """Servers from 0.5.10 on have no plain name; step 10 is newer than step 9."""
     names = ["Qwen/tiny", "my_run@9", "my_run@10", "my_run_2@11", "my_run@x"]
     assert served_as(names, BACKEND, inference_url=HERE) == "my_run@10"
@@ -76,14 +76,14 @@ def test_a_server_without_the_model_is_another_server():
 
 
 def test_a_redirected_llm_is_named():
-    """The YAML says one model and the requests another; one line tells."""
+    """One line reports that the requests name another model than the YAML."""
     text = notice(llm("agent", "Qwen/tiny"), "my_run")
     assert text.startswith("llms.agent names Qwen/tiny")
     assert "ask for my_run" in text
 
 
 def test_a_temperature_is_a_warning():
-    """The guide's own file has temperature 0.4, so it runs; what that means with which server is said."""
+    """The guide's own file has temperature 0.4, so it runs; a warning explains what each server does with it."""
     (warned,) = sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4}))])
     assert "llms.agent samples with temperature 0.4." in warned
     assert "ART's own server trains it as if it were sampled at 1" in warned

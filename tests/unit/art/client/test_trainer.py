@@ -9,7 +9,7 @@ from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 
 
 async def test_a_run_has_an_id_as_arts_users_know_it(tmp_path, caplog):
-    """It stands in the log lines; the run's folder keeps the name that sorts by time."""
+    """It is in the log lines; the run's folder keeps the name that sorts by time."""
     caplog.set_level(logging.INFO)
     trainer = ARTTrainer(ARTTrainerConfig())
     await trainer.bind_components(EvalTrajectoryBuilder(BuilderConfig()), RememberingAdapter(AdapterConfig()))

@@ -32,7 +32,7 @@ WHERE = {"name": "my_run", "project": "my_project", "base_model": "tiny"}
 
 @asynccontextmanager
 async def opened(server: FakeArtServer, *, training=None, seconds=60.0, **backend) -> AsyncIterator[ARTTrainerAdapter]:
-    """An adapter that was not initialized; its LLM asks the server for the base model."""
+    """An adapter before `initialize`; its LLM asks the server for the base model."""
     config = ARTTrainerAdapterConfig(
         backend={"ip": "127.0.0.1", "port": server.port, **WHERE, **backend}, training=training, timeout=seconds
     )
@@ -63,7 +63,7 @@ def collection(*groups: list[Trajectory]) -> TrajectoryCollection:
 
 
 def asked_for(server: FakeArtServer, name: str) -> str:
-    """What a request that says `name` asks this server for."""
+    """The model that a request for `name` asks this server for."""
     return served_name(address_of(server.inference.base_url), name)
 
 
@@ -115,7 +115,7 @@ async def test_one_update_at_a_time():
 
 
 async def test_cancelling_closes_the_stream():
-    """The server learns at once that nobody wants the weights; the job ends as canceled."""
+    """The server notices at once; the job ends as canceled."""
     async with FakeArtServer() as server, connected(server) as adapter:
         server.hold = asyncio.Event()
         ref = await adapter.submit(collection())
@@ -150,7 +150,7 @@ async def test_closing_ends_what_goes_on():
 
 
 async def test_a_broken_stream_is_a_failed_job():
-    """The new weights are not there, whatever the status line said."""
+    """The new weights are not there, although the status was 200."""
     async with FakeArtServer(breaks_after=1) as server, connected(server) as adapter:
         status = await adapter.wait_until_complete(await adapter.submit(collection()))
         assert status.status is TrainingStatusEnum.FAILED
@@ -184,7 +184,7 @@ async def test_requests_ask_for_what_is_trained():
 
 
 async def test_requests_follow_a_server_that_names_each_step():
-    """After an update the name that was asked for before is stale there."""
+    """After an update the earlier name is stale there."""
     async with FakeArtServer(one_name_per_step=True) as server, connected(server) as adapter:
         assert asked_for(server, "tiny") == "my_run@0"
         await adapter.wait_until_complete(await adapter.submit(collection()))
@@ -203,7 +203,7 @@ async def test_old_checkpoints_are_deleted_on_request(old):
 
 
 async def test_the_best_checkpoint_is_never_deleted():
-    """The step that was the newest when the best weights were told is spared, until better ones are told."""
+    """The step that was the newest when `keep_best` was called is kept until the next call."""
     async with FakeArtServer() as server, connected(server, delete_old_checkpoints=True) as adapter:
         await adapter.wait_until_complete(await adapter.submit(collection()))
         assert (await adapter.keep_best()).name == "my_run@1"
@@ -222,7 +222,7 @@ async def test_checkpoints_that_cannot_be_deleted_are_a_warning(caplog):
     assert "Old checkpoints could not be deleted" in caplog.text
 
 
-async def test_nothing_is_deleted_unasked():
+async def test_nothing_is_deleted_by_default():
     """The default keeps every checkpoint."""
     async with FakeArtServer() as server, connected(server) as adapter:
         await adapter.wait_until_complete(await adapter.submit(collection()))
@@ -250,8 +250,8 @@ async def test_the_inference_port_may_belong_to_something_else():
             await adapter.initialize(FinetuneConfig())
 
 
-async def test_what_is_left_out_is_said(caplog):
-    """One rollout without tokens does not stop the epoch; the log says which it was."""
+async def test_left_out_trajectories_are_logged(caplog):
+    """One rollout without tokens does not stop the epoch; the log names it."""
     silent = trajectory(0.5).model_copy(update={"episode": trajectory(0.5).episode[:1]})
     async with FakeArtServer() as server, connected(server) as adapter:
         await adapter.wait_until_complete(await adapter.submit(collection([silent, trajectory(1.0), trajectory(0.0)])))
@@ -268,7 +268,7 @@ async def test_an_invalid_batch_is_not_sent():
         assert server.batches == []
 
 
-async def test_registering_is_told(caplog):
+async def test_registering_is_logged(caplog):
     """The guide's line, and one for the name that changes on the way."""
     caplog.set_level(logging.INFO)
     async with FakeArtServer() as server, connected(server):
@@ -301,7 +301,7 @@ async def test_the_trained_model_stays_on_the_server():
 
 @pytest.mark.parametrize("credit", ["per_step", "return_to_go"])
 async def test_rewards_of_steps_cannot_be_sent(credit):
-    """ART takes one reward for a trajectory; this is said before anything is played."""
+    """ART takes one reward for a trajectory; the error comes before the first rollout."""
     reward = RewardFunctionConfig(name="match", credit=credit)
     async with FakeArtServer() as server, opened(server) as adapter:
         with pytest.raises(ConfigError, match=f"reward_function.credit: '{credit}', but ART takes one reward"):

@@ -78,7 +78,7 @@ def test_no_digit_of_a_log_probability_is_lost(tokens):
 
 
 def test_tool_messages_stay_tool_messages():
-    """A tool's result is no answer of the model; calls and ids survive, and the tools are told."""
+    """A tool's result is not an answer of the model; calls, ids and tools are kept."""
     first = call([user("2+2")], ASKED, ids=([1], [2]), tools=TOOLS)
     second = call([user("2+2"), ASKED, ANSWERED], "four", ids=([1, 2, 3], [4]), tools=TOOLS)
     art = converted(played(first, second))
@@ -98,7 +98,7 @@ def test_answers_that_were_not_sampled_are_messages():
     assert isinstance(art.messages_and_choices[3], ArtChoice)
 
 
-def test_what_another_model_said_is_not_trained_on():
+def test_answers_of_another_model_are_not_trained_on():
     """A planner behind another LLM is context; a rollout without the trained model gives nothing."""
     plan = call([user("u")], "plan", ids=([1], [2]), llm_name="planner")
     act = call([user("act")], "done", ids=([3], [4]), llm_name="student")
@@ -119,7 +119,7 @@ def test_conversations_of_one_rollout_share_its_reward():
 
 
 def test_answers_with_other_tools_are_histories_of_their_own():
-    """The tools stand in the prompt: an answer is trained on with those that it saw, and once."""
+    """The tools are in the prompt: an answer is trained on once, with the tools that it saw."""
     first = call([user("2+2")], ASKED, ids=([1], [2]), tools=TOOLS)
     second = call([user("2+2"), ASKED, ANSWERED], "four", ids=([1, 2, 3], [4]))
     art = converted(played(first, second))
@@ -154,7 +154,7 @@ def test_an_answer_without_tokens_is_context(logprobs):
     assert art_trajectory(Trajectory(episode=items, reward=1.0)) is None
 
 
-def test_what_the_environment_says_is_said_to_the_model():
+def test_messages_of_the_environment_are_the_users():
     """A chat template knows no such role; taking it for an answer would teach the model to say it."""
     art = converted(spoken("system", "environment", "assistant"))
     assert art.messages_and_choices[1] == {"role": "user", "content": "environment"}
@@ -187,7 +187,7 @@ def test_a_conversation_begins_with_user_or_system():
 
 
 def test_two_answers_in_a_row_are_refused():
-    """A chat template would glue them together; the message says which."""
+    """A chat template would join them; the error names which."""
     with pytest.raises(ValueError, match=r"Consecutive assistant messages .* messages 2 and 3"):
         art_trajectory(spoken("user", "assistant", "assistant"))
 

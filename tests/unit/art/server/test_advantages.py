@@ -37,7 +37,7 @@ def test_equal_rewards_are_no_signal(equal, scale):
 
 
 def test_small_differences_are_signal():
-    """The tolerance is relative to the rewards: millionths of millionths are told apart."""
+    """The tolerance is relative to the rewards, so very small rewards still differ."""
     assert None not in group_advantages([1e-12, 2e-12], scale=True)
 
 

@@ -67,7 +67,7 @@ def test_golden_batch(loaded):
 
 @pytest.mark.parametrize("rewards", [[0.1, 0.1, 0.1], [0.7, 0.7, 0.7], [0.3, 0.1 + 0.2], [1.0]])
 def test_equal_rewards_are_no_batch(loaded, rewards):
-    """What rounding leaves is not scaled up to a signal; the call says how much came in."""
+    """A difference from rounding is not scaled up to a signal; the facts count what the client sent."""
     batch = made(loaded, answers(*rewards))
     assert batch.groups == []
     assert batch.facts["data/step_num_trajectories"] == len(rewards)
@@ -141,7 +141,7 @@ def test_a_packed_sequence_is_a_step(loaded):
     assert made(loaded, answers(1.0, 0.0), internal=short).config.tokens_per_step == 300
 
 
-def test_too_long_rows_are_left_out_counted_and_told(loaded, caplog):
+def test_too_long_rows_are_left_out_counted_and_logged(loaded, caplog):
     """The limit is the model's, the client's for the model, or the packed sequence's, whichever is least."""
     long = group(trajectory(1, user("a"), choice([7] * 600)), trajectory(0, user("a"), choice([7])))
     batch = made(loaded, long)
@@ -191,8 +191,8 @@ def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
     assert [step["num_gradient_steps"] for step in seen] == [1]
 
 
-def test_every_packed_sequence_is_told(make_learner, loaded):
-    """The learner makes as many steps as the batch has packed sequences, and tells of each."""
+def test_every_packed_sequence_is_reported(make_learner, loaded):
+    """The learner makes as many steps as the batch has packed sequences, and reports each."""
     fresh = load_model(loaded.path, device="cpu")
     served = ServedAnswers()
     groups = [
@@ -230,7 +230,7 @@ def test_a_batch_of_greedy_answers_is_refused_with_the_reason(loaded):
     assert "temperature above 0" in str(error.value.hint)
 
 
-def test_greedy_answers_among_others_are_counted_and_told(loaded, caplog):
+def test_greedy_answers_among_others_are_counted_and_logged(loaded, caplog):
     """The others are trained on."""
     mixed = group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([8])))
     batch = made(loaded, mixed, served=greedily(ServedAnswers(), loaded, "a"))

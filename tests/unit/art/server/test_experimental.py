@@ -104,7 +104,7 @@ def test_each_flag_of_the_client_is_one_of_the_command():
 
 
 async def test_a_command_that_fails_tells_why():
-    """The client sees the command and the end of what it said."""
+    """The client sees the command and the end of its output."""
     await run(["true"])
     with pytest.raises(ApiError, match=r"`ls /no-such-folder` failed: .*/no-such-folder") as error:
         await run(["ls", "/no-such-folder"])

@@ -1,4 +1,4 @@
-"""Whatever is sent to ART's routes, most of them without a key: an answer, or an error that says what is wrong."""
+"""Any body sent to ART's routes, most of them without a key, gets an answer or an error with the reason."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

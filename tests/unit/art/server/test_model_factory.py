@@ -20,14 +20,14 @@ def test_the_client_decides_about_its_adapter():
 
 
 def test_the_longest_row_is_read():
-    """`init_args.max_seq_length`, if there is one."""
+    """It is `init_args.max_seq_length`, if the client sent one."""
     assert requested().max_seq_length is None
     assert requested(init_args={}).max_seq_length is None
     assert requested(init_args={"max_seq_length": 64}).max_seq_length == 64
 
 
 def test_what_has_no_effect_is_named():
-    """Each with its block, and only what was really said."""
+    """Each with its block, and only settings that the client sent."""
     assert without_effect(requested()) == []
     assert (
         without_effect(requested(init_args={"max_seq_length": 64}, peft_args={"r": 4}, trainer_args={"beta": 0})) == []

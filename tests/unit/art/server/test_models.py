@@ -162,7 +162,7 @@ async def test_the_folder_is_what_art_and_peft_expect(models, tmp_path):
 
 
 async def test_what_was_trained_is_served_after_a_restart_without_its_client(start):
-    """All steps on disk answer by their names as before; who prepares the model goes on training it."""
+    """All steps on disk answer to their names as before; preparing the model continues its training."""
     models = start()
     await models.prepare(A)
     await collect(models.train(A, art_batch(models.base)))
@@ -309,7 +309,7 @@ async def test_one_call_for_a_model_at_a_time(models):
 
 
 async def test_what_was_not_prepared_is_not_trained(models):
-    """The error says what comes first; asking for its step or its checkpoints is no error."""
+    """The error names the missing step; reading its step or its checkpoints is no error."""
     models.register(A)
     with pytest.raises(ModelNotPrepared, match="p/a"):
         models.train(A, silent_batch())
@@ -317,7 +317,7 @@ async def test_what_was_not_prepared_is_not_trained(models):
 
 
 async def test_at_most_two_old_weights_stay_loaded(models):
-    """The least recently used go, and come back from their checkpoints when someone asks for them."""
+    """The least recently used are dropped, and loaded again from their checkpoints when requested."""
     await models.prepare(A)
     answers = []
     for seed in range(4):
@@ -343,8 +343,8 @@ async def test_more_old_weights_stay_while_someone_waits_for_them(models):
     assert [(await answer(request)).version for request in requests] == ["a@0", "a@1", "a@2", "a@3"]
 
 
-async def test_deleting_keeps_the_newest_and_what_was_asked_for(models):
-    """The names of the others are unknown from then on, and are not told any more."""
+async def test_deleting_keeps_the_newest_and_the_requested_steps(models):
+    """The names of the others are unknown from then on, and are no longer listed."""
     await models.prepare(A)
     for _ in range(4):
         await collect(models.train(A, silent_batch()))
@@ -360,7 +360,7 @@ async def test_deleting_keeps_the_newest_and_what_was_asked_for(models):
 
 
 async def test_a_removed_model_is_gone_with_its_files(models):
-    """Its names are unknown, who waited is told so, other models go on, and it may begin anew."""
+    """Its names are unknown, waiting requests fail, other models continue, and it may be created again."""
     for model in (A, B):
         await models.prepare(model)
         await collect(models.train(model, art_batch(models.base)))
@@ -376,7 +376,7 @@ async def test_a_removed_model_is_gone_with_its_files(models):
     await models.remove(ArtModel(project="p", name="never-prepared"))
 
 
-async def test_names_are_told_and_understood(models):
+async def test_listed_names_are_served(models):
     """Base, its ids that clients registered, models, versions, and references for who has an entity."""
     entity = ArtModel(project="q", name="c", entity="e", base_model="Qwen/Qwen2.5-0.5B")
     for model in (A, entity):
@@ -391,7 +391,7 @@ async def test_names_are_told_and_understood(models):
 
 
 async def test_the_plain_name_means_the_model_that_was_prepared_last(models, caplog):
-    """Two projects may use one name; the log says when it changes hands, and references keep them apart."""
+    """Two projects may use one name; the log reports when it changes owner, and references keep them apart."""
     mine, theirs = (ArtModel(project=project, name="m", entity="e") for project in ("p", "q"))
     await models.prepare(mine)
     await collect(models.train(mine, silent_batch()))
@@ -447,7 +447,7 @@ async def test_settings_without_effect_are_named(models, caplog):
 
 
 async def test_a_checkpoint_keeps_its_rank(start, caplog):
-    """Who prepares with another rank goes on with the one that was trained, and the log says so."""
+    """Preparing with another rank continues with the trained one, and the log reports it."""
     models = start()
     await models.prepare(A)
     models.close()
@@ -475,7 +475,7 @@ async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
 
 
 async def test_a_damaged_checkpoint_gives_way_to_the_one_before(start, caplog):
-    """A flipped bit is found: training goes on from the older one, and no old weights come from a damaged folder."""
+    """A flipped bit is found: training continues from the older one, and no weights come from a damaged folder."""
     models = start()
     await models.prepare(A)
     for _ in range(2):
@@ -503,7 +503,7 @@ async def test_an_adapter_is_no_larger_than_what_it_adapts(models, tmp_path):
 
 
 async def test_as_many_models_are_prepared_as_the_owner_allows(start):
-    """Whoever has one goes on; there is room again when one is removed."""
+    """Existing models keep working; removing one makes room."""
     models = start(max_models=1)
     await models.prepare(A)
     with pytest.raises(TooManyModels, match="holds 1 models"):

@@ -28,7 +28,7 @@ async def post(client, path, body=None, status=200, **params):
 
 @pytest.mark.parametrize("path", [path for path in CONTROL if path not in ("/_train_model", "/_log")])
 async def test_what_is_no_batch_is_small(client, path):
-    """No key is asked for here; each megabyte of keys that nobody reads would take thirty in memory."""
+    """These routes need no key; each megabyte of unread object keys would take thirty in memory."""
     asked = CONTROL[path] | {"x": "x" * 2**20}
     assert (await client.post(path, json=asked)).status_code == 413
 
@@ -95,7 +95,7 @@ async def test_a_model_may_be_wrapped(client, models, path):
 
 @pytest.mark.parametrize("path", ["/healthcheck", "/health", "/health/"])
 async def test_health(client, path):
-    """The guide asks with the slash, ART's clients by another name."""
+    """The guide uses a trailing slash, ART's clients another path."""
     answer = await client.get(path)
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
 
@@ -125,7 +125,7 @@ async def test_a_training_call_says_all_that_it_wants(client, field):
 
 @pytest.mark.parametrize("path", CONTROL)
 async def test_names_that_cannot_be_folders_are_refused(client, path):
-    """They become paths, so the server says what it wants instead."""
+    """They become paths, so the error says which names are allowed."""
     evil = ArtClient(name="../x")
     body = CONTROL[path]
     body = {**body, "model": evil.model()} if "model" in body else evil.model()
@@ -140,7 +140,7 @@ async def test_unknown_routes_and_methods_have_a_detail(client):
 
 
 async def test_the_metrics_stream_has_no_content_type_and_names_its_job(client, models):
-    """The header that ART's server leaves out, and one of ours by which the reason of a failure can be asked."""
+    """Like ART's server it has no Content-Type; a header of ours gives the job, which has the reason of a failure."""
     models.go.set()
     await prepared(client)
     answer = await client.post("/_train_model", json=ART.train())
@@ -185,8 +185,8 @@ async def test_a_second_call_for_a_model_is_refused_while_one_runs(wire, models)
     assert await post(wire, "/_get_step", ART.model()) == 1
 
 
-async def test_prepare_answers_with_our_port_and_key_whatever_the_client_wishes(client, caplog):
-    """Both were chosen when the server was started; the log tells the difference."""
+async def test_prepare_answers_with_our_port_and_key_whatever_the_client_requests(client, caplog):
+    """Both were chosen when the server was started; the log reports the difference."""
     config = {"server_args": {"port": 9000, "api_key": "sk-mine"}}
     assert await post(client, "/_prepare_backend_for_training", ART.prepare(config)) == ["http://gpu-box:8000/v1", KEY]
     assert [("port" in text, "api_key" in text) for text in caplog.messages] == [(True, False), (False, True)]
@@ -225,7 +225,7 @@ async def test_the_best_and_the_newest_checkpoint_stay(client, models):
 
 
 async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tmp_path, caplog):
-    """Those that are trained on by the server, the others when the client logs them; each tells a line in the log."""
+    """The server records those that it trains on, and the others when the client logs them; each has a log line."""
     caplog.set_level("INFO", logger="nat.art.server.submissions")
     models.go.set()
     await prepared(client)

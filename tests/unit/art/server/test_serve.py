@@ -21,7 +21,7 @@ def test_a_second_server_on_the_same_folder_is_refused(options, tmp_path):
     assert "--output_dir" in error.value.hint
 
 
-def test_a_port_that_is_taken_is_told_with_its_option(options):
+def test_a_taken_port_is_reported_with_its_option(options):
     """Either of the two."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

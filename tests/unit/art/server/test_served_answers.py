@@ -27,7 +27,7 @@ def test_the_prompt_of_an_answer_survives_json(prompt, tokens, values):
 
 
 def test_a_sure_answer_may_have_several_prompts():
-    """Log probabilities of exactly zero do not tell answers apart, so all prompts are given, each once."""
+    """Log probabilities of exactly zero do not identify an answer, so all its prompts are given, each once."""
     served = ServedAnswers()
     for prompt in ([1, 2, 3], [1, 2, 4], [1, 2, 3]):
         served.remember(prompt, [7], [0.0])

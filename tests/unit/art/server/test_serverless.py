@@ -87,8 +87,8 @@ async def test_a_failed_job_says_why(client, models):
     assert "vary the rewards" in last["data"]["error_message"]
 
 
-async def test_events_are_told_as_they_happen_and_as_often_as_asked(client, models):
-    """Pages begin after a cursor, and what was told is told again to who asks again."""
+async def test_events_come_as_they_happen_and_can_be_read_again(client, models):
+    """Pages begin after a cursor, and reading again gives the same events."""
     job_id = (await ask(client, "POST", "/training-jobs", job(await created(client))))["id"]
     path = f"/training-jobs/{job_id}/events"
     page = {"data": []}
@@ -113,7 +113,7 @@ async def test_checkpoints_know_what_the_client_logged(client, models):
 
 
 async def test_a_model_is_found_again_by_its_name(client):
-    """The id is the same each time; who wants a new model of that name is refused."""
+    """The id is the same each time; creating a new model of that name is refused."""
     model_id = await created(client)
     assert await created(client) == model_id
     other = {**SERVERLESS_MODEL, "name": "agent-002"}
@@ -134,7 +134,7 @@ async def test_a_model_is_found_again_by_its_name(client):
         ("POST", "/models", {**SERVERLESS_MODEL, "name": "a/b"}, 400),
     ],
 )
-async def test_what_is_not_there_is_told(client, method, path, body, status):
+async def test_unknown_ids_are_reported(client, method, path, body, status):
     """By status and detail, and nothing is made up for it."""
     assert (await ask(client, method, path, body, status))["detail"]
 

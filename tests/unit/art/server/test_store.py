@@ -1,4 +1,4 @@
-"""What may be a folder's name, and what a request's name asks for."""
+"""Names that may become folders, and what the names in requests refer to."""
 
 import string
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_what_is_accepted_stays_below_the_root(project, name):
 
 @pytest.mark.parametrize("bad", ["", "..", ".hidden", "a/b", "a@1", "a b", "-a", "ä", "a\n", "a" * 129])
 def test_names_that_are_no_folders_are_refused(bad):
-    """The message says which of the two it is, and what is wanted."""
+    """The error says which of the two it is, and which names are allowed."""
     with pytest.raises(ValueError, match=r"name .* wanted are letters"):
         key_of(ArtModel(project="p", name=bad))
     with pytest.raises(ValueError, match=r"project .* wanted are letters"):
@@ -36,8 +36,8 @@ def test_names_that_are_no_folders_are_refused(bad):
 
 
 @given(project=NAMES, name=NAMES, step=st.integers(0, 10**6), entity=st.text(string.ascii_letters, min_size=1))
-def test_names_that_are_told_are_understood(project, name, step, entity):
-    """Every name that the server lists asks for exactly what it stands for."""
+def test_served_names_parse_back(project, name, step, entity):
+    """Every name that the server lists refers to exactly its weights."""
     key = ModelKey(project, name)
     assert parse(version(name, step)) == ModelReference(name, step=step)
     assert parse(artifact(entity, key, step)) == ModelReference(name, project, step)

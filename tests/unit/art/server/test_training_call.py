@@ -37,7 +37,7 @@ async def test_the_stream_ends_when_the_checkpoint_is_there(ready, models):
 @pytest.mark.parametrize("error", [TrainingFailed("the gradient is zero"), RuntimeError("a bug")])
 @pytest.mark.parametrize("steps", [0, 2])
 async def test_a_failure_cuts_the_connection(ready, models, caplog, error, steps):
-    """No line tells of it, because no client would look there: the body ends without its last chunk.
+    """No line reports it, because no client would look there: the body ends without its last chunk.
 
     The server's log has a traceback only if it is a bug.
     """
@@ -90,7 +90,7 @@ def test_both_families_of_names_are_in_each_line():
 
 
 def test_the_rate_of_the_step_goes_first():
-    """A step may use another rate than the call asked for, for instance with many trajectories."""
+    """A step may use another rate than the call's, for instance with many trajectories."""
     assert stream_metrics({**STEP, "learning_rate": 2e-5}, {}, 1, 1e-5)["loss/learning_rate"] == 2e-5
 
 

@@ -59,14 +59,14 @@ def test_the_defaults_are_those_of_art():
     ],
 )
 def test_a_client_gets_the_loss_of_its_own_servers(model, config, dev, expected):
-    """Servers up to 0.5.4 clipped as PPO does, later ones weigh as CISPO does; who says which, gets that one."""
+    """Servers up to 0.5.4 used PPO, later ones CISPO; a client that sets `ppo` gets its choice."""
     sent = ArtTrainConfig.model_validate(config)
     chosen = with_default_loss(ArtDevTrainConfig.model_validate(dev), ArtModel(name="a", project="p", **model), sent)
     assert training_config(sent, chosen, None, tokens_per_step=2048).options["ppo"] == expected
 
 
 def test_the_serverless_client_gets_the_newest_loss():
-    """It exists in the newest version alone, and says so itself; a null is as good as that."""
+    """Only the newest version has it, and its default is CISPO; a null counts as left out."""
     for said in ({}, {"ppo": None}):
         assert ServerlessExperimentalConfig.model_validate(said).ppo is False
 
@@ -156,7 +156,7 @@ def test_an_option_without_effect_is_refused(option):
 
 
 def test_a_memory_option_is_noted(caplog):
-    """It changes no result; the log says that it was seen."""
+    """It changes no result; the log mentions it."""
     caplog.set_level(logging.INFO)
     check_supported(ArtDevTrainConfig(logprob_calculation_chunk_size=512))
     assert "logprob_calculation_chunk_size" in caplog.text

@@ -76,7 +76,7 @@ def test_the_served_prompt_is_taken_where_it_is_known():
 
 
 def test_a_sure_answer_to_several_prompts_belongs_to_its_conversation():
-    """Log probabilities of zero do not tell apart what was asked; the messages do."""
+    """Log probabilities of zero do not identify the prompt; the messages do."""
     served = ServedAnswers()
     for question in ("a", "b", "c"):
         served.remember(TOKENIZER.render_chat([user(question)]), [7], [0.0])
@@ -143,8 +143,8 @@ def test_additional_histories_belong_to_the_trajectory():
     assert found.answers == 2
 
 
-def test_an_answer_at_its_limit_is_told():
-    """`finish_reason` says so."""
+def test_an_answer_at_its_limit_is_truncated():
+    """`finish_reason` is `length`."""
     assert read(trajectory(1, user("a"), choice([1], finish_reason="length"))).truncated
     assert not read(trajectory(1, user("a"), choice([1]))).truncated
 
@@ -162,7 +162,7 @@ def test_tokens_as_text_are_found_in_the_vocabulary(token_ids):
 
 @pytest.mark.parametrize("token", ["token_id:265", "token_id:-1", "token_id:x", "no such token"])
 def test_a_token_outside_of_the_vocabulary_is_refused_with_its_place(token):
-    """It was sampled by another model; which one of the many it is stands in the message."""
+    """Another model sampled it; the error names its place."""
     answer = choice([1, 2])
     answer.logprobs.content[1].token = token
     with pytest.raises(BatchRefused, match=rf"t\.messages_and_choices\.1\.logprobs\.content\.1\.token '{token}'"):
@@ -177,7 +177,7 @@ def test_a_log_probability_that_is_no_number_is_refused(value):
 
 
 def test_messages_that_cannot_be_rendered_are_refused_with_their_place():
-    """An image is told, in whichever conversation it is."""
+    """An image is reported, in whichever conversation it is."""
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
     history = {"messages_and_choices": [picture, choice([1])]}
     with pytest.raises(BatchRefused, match=r"t\.additional_histories\.0\.messages_and_choices\.1.*image_url"):
