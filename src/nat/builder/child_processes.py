@@ -34,13 +34,13 @@ async def run_module(name: str, *arguments: str) -> tuple[int, str]:
     )
     with known_child(process.pid):
         try:
-            _, said = await process.communicate()
+            _, stderr = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
     assert process.returncode is not None, "it has ended"
-    return process.returncode, said.decode(errors="replace").strip()
+    return process.returncode, stderr.decode(errors="replace").strip()
 
 
 @contextmanager

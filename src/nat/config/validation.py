@@ -112,9 +112,9 @@ def _refused(model: type[BaseModel], raw: dict[str, Any]) -> set[str]:
     """The keys that a copy of the model with `extra="forbid"` refuses, after the model's own validators ran."""
     if model.model_config.get("extra") in {"allow", "forbid"}:
         return set()  # it keeps unknown keys, or has refused them already
-    twin: type[BaseModel] = type(model.__name__, (model,), {"model_config": ConfigDict(extra="forbid")})
+    strict: type[BaseModel] = type(model.__name__, (model,), {"model_config": ConfigDict(extra="forbid")})
     try:
-        twin.model_validate(raw)
+        strict.model_validate(raw)
     except ValidationError as error:
         found = error.errors(include_url=False)
         return {str(e["loc"][0]) for e in found if e["type"] == "extra_forbidden" and len(e["loc"]) == 1}

@@ -37,10 +37,10 @@ class Config(BaseModel):
     eval: EvalConfig = EvalConfig()
     """Dataset, limits and evaluators."""
     trajectory_builders: dict[str, SerializeAsAny[TrajectoryBuilderConfig]] = {}
-    """What turns rollouts into trajectories, by name."""
+    """Trajectory builders, which turn rollouts into trajectories, by name."""
     trainer_adapters: dict[str, SerializeAsAny[TrainerAdapterConfig]] = {}
-    """What brings trajectories to a training backend, by name."""
+    """Trainer adapters, which send trajectories to a training backend, by name."""
     trainers: dict[str, SerializeAsAny[TrainerConfig]] = {}
-    """What runs the epochs, by name."""
+    """Trainers, which run the epochs, by name."""
     finetuning: FinetuneConfig = FinetuneConfig()
-    """Which of these parts train what."""
+    """The components of the run, and what they train."""

@@ -36,37 +36,37 @@ class EvalModel(BaseModel):
 
 
 class EvalDatasetStructureConfig(EvalModel):
-    """Which columns of a row mean what."""
+    """The meaning of columns."""
 
     disable: bool = False
-    """Give the workflow the whole row as JSON text, and expect nothing."""
+    """Pass the whole row to the workflow as JSON text, without an expected answer."""
     question_key: str = "question"
-    """The column that the workflow gets."""
+    """The column with the workflow's input."""
     answer_key: str = "answer"
     """The column with the expected answer."""
     generated_answer_key: str = "generated_answer"
-    """The column, in reports, with the workflow's answer."""
+    """The column of the workflow's answer in reports."""
     trajectory_key: str = "intermediate_steps"
-    """The column, in reports, with the steps of the run."""
+    """The column of the run's steps in reports."""
     expected_trajectory_key: str = "expected_intermediate_steps"
     """The column with the expected steps."""
 
 
 class DatasetBaseConfig(TypedBaseModel):
-    """A dataset, under `eval.general.dataset`; its `_type` says how the file is read."""
+    """A dataset, under `eval.general.dataset`; its `_type` is the file format."""
 
     file_path: Path | str | None = None
     """The file; `--dataset` on the command line replaces it."""
     id_key: str = "id"
     """The column with the row's id; without such a column the row number is the id."""
     structure: EvalDatasetStructureConfig = EvalDatasetStructureConfig()
-    """Which columns of a row mean what."""
+    """The meaning of columns."""
     filter: EvalFilterConfig | None = None
-    """Which rows take part; all of them if left out."""
+    """Which rows to use; default: all."""
 
 
 class EvalOutputConfig(EvalModel):
-    """Where reports go."""
+    """The folder of the reports."""
 
     dir: Path | None = None
     """Replaces `eval.general.output_dir`."""
@@ -86,9 +86,9 @@ class EvalGeneralConfig(EvalModel):
     output_dir: Path = Path(".tmp/nat/eval")
     """Folder of the reports."""
     output: EvalOutputConfig | None = None
-    """More about the reports."""
+    """Further options of the reports."""
     dataset: SerializeAsAny[DatasetBaseConfig] | None = None
-    """The rows that the workflow runs on."""
+    """The dataset that the workflow runs on."""
 
     @property
     def report_dir(self) -> Path:
@@ -102,4 +102,4 @@ class EvalConfig(EvalModel):
     general: EvalGeneralConfig = EvalGeneralConfig()
     """How the dataset is run."""
     evaluators: dict[str, SerializeAsAny[EvaluatorBaseConfig]] = {}
-    """What scores the answers, by name."""
+    """Evaluators of the answers, by name."""

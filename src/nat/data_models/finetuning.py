@@ -138,20 +138,20 @@ class GuardsConfig(BaseModel):
     epochs_without_signal: int = Field(default=3, ge=1)
     """End the run after this many epochs in a row in which no group had a difference in reward."""
     collapse_share: float = Field(default=0.5, ge=0, lt=1)
-    """End the run when the mean reward, measured from the worst reward seen, falls below this share of what it was in
-    the first epochs; 0 turns the check off."""
+    """End the run when the mean reward, minus the worst reward seen, falls below this share of its value in the first
+    epochs; 0 turns the check off."""
     collapse_epochs: int = Field(default=3, ge=1)
-    """Epochs that are averaged at the start, and again now, to tell a collapse from chance."""
+    """Number of epochs in both averages, of the first and of the latest epochs."""
     max_equal_groups: float = Field(default=0.8, ge=0, le=1)
     """Warn when more than this share of the groups had no difference in reward, in each of the last five epochs."""
     min_effective_samples: float = Field(default=0.3, ge=0, le=1)
     """Warn when the effective sample size, (Σw)²/Σw² over the number of weights w, falls below this share."""
     max_clip_fraction: float = Field(default=0.3, ge=0, le=1)
-    """Warn when more than this share of the trained tokens was clipped: the step went too far."""
+    """Warn when more than this share of the trained tokens was clipped, so the steps are too large."""
     max_truncated: float = Field(default=0.2, ge=0, le=1)
     """Warn when more than this share of the rollouts hit a token limit."""
     max_entropy_drop: float = Field(default=0.5, gt=0, le=1)
-    """Warn when the entropy per token lost more than this share within twenty epochs."""
+    """Warn when the entropy per token falls by more than this share within twenty epochs."""
 
 
 class FinetuneModel(BaseModel):
@@ -166,10 +166,11 @@ class RewardFunctionConfig(FinetuneModel):
     name: EvaluatorRef
     """The evaluator, a key of `eval.evaluators`."""
     credit: Literal["outcome", "per_step", "return_to_go"] = "outcome"
-    """What an answer is compared by: the score of its rollout; the rewards of its own step; or these and all that
-    follow. For the last two the score is the reward of the last answer, unless the evaluator gives `step_rewards`."""
+    """The return of an answer: `outcome`, the score of its rollout; `per_step`, the rewards of its own step;
+    `return_to_go`, these and all later rewards. Without `step_rewards` from the evaluator, the score is the reward of
+    the last answer."""
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)
-    """With `return_to_go`, a reward counts for each earlier answer by this factor less."""
+    """Discount of `return_to_go`: a reward is multiplied by it for each later answer in between."""
 
     @model_validator(mode="after")
     def _gamma_needs_a_return(self) -> Self:
@@ -205,10 +206,10 @@ TrainerAdapterConfigT = TypeVar("TrainerAdapterConfigT", bound=TrainerAdapterCon
 
 
 class CurriculumLearningConfig(FinetuneModel):
-    """Train on the easiest examples first and take in more of them as epochs go by."""
+    """Train on the easiest examples first, and add harder ones in later epochs."""
 
     enabled: bool = False
-    """Filter groups at all."""
+    """Turn the curriculum on."""
     initial_percentile: float = Field(default=0.3, gt=0.0, le=1.0)
     """Share of the groups, easiest first, that the first epochs train on."""
     increment_percentile: float = Field(default=0.2, gt=0.0, le=1.0)
@@ -216,7 +217,7 @@ class CurriculumLearningConfig(FinetuneModel):
     expansion_interval: int = Field(default=5, ge=1)
     """Epochs between expansions."""
     min_reward_diff: float = Field(default=0.1, ge=0.0)
-    """Groups whose best and worst reward differ by less carry no signal and are left out."""
+    """Groups are left out if their best and worst reward differ by less."""
     sort_ascending: bool = False
     """Begin with the groups of the lowest mean reward instead of the highest."""
     random_subsample: float | None = Field(default=None, gt=0.0, le=1.0)
@@ -229,35 +230,35 @@ class EarlyStoppingConfig(FinetuneModel):
     patience: int = Field(default=5, ge=1)
     """Validations without an improvement before the run stops."""
     min_delta: float = Field(default=0.0, ge=0.0)
-    """A rise smaller than this is no improvement."""
+    """Smallest rise that counts as an improvement."""
 
 
 class SamplingInTraining(FinetuneModel):
-    """How calls of the target model are sampled in training rollouts, whatever the agent or the LLM block asks for."""
+    """Sampling of the target model in training rollouts; it overrides the agent's and the LLM's settings."""
 
     temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
-    """Sampling temperature; top_p, top_k, penalties and whatever else changes the distribution are switched off."""
+    """Sampling temperature; top_p, top_k, penalties and all else that changes the distribution are off."""
 
 
 class FinetuneRunConfig(BaseModel):
-    """What the command line adds to the YAML; callers may carry keys of their own, a YAML may not."""
+    """The options of the command line. Code may pass extra keys; a YAML may not."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
     config_file: Path | BaseModel | None = None
-    """The YAML, or a config that is already loaded."""
+    """The YAML, or a loaded configuration."""
     dataset: str | None = None
     """Replaces `eval.general.dataset.file_path`."""
     result_json_path: str = "$"
-    """JSONPath to the answer inside the workflow's output."""
+    """JSONPath of the answer in the workflow's output."""
     endpoint: str | None = None
-    """Where the workflow is served by `nat serve`; it is built and played in this process if left out."""
+    """URL of a workflow that `nat serve` serves; without it, the workflow runs in this process."""
     endpoint_timeout: int = Field(default=300, ge=1)
     """Seconds that one rollout at `endpoint` may take."""
     override: tuple[tuple[str, str], ...] = ()
     """Pairs of dotted path and YAML text."""
     validation_dataset: str | None = None
-    """Held-out rows; validated before the first and after the last epoch, and in between."""
+    """File with held-out rows, for validation before the first epoch, between epochs, and after the last."""
     validation_interval: int = Field(default=5, ge=1)
     """Epochs between validations."""
     validation_config_file: str | None = None
@@ -268,7 +269,7 @@ class FinetuneConfig(FinetuneModel):
     """The `finetuning` section."""
 
     enabled: bool = False
-    """`nat finetune` refuses to run otherwise."""
+    """Must be true for `nat finetune`."""
     trainer: TrainerRef | None = None
     """A key of `trainers`."""
     trajectory_builder: TrajectoryBuilderRef | None = None
@@ -282,25 +283,25 @@ class FinetuneConfig(FinetuneModel):
     target_model: str | None = None
     """Only calls of this LLM (its key under `llms`, or its model name) are trained on; null: the adapter's."""
     sampling_in_training: SamplingInTraining | None = None
-    """Replaces how calls of the target model are sampled, in training rollouts only; null leaves it to the agent."""
+    """Sampling of the target model in training rollouts; null keeps the agent's settings."""
     curriculum_learning: CurriculumLearningConfig = CurriculumLearningConfig()
-    """Easiest examples first."""
+    """Train on the easiest examples first."""
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the dataset."""
     output_dir: Path = Path(".tmp/nat/finetuning")
-    """Each run makes a folder of its own in here."""
+    """Parent of the runs' folders."""
     run_configuration: FinetuneRunConfig | None = None
-    """What the command line gave; it replaces what stands here."""
+    """Options of the command line, which take precedence over this section."""
     seed: int = 0
-    """Seed of everything that the harness draws: sampling and subsampling."""
+    """Seed of sampling and subsampling."""
     max_failure_rate: float = Field(default=0.5, ge=0.0, le=1.0)
-    """A run ends when a larger share of an epoch's rollouts fails."""
+    """End the run when a larger share of an epoch's rollouts fails."""
     early_stopping: EarlyStoppingConfig | None = None
     """Stop on a plateau of the validation reward; null to run all epochs."""
     export_best: bool = False
-    """Write the best weights of the run as a model, too, into `best_model/` in its folder; also if the run fails."""
+    """Also write the best weights as a model, to `best_model/` in the run's folder, even if the run fails."""
     guards: GuardsConfig = GuardsConfig()
-    """Thresholds of the checks that end a run which cannot learn."""
+    """Thresholds of checks that end a run that cannot learn, or warn."""
 
     @model_validator(mode="after")
     def _enabled_needs_its_parts(self) -> Self:

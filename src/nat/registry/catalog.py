@@ -61,9 +61,9 @@ class Registry(Generic[T]):
 
     def copy(self) -> "Registry[T]":
         """An independent registry with the same entries."""
-        twin = Registry[T](self.noun, explain=self._explain)
-        twin._entries = dict(self._entries)
-        return twin
+        copied = Registry[T](self.noun, explain=self._explain)
+        copied._entries = dict(self._entries)
+        return copied
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -171,11 +171,11 @@ class Catalog:
 
     def copy(self) -> "Catalog":
         """An independent catalog with the same entries."""
-        twin = Catalog()
-        twin.components = {group: registry.copy() for group, registry in self.components.items()}
-        twin.llm_clients = {wrapper: registry.copy() for wrapper, registry in self.llm_clients.items()}
-        twin.tool_wrappers = self.tool_wrappers.copy()
-        return twin
+        copied = Catalog()
+        copied.components = {group: registry.copy() for group, registry in self.components.items()}
+        copied.llm_clients = {wrapper: registry.copy() for wrapper, registry in self.llm_clients.items()}
+        copied.tool_wrappers = self.tool_wrappers.copy()
+        return copied
 
 
 _process_catalog = Catalog()

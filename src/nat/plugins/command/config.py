@@ -17,31 +17,31 @@ _MODEL_SERVER = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANT
 
 
 class CommandConfig(FunctionBaseConfig, name="command"):
-    """Runs a program for each example, unchanged: it finds its model server and key in its environment."""
+    """Runs an unmodified program for each example; URL and key of the model are in its environment."""
 
     llm: LLMRef
-    """The model that answers, whatever name the program asks for."""
+    """The model that answers, for every model name in the program's requests."""
     command: list[str] | str = Field(min_length=1)
-    """The program and its arguments, or one text for the shell."""
+    """The program and its arguments, or one command line for the shell."""
     folder: Path | None = None
-    """Copied for each example, to be the folder that the program runs in; an empty one if left out."""
+    """A folder to copy for each example, as the program's working folder; default: an empty one."""
     input: Literal["stdin", "argument", "file"] = "stdin"
-    """How the program gets its input; as argument it is the last one (`$1` in a text for the shell)."""
+    """How the program gets its input; `argument` appends it as the last one (`$1` for the shell)."""
     input_file: str = "input.txt"
-    """Where the input is with `input: file`, in the folder that the program runs in."""
+    """Path of the input with `input: file`, in the working folder."""
     output: Literal["stdout", "file"] = "stdout"
-    """Where the program leaves its answer."""
+    """Where the program writes its answer."""
     output_file: str = "output.txt"
-    """Where the answer is with `output: file`, in the same folder."""
+    """Path of the answer with `output: file`, in the working folder."""
     reward_file: str | None = None
-    """A file with one number that the program leaves there too, for the evaluator `command_reward`."""
+    """Path of a file with one number that the program writes, for the evaluator `command_reward`."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Further variables of its environment, which otherwise holds PATH, the language, and what it needs to find the
-    model; nothing else is passed on."""
+    """Further environment variables. By default the program gets only PATH, the locale, and the URL and key of the
+    model."""
     timeout: float = Field(default=300.0, gt=0)
-    """Seconds until the program, with all that it started, is ended and the rollout has failed."""
+    """Seconds until the program and its child processes are ended, and the rollout fails."""
     keep_folder: bool = False
-    """Keep the folder, with what the program wrote to stdout and stderr, beside the run's other files."""
+    """Keep the working folder, stdout and stderr with the run's other files."""
 
     @field_validator("input_file", "output_file", "reward_file")
     @classmethod

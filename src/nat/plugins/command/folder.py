@@ -166,9 +166,9 @@ def _redact(folder: RolloutFolder) -> None:
     for path in (folder.stdin, folder.stdout, folder.stderr):
         with suppress(NotLeft, OSError):
             text = read_text(folder.root, (path.name,))
-            if (shown := redact(text)) != text:
+            if (clean := redact(text)) != text:
                 path.unlink()
-                path.write_text(shown, encoding="utf-8")
+                path.write_text(clean, encoding="utf-8")
 
 
 def _plain(name: str) -> str:

@@ -40,10 +40,10 @@ def raise_findings(path: Path, findings: list[str], *, hint: str | None = None) 
     """Raise one error for all broken places of a file; do nothing if there are none."""
     if not findings:
         return
-    shown = [f"  - {finding}" for finding in findings[:MAX_FINDINGS]]
+    listed = [f"  - {finding}" for finding in findings[:MAX_FINDINGS]]
     if len(findings) > MAX_FINDINGS:
-        shown.append(f"  - … and {len(findings) - MAX_FINDINGS} more")
-    raise DatasetError(f"{path} cannot be read:\n" + "\n".join(shown), hint=hint)
+        listed.append(f"  - … and {len(findings) - MAX_FINDINGS} more")
+    raise DatasetError(f"{path} cannot be read:\n" + "\n".join(listed), hint=hint)
 
 
 def parse_json(text: str) -> Any:

@@ -39,7 +39,7 @@ class LLMJudgeConfig(EvaluatorBaseConfig, name="llm_judge"):
     llm_name: LLMRef
     """The judge, a key of `llms`."""
     prompt: str = DEFAULT_PROMPT
-    """What the judge is asked, with {question}, {expected} and {answer} filled in; it must ask for the JSON object."""
+    """The judge's prompt, with {question}, {expected} and {answer}; it must request the JSON object."""
     max_concurrency: int = Field(default=8, ge=1)
     """Judgements at the same time."""
 

@@ -53,35 +53,35 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     """A model behind an OpenAI-compatible API: OpenAI itself, vLLM, or a gateway."""
 
     api_key: SecretStr | None = None
-    """Key of the server; the environment's OPENAI_API_KEY if left out."""
+    """Key of the server; default: the environment variable OPENAI_API_KEY."""
     base_url: str | None = None
-    """Where the server is, `/v1` included; the environment's OPENAI_BASE_URL or OpenAI if left out."""
+    """URL of the server with `/v1`; default: the environment variable OPENAI_BASE_URL, or OpenAI."""
     model_name: str = Field(validation_alias=AliasChoices("model_name", "model"), serialization_alias="model")
-    """The name under which the server knows the model."""
+    """The model's name on the server."""
     temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature of requests that set none; not every server trains at another than 1."""
+    """Sampling temperature of requests that set none; some servers can only train at 1."""
     top_p: float | None = Field(default=None, ge=0, le=1)
-    """Nucleus sampling of requests that set none; what is sampled with it cannot be trained on."""
+    """Nucleus sampling of requests that set none; answers sampled with it cannot be trained on."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Limit of new tokens for requests that set none; through the gateway also the most that an agent gets."""
+    """Limit of new tokens for requests that set none; the gateway also enforces it as a maximum."""
     seed: int | None = None
-    """Seed of requests that set none; inside a rollout, each call gets its own seed made from it."""
+    """Seed of requests that set none; inside a rollout, the seed of each call is derived from it."""
     stop: list[str] | str | None = None
     """Texts at which an answer ends, for requests that set none."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    """OpenAI's newer name for `max_tokens`, which its reasoning models insist on; set one of the two."""
+    """OpenAI's newer name for `max_tokens`, which its reasoning models require; set one of the two."""
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     """Penalty on tokens by how often they occurred; answers sampled with one cannot be trained on."""
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    """Penalty on tokens that occurred at all; answers sampled with one cannot be trained on."""
+    """Penalty on tokens that occurred; answers sampled with one cannot be trained on."""
     logit_bias: dict[str, float] | None = None
     """Added to the logits of tokens, by their ids; answers sampled with one cannot be trained on."""
     response_format: dict[str, Any] | None = None
-    """Form of the answer, such as a JSON schema, for servers that can hold to one."""
+    """Format of the answer, such as a JSON schema, for servers that support it."""
     reasoning_effort: str | None = None
-    """How long a reasoning model thinks."""
+    """Effort of a reasoning model."""
     verbosity: str | None = None
-    """How much a model says."""
+    """Length of a model's answers."""
     parallel_tool_calls: bool | None = None
     """Whether one answer may call several tools."""
     service_tier: str | None = None
@@ -91,17 +91,17 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     metadata: dict[str, str] | None = None
     """Labels for stored answers."""
     user: str | None = None
-    """The end user's name, for the server's own books."""
+    """The end user's name, for the server's records."""
     logprobs: bool | None = None
-    """Ask for log probabilities always; while training they are asked for anyway."""
+    """Request log probabilities always; training requests them anyway."""
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    """How many alternatives to each token to ask for; needs `logprobs`."""
+    """Number of alternatives per token to request; needs `logprobs`."""
     max_retries: int = Field(default=10, ge=0, validation_alias=AliasChoices("max_retries", "num_retries"))
     """Number of retries after a lost connection, a 408, 409, 429 or 5xx."""
     timeout: float = Field(default=600.0, gt=0)
-    """Seconds until a request has failed."""
+    """Time limit of a request, in seconds."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    """Further fields for requests that do not have them, as the server understands them."""
+    """Further fields for requests that do not set them."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
