@@ -204,7 +204,7 @@ def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
     body = recording.feed(response.content) + recording.over()
     if not attempt.hidden:
         return response
-    shown = httpx.Response(
+    visible = httpx.Response(
         response.status_code,
         headers=[pair for pair in response.headers.raw if pair[0].lower() not in _OF_THE_BODY],
         content=body,
@@ -213,8 +213,8 @@ def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
         history=response.history,
     )
     with contextlib.suppress(RuntimeError):  # a transport that answers from memory took no time
-        shown.elapsed = response.elapsed
-    return shown
+        visible.elapsed = response.elapsed
+    return visible
 
 
 class LoopClients:

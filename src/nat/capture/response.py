@@ -111,11 +111,11 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
 
 def plain_message(message: Message) -> Message:
     """The assistant's message without nulls and empty lists, in which servers differ."""
-    said = {key: value for key, value in message.items() if value is not None and value != []}
-    content = said.pop("content", None)
-    if content == "" and "tool_calls" in said:
+    fields = {key: value for key, value in message.items() if value is not None and value != []}
+    content = fields.pop("content", None)
+    if content == "" and "tool_calls" in fields:
         content = None
-    return {"role": said.pop("role", "assistant"), "content": content, **said}
+    return {"role": fields.pop("role", "assistant"), "content": content, **fields}
 
 
 def _logprobs(logprobs: dict[str, Any] | None) -> list[float] | None:

@@ -37,7 +37,7 @@ class FailedCall(BaseModel):
     status: int | None = None
     """The HTTP status; None if there was no response."""
     error: str
-    """What the server or the connection said."""
+    """The message of the server or of the connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def resolve_config(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]
     """The whole configuration, checked, and the run's own settings.
 
     Those that the caller set replace the ones under `finetuning.run_configuration`. Without a `target_model`
-    the LLM that the adapter trains is the target: what another model said must not be trained on.
+    the LLM that the adapter trains is the target: answers of other models must not be trained on.
     """
     config = _loaded(given)
     given = _over(config.finetuning.run_configuration, given)

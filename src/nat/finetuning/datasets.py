@@ -41,14 +41,14 @@ async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
     training, dataset = await _read(config, given.dataset, config)
     doubts = [misspelt_answers(training, dataset)]
     if given.validation_dataset is None:
-        return Examples(len(training), warnings=_said(doubts))
+        return Examples(len(training), warnings=_texts(doubts))
     other = given.validation_config_file
     held_out, held_out_dataset = await _read(
         config if other is None else load_config(Path(other)), given.validation_dataset, config
     )
     shared = num_shared(_contents(training, dataset), _contents(held_out, held_out_dataset))
     doubts += [misspelt_answers(held_out, held_out_dataset), _shared(shared)]
-    return Examples(len(training), len(held_out), _said(doubts))
+    return Examples(len(training), len(held_out), _texts(doubts))
 
 
 def _shared(count: int) -> str | None:
@@ -60,7 +60,7 @@ def _shared(count: int) -> str | None:
     )
 
 
-def _said(doubts: Sequence[str | None]) -> tuple[str, ...]:
+def _texts(doubts: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(text for text in doubts if text)
 
 

@@ -43,7 +43,7 @@ _STANDARD_ERRORS = 3.0
 
 _REMEDY = {
     LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
-    "take its client from builder.get_llm, which asks for them.",
+    "take its client from builder.get_llm, which requests them.",
 }
 
 

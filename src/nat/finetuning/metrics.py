@@ -22,32 +22,32 @@ EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before any group is left out; `avg_reward`.",
     "reward/std": "Standard deviation (population) of the same rewards.",
     "reward/spread_in_group": "Largest difference between rewards (or returns) of a group; mean of all groups.",
-    "reward/equal_groups": "Share of all groups whose rollouts are all alike: they carry no learning signal.",
-    "reward/equal_groups_lowest": "Share of all groups that are such and have the epoch's lowest reward.",
-    "reward/equal_groups_highest": "Share of all groups that are such and have the epoch's highest reward.",
+    "reward/equal_groups": "Share of all groups whose rollouts are all alike, which carry no learning signal.",
+    "reward/equal_groups_lowest": "Share of all groups that are all alike, with the epoch's lowest reward.",
+    "reward/equal_groups_highest": "Share of all groups that are all alike, with the epoch's highest reward.",
     "reward/top_duplicates": "Share of the rollouts with the highest reward that repeat another of them.",
     "rollout/failed": "Share of all rollouts that raised, ran into their deadline or got no score.",
-    "rollout/failed_calls": "Attempts at an LLM call that brought no answer, per rollout; all rollouts.",
-    "rollout/calls": "LLM calls that were answered, per rollout that had one.",
+    "rollout/failed_calls": "Failed attempts at an LLM call, per rollout; all rollouts.",
+    "rollout/calls": "Answered LLM calls, per rollout that had one.",
     "rollout/conversations": "Conversations, per rollout that called a model.",
-    "rollout/prompt_tokens": "Prompt tokens of all its calls, per rollout whose server tells token ids.",
-    "rollout/completion_tokens": "Sampled tokens of all its calls, per rollout whose server tells them.",
+    "rollout/prompt_tokens": "Prompt tokens of all calls, per rollout whose server reports token ids.",
+    "rollout/completion_tokens": "Sampled tokens of all calls, per rollout whose server reports them.",
     "rollout/truncated": "Share of the rollouts with a call in which an answer of the target hit its token limit.",
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
     "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
-    "drift/broken_prefixes": "Calls that did not go on with the tokens before them, in all rollouts; 0 is ideal.",
+    "drift/broken_prefixes": "Calls that did not continue the tokens before them, in all rollouts; 0 is ideal.",
     f"{BROKEN_BY}<cause>": "The same, for one cause.",
     "drift/calls_without_logprobs": "Calls of the target that came without log probabilities, in all trajectories.",
-    "drift/untrainable_calls": "Calls of the target that were left out for how they were sampled, in all rollouts.",
-    "drift/untempered_calls": "Trained calls whose log probabilities are of another temperature than their sampling.",
-    "drift/policy_versions": "Different weights that gave the answers of the rollouts with rows; 1 is ideal.",
-    "train/submitted_groups": "Groups that the job was given; `filtered_groups`.",
-    "train/submitted_rollouts": "Rollouts that the job was given.",
-    "train/submitted_rows": "Rows that the job was given.",
-    "train/submitted_tokens": "Sampled tokens that the job was given.",
-    "time/epoch": "Seconds of the epoch, validation left out.",
+    "drift/untrainable_calls": "Calls of the target that were left out because of their sampling, in all rollouts.",
+    "drift/untempered_calls": "Trained calls whose log probabilities are at another temperature than their sampling.",
+    "drift/policy_versions": "Different weights that sampled the answers of the rollouts with rows; 1 is ideal.",
+    "train/submitted_groups": "Groups submitted to the job; `filtered_groups`.",
+    "train/submitted_rollouts": "Rollouts submitted to the job.",
+    "train/submitted_rows": "Rows submitted to the job.",
+    "train/submitted_tokens": "Sampled tokens submitted to the job.",
+    "time/epoch": "Seconds of the epoch, without validation.",
     "time/rollout": "Seconds until all rollouts were played and scored.",
-    "time/submit": "Seconds until the backend had taken the job.",
+    "time/submit": "Seconds until the backend had accepted the job.",
     "time/train": "Seconds until the job had ended.",
 }
 """Description of each metric."""
@@ -82,7 +82,7 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
         return {}
     low, high = min(values), max(values)
     flat = [mean_reward(group) for group in groups if not has_signal(group)]
-    top = [_said(t) for group in groups for t in group if equal([t.reward, high]) and not equal([low, high])]
+    top = [_answers(t) for group in groups for t in group if equal([t.reward, high]) and not equal([low, high])]
     metrics = {
         "reward/mean": fmean(values),
         "reward/std": pstdev(values),
@@ -158,7 +158,7 @@ def _batch(records: Sequence[RolloutRecord], trained: Groups) -> dict[str, float
     }
 
 
-def _said(trajectory: Trajectory) -> tuple[str, ...]:
+def _answers(trajectory: Trajectory) -> tuple[str, ...]:
     """The model's answers; equal for rollouts that are copies of each other."""
     return tuple(
         item.content if isinstance(item, EpisodeItem) else item.chosen_response

@@ -24,8 +24,8 @@ def broken_prefixes(epochs: Sequence[EpochRecord]) -> dict[str, int]:
     """Broken prefixes of all epochs by cause, the most frequent first."""
     causes: Counter[str] = Counter()
     for record in epochs:
-        told = {name.removeprefix(BROKEN_BY): n for name, n in record.metrics.items() if name.startswith(BROKEN_BY)}
-        causes.update({cause: round(n) for cause, n in told.items()})
+        counts = {name.removeprefix(BROKEN_BY): n for name, n in record.metrics.items() if name.startswith(BROKEN_BY)}
+        causes.update({cause: round(n) for cause, n in counts.items()})
     return dict(causes.most_common())
 
 

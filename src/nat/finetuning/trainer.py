@@ -183,9 +183,9 @@ class EpochTrainer(Trainer):
 
         The run's folder has these files already, derived from its journal.
         """
-        told = [f"Avg Reward: {metrics['avg_reward']:.4f}"] if "avg_reward" in metrics else []
-        told += [f"Trajectories: {metrics['num_trajectories']}"] if "num_trajectories" in metrics else []
-        logger.info("Epoch %d progress logged%s", shown(epoch), " - " + ", ".join(told) if told else "")
+        parts = [f"Avg Reward: {metrics['avg_reward']:.4f}"] if "avg_reward" in metrics else []
+        parts += [f"Trajectories: {metrics['num_trajectories']}"] if "num_trajectories" in metrics else []
+        logger.info("Epoch %d progress logged%s", shown(epoch), " - " + ", ".join(parts) if parts else "")
         if output_dir is not None:
             append_epoch_metrics(Path(output_dir), epoch, metrics)
 

@@ -56,7 +56,10 @@ def test_the_number_of_choices_may_come_in_any_type(asked, choices):
     [
         ("hi", ["hi"], None),
         (["a", "b"], ["a", "b"], None),
+        (["a"], ["a"], None),
         ([1, 2], [[1, 2]], [[1, 2]]),
+        ([1], [[1]], [[1]]),
+        ([[1]], [[1]], [[1]]),
         ([[1], [2]], [[1], [2]], [[1], [2]]),
     ],
 )

@@ -63,10 +63,10 @@ class Steps:
 
         """
         for at, step in enumerate(self.steps):
-            said = _metadata(step) if step.payload.event_state is IntermediateStepState.END else {}
-            if REWARD in said:
-                named = said.get(REWARDED_STEP)
-                yield StepReward(_number(said[REWARD]), at if named is None else self._place(named))
+            metadata = _metadata(step) if step.payload.event_state is IntermediateStepState.END else {}
+            if REWARD in metadata:
+                named = metadata.get(REWARDED_STEP)
+                yield StepReward(_number(metadata[REWARD]), at if named is None else self._place(named))
 
     def named(self, rewards: Mapping[int | str, float]) -> Iterator[StepReward]:
         """The rewards that an evaluator gave, by number of a call or by a step's UUID.

@@ -27,7 +27,7 @@ def example_id(trajectory: Trajectory) -> str:
 
 
 def records_of(collection: TrajectoryCollection) -> list[RolloutRecord]:
-    """What can be told from the trajectories alone, for builders that keep no records of their rollouts."""
+    """Records made from the trajectories alone, for builders that keep no records of their rollouts."""
     return [
         RolloutRecord(example_id=example_id(trajectory), generation=generation, reward=trajectory.reward)
         for group in collection.trajectories
