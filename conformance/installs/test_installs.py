@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conformance.environments import PROJECT, REPOSITORY
+from conformance.environments import PROJECT, REPOSITORY, name_of, pip
 from conformance.installs.plain import Environment, cpu_torch, interpreter, lowest, made
 
 EXAMPLE = REPOSITORY / "examples" / "tic_tac_toe"
@@ -59,6 +59,19 @@ def test_the_wheel_trains_with_torch_for_the_cpu(wheel: Path) -> None:
     with environment("cpu", "3.11") as plain:
         plain.pip("install", *cpu_torch(), f"{wheel}[local]", EXAMPLE)
         check_it_trains(plain)
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_pip_finds_all_that_the_extra_needs(version: str, tmp_path: Path) -> None:
+    """On each Python there are wheels of everything; they are chosen here, and installed by the large tests only."""
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    report = tmp_path / "report.json"
+    only_choose = ("--dry-run", "--quiet", "--ignore-installed", "--only-binary", ":all:", "--report", str(report))
+    pip(python, "install", *only_choose, ".[local]")
+    chosen = {name_of(each["metadata"]["name"]) for each in json.loads(report.read_text())["install"]}
+    assert {name_of(each) for each in PROJECT["optional-dependencies"]["local"]} <= chosen
 
 
 @pytest.mark.large
