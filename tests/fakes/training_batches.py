@@ -7,7 +7,7 @@ import torch
 
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
-from nat.backend.training.served import served_logprobs
+from nat.backend.training.mismatch import served_logprobs
 from nat.wire.training import SampledAt, TrainingGroup, TrainingRollout, TrainingRow
 
 

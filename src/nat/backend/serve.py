@@ -27,9 +27,8 @@ from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.learner import Learner
+from nat.backend.training.learner import Learner, Reference
 from nat.backend.training.ledger import LEDGER, JobLedger
-from nat.backend.training.reference import Reference
 from nat.errors import BackendError
 from nat.files import remove_unfinished
 from nat.http.asgi import App

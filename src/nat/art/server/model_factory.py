@@ -8,9 +8,8 @@ from nat.art.server.store import ModelKey, Store, version
 from nat.art.wire import InternalModelConfig
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.training.checkpoints import resume
-from nat.backend.training.job import JobTable
-from nat.backend.training.learner import Learner
-from nat.backend.training.reference import Reference
+from nat.backend.training.jobs import JobTable
+from nat.backend.training.learner import Learner, Reference
 from nat.errors import TooManyModels
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class ModelFactory:
         if adapter.settings != lora:
             logger.warning("%s keeps the adapter of its checkpoint, %s; requested was %s", key, adapter.settings, lora)
         for state in () if found is None else found.state.jobs:
-            self.jobs.know(state)
+            self.jobs.add_ended(state)
         step = 0 if found is None else found.number
         logger.info("%s is served from step %d on", key, step)
         engine = self.pool.new_engine(adapter, version(key.name, step))

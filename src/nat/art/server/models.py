@@ -21,7 +21,7 @@ from nat.backend.inference.engine import Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model import LoadedModel
-from nat.backend.training.job import JobTable
+from nat.backend.training.jobs import JobTable
 from nat.errors import ModelBusy, ModelNotPrepared, NameRefused
 from nat.files import remove_folder
 from nat.wire.training import JobState

@@ -15,7 +15,7 @@ from nat.backend.checkpoint_folder import verify
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.lora import Adapter, Adapters
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.job import Job
+from nat.backend.training.jobs import Job
 from nat.backend.training.learner import Learner, OnStep, Report
 from nat.errors import ModelNotServed
 from nat.wire.training import JobState

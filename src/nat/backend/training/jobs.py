@@ -1,21 +1,149 @@
-"""Training jobs: one at a time on the model thread, each trained once, and remembered beside the checkpoints.
+"""Training jobs: one at a time on the model thread, each trained once, with its state and its end.
 
-A job is told to be completed only when its checkpoint is on disk, so what was acknowledged survives a kill.
+A job is completed when its checkpoint is on disk, so an acknowledged job survives a kill.
 """
 
 import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 from nat.backend.algorithms.registry import resolve
 from nat.backend.export import export_model
+from nat.backend.failures import explained
 from nat.backend.inference.worker import Worker
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.job import Job, JobTable
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob
+from nat.errors import TrainingFailed, UpdateCanceled, UpdateRejected
 from nat.wire.serving import EXPORTS
-from nat.wire.training import ExportedModel, JobState, SavedCheckpoint, TrainingJob
+from nat.wire.training import ExportedModel, JobFailure, JobState, JobStatus, SavedCheckpoint, TrainingJob
+
+logger = logging.getLogger(__name__)
+
+KEPT_JOBS = 100
+"""Ended jobs that a table keeps."""
+Work = Callable[[Report], JobState]
+"""Trains and saves; gives the state of the completed job."""
+
+
+@dataclass
+class Job:
+    """A job: its current state, and how to stop it and wait for it."""
+
+    state: JobState
+    digest: str | None = None
+    """Digest of the request; None for a job that only a checkpoint knows."""
+    finished: Future[None] = field(default_factory=Future)
+    _canceled: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, work: Work) -> None:
+        """Do the work on the model thread; a failure becomes the job's state."""
+        if not self._start():
+            return
+        try:
+            done = work(self._report)
+        except UpdateCanceled:
+            self._become(JobStatus.CANCELED)
+        except TrainingFailed as error:
+            logger.warning("job %s failed: %s", self.state.id, error)
+            self._become(JobStatus.FAILED, failure=_failure(error))
+        except Exception as error:  # the boundary of a job: whatever breaks in it becomes its state
+            logger.exception("job %s failed", self.state.id)
+            self._become(JobStatus.FAILED, failure=_internal(error))
+        else:
+            self._enter(done)
+
+    def stop(self) -> None:
+        """Cancel the job: at once if it waits, at its next micro-batch if it runs."""
+        with self._lock:
+            self._canceled.set()
+            if self.state.status is JobStatus.PENDING:
+                self._become(JobStatus.CANCELED)
+
+    def completed(self, metrics: dict[str, float], policy_version: str) -> JobState:
+        """The state of the job once it is completed."""
+        done = {"status": JobStatus.COMPLETED, "progress": 100.0, "metrics": metrics, "policy_version": policy_version}
+        return self.state.model_copy(update=done)
+
+    def _start(self) -> bool:
+        """Begin, unless the job was canceled while it waited."""
+        with self._lock:
+            if self.state.status is JobStatus.PENDING:
+                self._become(JobStatus.RUNNING)
+            return self.state.status is JobStatus.RUNNING
+
+    def _report(self, percent: float) -> None:
+        if self._canceled.is_set():
+            raise UpdateCanceled(f"job {self.state.id} was canceled")
+        self.state = self.state.model_copy(update={"progress": min(percent, 100.0)})
+
+    def _become(self, status: JobStatus, *, failure: JobFailure | None = None) -> None:
+        self._enter(self.state.model_copy(update={"status": status, "failure": failure}))
+
+    def _enter(self, state: JobState) -> None:
+        """Change the state; a final one wakes the waiting callers."""
+        self.state = state
+        if state.status.final:
+            self.finished.set_result(None)
+
+
+class JobTable:
+    """The jobs of one backend that have not ended, and the newest that have; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+
+    def add_ended(self, state: JobState, digest: str | None = None) -> Job:
+        """Add a job that ended earlier."""
+        job = Job(state, digest)
+        job.finished.set_result(None)
+        return self._keep(job)
+
+    def add(self, job_id: str, digest: str | None = None) -> Job:
+        """Add a new job, which waits for its turn."""
+        return self._keep(Job(JobState(id=job_id, status=JobStatus.PENDING), digest))
+
+    def find(self, job_id: str) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def get(self, job_id: str) -> JobState | None:
+        job = self.find(job_id)
+        return None if job is None else job.state
+
+    async def wait(self, job_id: str, seconds: float) -> JobState | None:
+        """Give the state once it is final, at the latest after `seconds`; None for an unknown job."""
+        job = self.find(job_id)
+        if job is None:
+            return None
+        await asyncio.wait([asyncio.wrap_future(job.finished)], timeout=seconds)
+        return job.state
+
+    def cancel(self, job_id: str) -> JobState | None:
+        """Cancel a job at its next micro-batch; one that has ended does not change."""
+        job = self.find(job_id)
+        if job is None:
+            return None
+        job.stop()
+        return job.state
+
+    def stop(self) -> None:
+        """Cancel all jobs that have not ended."""
+        for job in list(self._jobs.values()):
+            job.stop()
+
+    def _keep(self, job: Job) -> Job:
+        """Add the job, and remove the oldest of those that have ended."""
+        self._jobs[job.state.id] = job
+        ended = [job_id for job_id, known in list(self._jobs.items()) if known.state.status.final]
+        for job_id in ended[:-KEPT_JOBS]:
+            del self._jobs[job_id]
+        return job
 
 
 class TrainingJobs(JobTable):
@@ -42,14 +170,14 @@ class TrainingJobs(JobTable):
         self._unsaved: list[JobState] = []
 
     def find(self, job_id: str) -> Job | None:
-        """A job of this process, or one that is part of the weights."""
+        """Find a job of this process, or one from the ledger."""
         job = super().find(job_id)
         if job is None and (trained := self._ledger.find(job_id)) is not None:
-            job = self.know(trained.state, trained.digest)
+            job = self.add_ended(trained.state, trained.digest)
         return job
 
     def submit(self, job: TrainingJob) -> JobState:
-        """Queue a job; one whose id is known is not queued again.
+        """Queue a job; a known id is not queued again.
 
         Raises:
             AlgorithmError: the settings name no algorithm, or contradict it.
@@ -66,14 +194,14 @@ class TrainingJobs(JobTable):
         return known.state
 
     def close(self) -> None:
-        """Stop all jobs and the worker, and save what no checkpoint holds yet."""
+        """Stop all jobs and the worker, and save weights that no checkpoint has."""
         self.stop()
         self._worker.close()
         if self._unsaved:
             self._save()
 
     async def export(self, name: str) -> ExportedModel:
-        """Write the current weights to the folder of exports, between two jobs.
+        """Write the current weights to the exports folder, between two jobs.
 
         Raises:
             ExportRefused: something that is not an export has this name there.
@@ -103,15 +231,15 @@ class TrainingJobs(JobTable):
 
         return await asyncio.wrap_future(self._worker.run_exclusive(keep))
 
-    def _queue(self, asked: TrainingJob, digest: str) -> JobState:
-        job = self.add(asked.id, digest)
-        self._worker.run_exclusive(lambda: job.run(lambda report: self._train(asked, job, report)))
+    def _queue(self, request: TrainingJob, digest: str) -> JobState:
+        job = self.add(request.id, digest)
+        self._worker.run_exclusive(lambda: job.run(lambda report: self._train(request, job, report)))
         return job.state
 
-    def _train(self, asked: TrainingJob, job: Job, report: Report) -> JobState:
-        metrics = self._learner.update(asked.groups, asked.config, report=report)
+    def _train(self, request: TrainingJob, job: Job, report: Report) -> JobState:
+        metrics = self._learner.update(request.groups, request.config, report=report)
         done = job.completed(metrics, self._new_version())
-        done = done.model_copy(update={"training": resolve(asked.config).report()})
+        done = done.model_copy(update={"training": resolve(request.config).report()})
         self._ledger.add(TrainedJob(step=self._learner.step, digest=job.digest, state=done))
         self._unsaved.append(done)
         if len(self._unsaved) >= self._save_every:
@@ -126,3 +254,13 @@ class TrainingJobs(JobTable):
         name = self._worker.policy_version.rpartition("@")[0]
         self._worker.engine.policy_version = f"{name}@{self._learner.step}"
         return self._worker.policy_version
+
+
+def _failure(error: TrainingFailed) -> JobFailure:
+    kind = error.kind if isinstance(error, UpdateRejected) else "internal"
+    return JobFailure.model_validate({"type": kind, "message": error.message, "hint": error.hint or ""})
+
+
+def _internal(error: Exception) -> JobFailure:
+    found = explained(error)
+    return JobFailure(type="internal", message=found.message, hint=found.hint)

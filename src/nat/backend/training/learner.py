@@ -22,7 +22,6 @@ from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.model import LoadedModel
-from nat.backend.training.agreement import SamplerScore, difference, drawn_rows, policy_shift, probe_rows
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
     check_finite,
@@ -33,12 +32,16 @@ from nat.backend.training.checks import (
 )
 from nat.backend.training.loss import AnchorTable, ByRow, Loss, by_row, micro_batch_loss, rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics
-from nat.backend.training.micro_batch import MicroBatch, make_micro_batch
-from nat.backend.training.optimizer import MasterAdamW
-from nat.backend.training.packing import deal, pack
-from nat.backend.training.reference import Reference
-from nat.backend.training.schedule import learning_rate_at
-from nat.backend.training.served import served_logprobs
+from nat.backend.training.micro_batch import MicroBatch, make_micro_batch, optimizer_steps, pack
+from nat.backend.training.mismatch import (
+    SamplerScore,
+    difference,
+    drawn_rows,
+    policy_shift,
+    probe_rows,
+    served_logprobs,
+)
+from nat.backend.training.optimizer import MasterAdamW, learning_rate_at
 from nat.wire.training import TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,29 @@ Report = Callable[[float], None]
 """Takes the percentage that is done; what it raises ends the update and leaves everything as before."""
 OnStep = Callable[[dict[str, float]], None]
 """Takes the metrics of one optimizer step, right after it; `num_gradient_steps` says how many the update has."""
+
+
+class Reference:
+    """The model that the KL term pulls towards: the weights that the backend started from.
+
+    With LoRA it is the same model with its adapter switched off, else a second copy, which is loaded when first needed.
+    """
+
+    def __init__(self, policy: LoadedModel, load: Callable[[], PreTrainedModel]) -> None:
+        self._policy = policy
+        self._load = load
+        self._frozen: PreTrainedModel | None = None
+
+    @contextmanager
+    def model(self) -> Iterator[PreTrainedModel]:
+        """Give the reference model for the time of the block; call it without gradients."""
+        if self._policy.peft is not None:
+            with self._policy.peft.disable_adapter():
+                yield self._policy.model
+            return
+        if self._frozen is None:
+            self._frozen = self._load().requires_grad_(requires_grad=False)
+        yield self._frozen
 
 
 @dataclass
@@ -125,7 +151,7 @@ class Learner:
 
     def _train(self, rows: list[Row], resolved: Resolved, report: Report, on_step: OnStep) -> dict[str, float]:
         config = resolved.config
-        steps = deal(rows, config, self.step)
+        steps = optimizer_steps(rows, config, self.step)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = pack(rows, config.micro_batch_tokens)

@@ -1,10 +1,15 @@
-"""Rows as tensors: one forward pass of the learner.
+"""Split a batch into optimizer steps, pack the rows of a step into micro-batches, and make tensors of them.
+
+Packing never changes the gradient: rows do not attend to each other, a prefix that rows share gets the gradients of all
+of them, and the weight of a token does not depend on its micro-batch.
 
 Shapes: T packed input tokens, K sampled tokens, N rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from random import Random
 
 import numpy as np
 import torch
@@ -13,12 +18,102 @@ from transformers import PreTrainedModel
 
 from nat.backend.training.batch import Row
 from nat.backend.training.logprobs import TokenScores, token_scores
-from nat.backend.tree_attention import PackedTree
+from nat.backend.tree_attention import PackedTree, common_prefix
+from nat.wire.training import TrainingConfig
+
+
+def optimizer_steps(rows: Sequence[Row], config: TrainingConfig, step: int = 0) -> list[list[Row]]:
+    """Give the rows of each optimizer step; every pass of every update has all rows, in another order.
+
+    Groups are shuffled and split evenly into `steps_per_batch` steps, or into as many steps as there are groups if
+    those are fewer, because a step without rows has no gradient. With `tokens_per_step` steps are filled one after
+    another with whole rollouts, those of a group side by side; a longer rollout gets a step of its own. The prompt
+    that a group shares counts once in a step, so that many short answers to a long prompt fit into one step.
+
+    `step` counts the optimizer steps before this update, so that a resumed run has the same order as one that was
+    never interrupted.
+    """
+    steps: list[list[Row]] = []
+    for number in range(config.num_iterations):
+        random = Random(f"{config.seed}/{step}/{number}")  # noqa: S311 - an order, not a secret
+        if config.tokens_per_step is not None:
+            steps += _steps_of_tokens(rows, config.tokens_per_step, random)
+        else:
+            steps += _even_steps(rows, config.steps_per_batch, random)
+    return steps
+
+
+def _even_steps(rows: Sequence[Row], num_steps: int, random: Random) -> list[list[Row]]:
+    order = sorted({row.group for row in rows})
+    if num_steps > 1:
+        random.shuffle(order)
+    count = min(num_steps, len(order))
+    groups_of_steps = [set(order[start::count]) for start in range(count)]
+    return [[row for row in rows if row.group in groups] for groups in groups_of_steps]
+
+
+def _steps_of_tokens(rows: Sequence[Row], max_tokens: int, random: Random) -> list[list[Row]]:
+    groups = _by(rows, attrgetter("group"))
+    steps: list[list[Row]] = []
+    room = 0
+    for group in random.sample(sorted(groups), len(groups)):
+        shared = shared_prefix(groups[group])
+        rollouts = _by(groups[group], attrgetter("rollout"))
+        for rollout in random.sample(sorted(rollouts), len(rollouts)):
+            own = rollouts[rollout]
+            size = sum(row.num_tokens - shared for row in own)
+            begins = not steps or steps[-1][-1].group != group
+            if not steps or size + begins * shared > room:
+                steps.append([])
+                room, begins = max_tokens, True
+            steps[-1] += own
+            room -= size + begins * shared
+    return steps
+
+
+def pack(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
+    """Fill micro-batches of at most `max_tokens` tokens, shared prefixes counted once; a longer row gets its own.
+
+    Rows of a group stand together, and rows with a common prefix side by side. The groups with the longest rows come
+    first, so that the peak of memory comes first, too.
+    """
+    longest: dict[int, int] = {}
+    for row in rows:
+        longest[row.group] = max(longest.get(row.group, 0), len(row.input_ids))
+    micro_batches: list[list[Row]] = []
+    room, previous = 0, np.empty(0, dtype=np.int64)
+    for row in sorted(rows, key=lambda row: (-longest[row.group], row.group, row.input_ids, row.index)):
+        ids = np.array(row.input_ids, dtype=np.int64)
+        size = len(ids) - common_prefix(previous, ids)
+        if size > room or not micro_batches:
+            micro_batches.append([])
+            room, size = max_tokens, len(ids)
+        micro_batches[-1].append(row)
+        room -= size
+        previous = ids
+    return micro_batches
+
+
+def shared_prefix(rows: Sequence[Row]) -> int:
+    """Number of tokens that all rows have in common at the beginning, without the last one before a sampled token.
+
+    The loss reads the output of that last token, so it is not shared.
+    """
+    end = min(row.positions[0] for row in rows)
+    first = rows[0].input_ids
+    return next((i for i in range(end) if any(row.input_ids[i] != first[i] for row in rows)), end)
+
+
+def _by(rows: Sequence[Row], key: Callable[[Row], int]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Packed rows, and what the loss needs at each sampled token."""
+    """One forward pass of the learner: packed rows, and the inputs of the loss at each sampled token."""
 
     rows: Sequence[Row]
     packed: PackedTree
@@ -32,7 +127,7 @@ class MicroBatch:
     weights_K: Tensor
     """Share of each token in the loss of the whole optimizer step, times the weight of its rollout."""
     temperatures_K: Tensor | None = None
-    """At which each token was drawn; None if all were at 1."""
+    """The temperature that each token was sampled at; None if all are 1."""
 
     def scores(self, model: PreTrainedModel) -> TokenScores:
         """Score the sampled tokens under a model, each at its temperature."""
@@ -40,7 +135,7 @@ class MicroBatch:
 
 
 def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: torch.device) -> MicroBatch:
-    """Pack rows, what they share once; `weights` holds the share of a token by its rollout."""
+    """Pack rows, with shared prefixes only once; `weights` holds the share of a token by its rollout."""
     packed = PackedTree([row.input_ids for row in rows], device)
     keep = np.concatenate([path[row.positions] for path, row in zip(packed.paths, rows, strict=True)])
     counts = torch.tensor([len(row.targets) for row in rows])

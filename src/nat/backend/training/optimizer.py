@@ -1,7 +1,7 @@
-"""AdamW on fp32 weights, whatever precision the model runs in.
+"""AdamW on fp32 weights, whatever precision the model runs in, and the schedule of its learning rate.
 
-A parameter in bf16 gets an fp32 master copy that is stepped and copied back; its gradients are summed in fp32
-as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was split.
+A parameter in bf16 gets an fp32 master copy, which AdamW updates and which is then copied back. Gradients are summed in
+fp32 as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was split.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,19 @@ from nat.wire.training import TrainingConfig
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
+DECAYED = 0.1
+"""Share of the learning rate that is left after its decay; at zero the weights would not change, which fails a job."""
+
+
+def learning_rate_at(config: TrainingConfig, step: int) -> float:
+    """Give the learning rate after `step` steps: it rises from zero over the warmup, and falls to a tenth, linearly.
+
+    The decay counts from the first step, as the warmup does. With both, the peak is a little below `learning_rate`.
+    """
+    warmup = min(1.0, (step + 1) / max(1, config.warmup_steps))
+    decay = 1.0 if config.decay_steps is None else 1 - (1 - DECAYED) * min(1.0, step / config.decay_steps)
+    return config.learning_rate * warmup * decay
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -25,14 +38,14 @@ class Snapshot:
 
 
 class Change(NamedTuple):
-    """What a step did."""
+    """What an optimizer step changed."""
 
     norm: float
-    """Of the change of the weights, as the model sees them."""
+    """Norm of the change of the weights in the model's precision."""
     size: float
-    """Norm of the weights before it, likewise."""
+    """Norm of the weights before the step."""
     moved: bool
-    """True if a master copy changed; small steps add up there before the model sees them."""
+    """True if a master copy changed; small steps add up there before the model's precision shows them."""
 
 
 class MasterAdamW:
@@ -45,7 +58,7 @@ class MasterAdamW:
         self._adamw = torch.optim.AdamW(self._masters.values(), fused=device.type in {"cpu", "cuda"})
 
     def configure(self, config: TrainingConfig) -> None:
-        """Take over the coefficients of a job; moments are kept."""
+        """Set the coefficients of a job and keep the moments."""
         for group in self._adamw.param_groups:
             group["betas"] = (config.adam_beta1, config.adam_beta2)
             group["eps"] = config.adam_epsilon
@@ -55,7 +68,7 @@ class MasterAdamW:
         self._adamw.zero_grad(set_to_none=True)
 
     def clip(self, max_norm: float) -> float:
-        """Scale the gradient down to `max_norm`; gives its norm before that (0 if there is no gradient)."""
+        """Scale the gradient down to `max_norm`; gives its norm before clipping (0 if there is no gradient)."""
         return float(nn.utils.clip_grad_norm_(self._masters.values(), max_norm))
 
     def step(self, learning_rate: float) -> Change:
@@ -73,12 +86,12 @@ class MasterAdamW:
             return Change(change, _norm(list(before.values())), moved=change != 0 or self._checksums() != marks)
 
     def _checksums(self) -> list[int]:
-        """Of the bits of each fp32 master, so that no copy of them is needed to see whether a step changed one."""
+        """Checksums of the fp32 masters, which show without a copy whether a step changed one."""
         masters = [self._masters[name] for name, p in self._parameters.items() if self._masters[name] is not p]
         return [int(master.detach().view(torch.int32).sum(dtype=torch.int64)) for master in masters]
 
     def weights(self) -> dict[str, Tensor]:
-        """The trained weights as the model sees them, by name."""
+        """The trained weights in the model's precision, by name."""
         return {name: parameter.detach() for name, parameter in self._parameters.items()}
 
     def state(self) -> dict[str, Tensor]:
@@ -92,7 +105,7 @@ class MasterAdamW:
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state()` gave, together with the weights of the same moment."""
+        """Load what `state()` gave, after the weights of the same moment are in place."""
         with torch.no_grad():
             for name, master in self._masters.items():
                 if master is not self._parameters[name]:

@@ -12,8 +12,8 @@ from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, 
 from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
-from nat.backend.training.packing import deal
-from nat.backend.training.served import served_logprobs
+from nat.backend.training.micro_batch import optimizer_steps
+from nat.backend.training.mismatch import served_logprobs
 from nat.errors import BatchRefused
 from nat.wire.sampling import read_sampling
 
@@ -31,7 +31,7 @@ def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
 
 def num_steps(batch):
     """Optimizer steps that the learner will make of it."""
-    return len(deal(make_batch(batch.groups, resolve(batch.config)).rows, batch.config))
+    return len(optimizer_steps(make_batch(batch.groups, resolve(batch.config)).rows, batch.config))
 
 
 def answers(*rewards, tokens=2, question="go"):

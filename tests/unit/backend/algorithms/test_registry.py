@@ -6,8 +6,7 @@ import torch
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
 from nat.backend.model_loader import load_model
-from nat.backend.training.learner import Learner
-from nat.backend.training.reference import Reference
+from nat.backend.training.learner import Learner, Reference
 from nat.errors import AlgorithmError
 from nat.wire.training import TrainingConfig
 

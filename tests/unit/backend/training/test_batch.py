@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
-from nat.backend.training.packing import deal, pack, shared_prefix
+from nat.backend.training.micro_batch import optimizer_steps, pack, shared_prefix
 from nat.backend.tree_attention import unique_tokens
 from nat.errors import UpdateRejected
 from nat.wire.training import AnswerReturn, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
@@ -63,9 +63,11 @@ def test_each_update_deals_in_an_order_of_its_own():
     """Groups do not meet in the same steps epoch after epoch; the same update is dealt out the same way again."""
     rows = [row(i, 3, group=i) for i in range(12)]
     for config in (TrainingConfig(steps_per_batch=3), TrainingConfig(tokens_per_step=9)):
-        updates = [tuple(tuple(r.index for r in hand) for hand in deal(rows, config, step)) for step in (0, 3, 6)]
+        updates = [
+            tuple(tuple(r.index for r in hand) for hand in optimizer_steps(rows, config, step)) for step in (0, 3, 6)
+        ]
         assert len(set(updates)) == 3
-        assert deal(rows, config, 3) == deal(rows, config, 3)
+        assert optimizer_steps(rows, config, 3) == optimizer_steps(rows, config, 3)
 
 
 def test_rows_without_sampled_tokens_are_left_out():
@@ -87,14 +89,14 @@ def test_every_pass_deals_out_every_group_once(groups, passes, steps, seed):
     """Steps are even to one group, none is empty, and the same seed deals the same way."""
     rows = [row(i, 3, group=i // 2) for i in range(2 * groups)]
     config = TrainingConfig(num_iterations=passes, steps_per_batch=steps, seed=seed)
-    dealt = deal(rows, config)
+    dealt = optimizer_steps(rows, config)
     per_pass = min(steps, groups)
     assert len(dealt) == passes * per_pass
     for number in range(passes):
         hands = [{r.group for r in hand} for hand in dealt[number * per_pass : (number + 1) * per_pass]]
         assert sorted(g for hand in hands for g in hand) == list(range(groups))
         assert max(map(len, hands)) - min(map(len, hands)) <= 1
-    assert dealt == deal(rows, config)
+    assert dealt == optimizer_steps(rows, config)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=12), st.integers(1, 60))
@@ -106,23 +108,23 @@ def test_steps_are_filled_with_whole_rollouts(rollouts, limit):
         for part in range(2)
     ]
     config = TrainingConfig(tokens_per_step=limit, num_iterations=2, seed=1)
-    steps = deal(rows, config)
+    steps = optimizer_steps(rows, config)
     assert sorted(r.index for step in steps for r in step) == sorted([*range(len(rows))] * 2)
     for step in steps:
         own = {r.rollout for r in step}
         assert len(step) == 2 * len(own) > 0
         assert len(own) == 1 or sum(r.num_tokens for r in step) <= limit
-    assert steps == deal(rows, config)
+    assert steps == optimizer_steps(rows, config)
 
 
 def test_groups_are_side_by_side_in_a_step():
     """What is compared with each other moves the weights together; the order of the groups depends on the seed."""
     rows = [row(i, 3, group=i % 2) for i in range(8)]
     for seed in range(5):
-        steps = deal(rows, TrainingConfig(tokens_per_step=16, seed=seed))
+        steps = optimizer_steps(rows, TrainingConfig(tokens_per_step=16, seed=seed))
         assert [{r.group for r in step} for step in steps] in ([{0}, {1}], [{1}, {0}])
     orders = {
-        tuple(r.index for step in deal(rows, TrainingConfig(tokens_per_step=16, seed=s)) for r in step)
+        tuple(r.index for step in optimizer_steps(rows, TrainingConfig(tokens_per_step=16, seed=s)) for r in step)
         for s in range(5)
     }
     assert len(orders) > 1
@@ -163,11 +165,11 @@ def test_a_shared_prompt_takes_its_room_once():
     """Four answers of 10 tokens to one prompt of 100 need 99 + 4 · 11 tokens; another group brings its own prompt."""
     rows = [prompted(i, [7] * 100, [i] * 10) for i in range(4)]
     assert shared_prefix(rows) == 99
-    assert len(deal(rows, TrainingConfig(tokens_per_step=143))) == 1
-    assert sorted(map(len, deal(rows, TrainingConfig(tokens_per_step=142)))) == [1, 3]
+    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143))) == 1
+    assert sorted(map(len, optimizer_steps(rows, TrainingConfig(tokens_per_step=142)))) == [1, 3]
     rows.append(prompted(4, [8] * 100, [4] * 10, group=1))
-    assert len(deal(rows, TrainingConfig(tokens_per_step=143 + 109))) == 2
-    assert len(deal(rows, TrainingConfig(tokens_per_step=143 + 110))) == 1
+    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143 + 109))) == 2
+    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143 + 110))) == 1
 
 
 @given(

@@ -12,8 +12,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.job import KEPT_JOBS
-from nat.backend.training.jobs import TrainingJobs
+from nat.backend.training.jobs import KEPT_JOBS, TrainingJobs
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 

@@ -12,7 +12,7 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
-from nat.backend.training.served import served_logprobs
+from nat.backend.training.mismatch import served_logprobs
 from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 

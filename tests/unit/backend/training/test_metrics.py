@@ -10,10 +10,9 @@ import torch
 from fakes.training_batches import random_groups, random_row
 from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
-from nat.backend.training.agreement import drawn_rows
 from nat.backend.training.batch import Row, make_batch
 from nat.backend.training.metrics import TokenSums, TokenValues
-from nat.backend.training.served import served_logprobs
+from nat.backend.training.mismatch import drawn_rows, served_logprobs
 from nat.wire.metrics import UPDATE
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 

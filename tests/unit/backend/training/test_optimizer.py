@@ -1,9 +1,11 @@
-"""AdamW with fp32 masters for weights of lower precision."""
+"""AdamW with fp32 masters for weights of lower precision, and its learning rate over the steps of a run."""
 
+import pytest
 import torch
 from torch import nn
 
-from nat.backend.training.optimizer import MasterAdamW
+from nat.backend.training.optimizer import DECAYED, MasterAdamW, learning_rate_at
+from nat.wire.training import TrainingConfig
 
 
 def parameter(dtype):
@@ -49,3 +51,27 @@ def test_snapshot_and_restore():
     assert torch.equal(weight.detach(), snapshot.weights["w"])
     assert all(torch.equal(tensor, snapshot.state[name]) for name, tensor in optimizer.state().items())
     assert set(snapshot.state) == {"step.w", "exp_avg.w", "exp_avg_sq.w", "master.w"}
+
+
+def rates(steps, **config):
+    return [learning_rate_at(TrainingConfig(learning_rate=1.0, **config), step) for step in steps]
+
+
+def test_without_a_schedule_the_learning_rate_is_constant():
+    """The configured rate, from the first step on."""
+    assert rates([0, 1, 1000]) == [1.0, 1.0, 1.0]
+
+
+def test_the_learning_rate_rises_over_the_warmup():
+    """No step is wasted at zero."""
+    assert rates(range(5), warmup_steps=4) == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+
+
+def test_the_learning_rate_falls_over_the_decay_and_stays():
+    """Never to zero: a run that goes on longer still learns."""
+    assert rates([0, 5, 10, 11, 1000], decay_steps=10) == pytest.approx([1.0, 0.55, DECAYED, DECAYED, DECAYED])
+
+
+def test_warmup_and_decay_count_from_the_first_step():
+    """One after the other would need to know of each other."""
+    assert rates([0, 1, 2], warmup_steps=2, decay_steps=10) == pytest.approx([0.5, 0.91, 0.82])

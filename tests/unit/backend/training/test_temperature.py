@@ -9,7 +9,7 @@ from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
 from nat.backend.training.logprobs import token_scores
 from nat.backend.training.micro_batch import make_micro_batch
-from nat.backend.training.served import served_logprobs
+from nat.backend.training.mismatch import served_logprobs
 from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup
 

@@ -1,9 +1,14 @@
-"""Score rows the way the sampler does: through its cache, in chunks, and token by token.
+"""Compare sampler and learner on the same tokens, and measure how far an update moved the policy.
+
+A few short rows are scored twice after an update, by the learner and through the path that serves requests. This finds
+a stale cache, a stale merged copy of the weights, and an adapter that never arrived; nothing else does.
 
 Shapes: K sampled tokens of a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from random import Random
 
 import torch
 from torch import Tensor
@@ -14,14 +19,61 @@ from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
+from nat.backend.training.checks import Difference
+from nat.backend.training.loss import joined, k3
 from nat.backend.training.micro_batch import temperature_tensor
+
+ByRow = Mapping[int, Tensor]
+"""Log probabilities of the sampled tokens of each row, by the row's index."""
+SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
+"""Scores rows on the sampler's path."""
+
+_MAX_ROWS = 8
+_MAX_TOKENS = 1024
+_DRAWN_SHARE = 1 / 16
+_MIN_DRAWN = 8
+
+
+def probe_rows(rows: Sequence[Row]) -> list[Row]:
+    """Choose a few short rows from all parts of the batch; at least one."""
+    stride = -(-len(rows) // _MAX_ROWS)
+    stretches = [rows[start : start + stride] for start in range(0, len(rows), stride)]
+    chosen: list[Row] = []
+    tokens = 0
+    for row in sorted((min(s, key=lambda row: len(row.input_ids)) for s in stretches), key=lambda r: len(r.input_ids)):
+        tokens += len(row.input_ids)
+        if chosen and tokens > _MAX_TOKENS:
+            break
+        chosen.append(row)
+    return chosen
+
+
+def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
+    """Draw a sixteenth of the rows at random, at least eight; they represent rows of all lengths."""
+    return random.sample(list(rows), min(len(rows), max(_MIN_DRAWN, ceil(_DRAWN_SHARE * len(rows)))))
+
+
+def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
+    """Compare two computations of the same log probabilities."""
+    gap = (_joined(rows, one) - _joined(rows, other)).abs()
+    return Difference(mean=float(gap.mean()), largest=float(gap.max()), tokens=len(gap))
+
+
+def policy_shift(rows: Sequence[Row], before: ByRow, after: ByRow) -> float:
+    """Estimate KL(π before‖π after) per token, with k3 on tokens that were sampled before the update."""
+    return float(k3(_joined(rows, before) - _joined(rows, after)).mean())
+
+
+def _joined(rows: Sequence[Row], by_row: ByRow) -> Tensor:
+    return joined(by_row, rows).to("cpu", torch.float64)
 
 
 @torch.no_grad()
 def served_logprobs(loaded: LoadedModel, rows: Sequence[Row]) -> dict[int, Tensor]:
-    """Log probabilities [K] of the sampled tokens, by row, from the three kinds of step that a request goes through.
+    """Score the sampled tokens of each row on the sampler's path, with its cache; gives log probabilities [K] by row.
 
-    The first half of a row enters as a new prompt, the rest as its continuation, the last token as a decoding step.
+    A request goes through three kinds of step: the first half of a row enters as a new prompt, the rest as its
+    continuation, the last token as a decoding step.
     """
     cache = SlotCache()
     slots = sorted(rows, key=lambda row: -len(row.input_ids))

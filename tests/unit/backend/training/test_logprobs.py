@@ -11,7 +11,7 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.logprobs import token_scores
 from nat.backend.training.micro_batch import make_micro_batch
-from nat.backend.training.served import served_logprobs
+from nat.backend.training.mismatch import served_logprobs
 from nat.wire.training import TrainingConfig
 
 
