@@ -1,7 +1,8 @@
 """How the embedded backend is started: its options, shared by its own command line and by `nat backend serve`."""
 
+import logging
 from collections.abc import Collection
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -9,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
 from nat.wire.hosts import HOST_LIST, is_loopback
+
+logger = logging.getLogger(__name__)
 
 KEY_FD = "--key_fd"
 """Option of `python -m nat.backend` alone: the file descriptor whose first line is a Handover."""
@@ -122,8 +125,20 @@ class ServeOptions(BaseModel):
 
 
 def protocols() -> list[type[ServeOptions]]:
-    """The options of every installed protocol, in the order of their names."""
-    return [point.load() for point in sorted(entry_points(group=PROTOCOLS), key=lambda point: point.name)]
+    """The options of every installed protocol, in the order of their names; one that cannot be imported is logged."""
+    points = sorted(entry_points(group=PROTOCOLS), key=lambda point: point.name)
+    return [protocol for point in points if (protocol := _imported(point)) is not None]
+
+
+def _imported(point: EntryPoint) -> type[ServeOptions] | None:
+    try:
+        found: object = point.load()
+    except Exception as error:  # noqa: BLE001 - a plug-in that fails must not stop the backend
+        found = error
+    if isinstance(found, type) and issubclass(found, ServeOptions):
+        return found
+    logger.warning("skipped the protocol '%s': %s is %r, not a class of ServeOptions", point.name, point.value, found)
+    return None
 
 
 def command_line_options() -> dict[str, FieldInfo]:
@@ -139,10 +154,10 @@ def options_class(given: Collection[str]) -> type[ServeOptions]:
         ValueError: an option of a protocol is given without the one that chooses the protocol.
 
     """
-    for protocol in protocols():
-        if protocol.switch in given:
-            return protocol
-        own = protocol.model_fields.keys() - ServeOptions.model_fields.keys()
+    installed = protocols()
+    chosen = next((protocol for protocol in installed if protocol.switch in given), ServeOptions)
+    for protocol in installed:
+        own = protocol.model_fields.keys() - chosen.model_fields.keys() - {protocol.switch}
         if idle := sorted(own.intersection(given)):
             raise ValueError(f"{', '.join(idle)}: no effect without {protocol.switch}; leave it out")
-    return ServeOptions
+    return chosen

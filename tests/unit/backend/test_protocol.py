@@ -33,6 +33,8 @@ from nat.backend.inference.worker import Worker
 from nat.backend.model_loader import load_model
 from nat.backend.protocol import Opened
 
+OPTIONS = "of another kind"
+
 @contextmanager
 def open_echo(options, endpoint):
     worker = Worker(Engine(load_model(options.model), policy_version=options.name))
@@ -52,11 +54,12 @@ def open_echo(options, endpoint):
 
 @pytest.fixture
 def environment(tmp_path):
-    """One in which the package `echo` is installed."""
+    """One in which the package `echo` is installed; two of its three protocols cannot be imported."""
+    broken = "broken = echo_nowhere:BrokenOptions\nwrong = echo_server:OPTIONS\n"
     info = tmp_path / "echo-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: echo\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[nat.backend.protocols]\necho = echo_options:EchoOptions\n")
+    (info / "entry_points.txt").write_text("[nat.backend.protocols]\necho = echo_options:EchoOptions\n" + broken)
     (tmp_path / "echo_options.py").write_text(OPTIONS)
     (tmp_path / "echo_server.py").write_text(SERVER)
     kept = {name: value for name, value in os.environ.items() if name != "NAT_BACKEND_API_KEY"}
@@ -64,7 +67,10 @@ def environment(tmp_path):
 
 
 def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_path):
-    """Its option chooses it, its port is taken and named, its routes stand beside OpenAI's, and it is closed."""
+    """Its option chooses it, its port is in the ready line, its routes are beside OpenAI's, and it is closed.
+
+    Protocols that cannot be imported are reported and do no harm.
+    """
     model = make_tiny_model(tmp_path / "tiny")
     command = ["-m", "nat.backend", "--model", str(model), "--port", "0", "--echo_port", "0", "--threads", "1"]
     with Processes() as processes:
@@ -83,6 +89,8 @@ def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_pa
     }
     assert sampled.json()["usage"]["completion_tokens"] == 1
     assert "Echo listens; the key is echo" in log
+    assert "skipped the protocol 'broken': echo_nowhere:BrokenOptions is ModuleNotFoundError(" in log
+    assert "skipped the protocol 'wrong': echo_server:OPTIONS is 'of another kind', not" in log
     assert (out, process.returncode) == ("Echo has closed\n", 0)
 
 

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from fakes.processes import free_port
 from nat.config import parse_config
+from nat.data_models.llm import LLMBaseConfig
 from nat.errors import BackendUnreachable, ConfigError
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.plugins.llms import openai
@@ -24,6 +25,14 @@ def test_the_model_has_two_names():
         config = OpenAIModelConfig.model_validate({"_type": "openai", key: "m"})
         assert config.model_name == "m"
         assert config.model_dump(by_alias=True)["model"] == "m"
+
+
+def test_its_endpoint_is_where_requests_go():
+    """Model, server and request defaults; a config of another API has none."""
+    config = OpenAIModelConfig(model_name="m", base_url="http://here/v1", temperature=0.5)
+    endpoint = config.openai_endpoint
+    assert (endpoint.model, endpoint.base_url, endpoint.defaults["temperature"]) == ("m", "http://here/v1", 0.5)
+    assert LLMBaseConfig().openai_endpoint is None
 
 
 def test_the_key_is_never_shown():
