@@ -1,4 +1,4 @@
-"""Who is let in."""
+"""Which requests are admitted."""
 
 import pytest
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ async def shout(question):
     [("Bearer secret", 200), ("bearer secret", 200), ("Bearer Secret", 401), ("secret", 401), ("", 401)],
 )
 async def test_a_key_is_asked_for_everywhere(tmp_path, authorization, status):
-    """The health of a server and its description are nobody else's business, either."""
+    """Health and description need the key, too."""
     async with serving(ScriptedWorkflow(tmp_path, shout, []), api_key="secret") as client:
         headers = {"Authorization": authorization} if authorization else {}
         for answer in (
@@ -30,7 +30,7 @@ async def test_a_key_is_asked_for_everywhere(tmp_path, authorization, status):
 
 
 async def test_a_body_may_not_have_too_many_objects(tmp_path):
-    """Each takes time, in which nobody else is answered, and memory."""
+    """Each takes memory, and time in which no other request is answered."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         assert (await client.post("/generate", json=[{}] * 100_001)).status_code == 413
 
@@ -52,7 +52,7 @@ async def test_a_name_that_leads_here_is_not_this_machine(tmp_path):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])  # noqa: S104 - refused
 def test_a_public_host_needs_a_key(host):
-    """Whoever reaches the port could spend the owner's tokens."""
+    """Else anyone who reaches the port could spend the owner's tokens."""
     with pytest.raises(ValidationError, match="NAT_SERVE_API_KEY"):
         ServeOptions(host=host)
     assert ServeOptions.model_validate({"host": host, "api_key": "k"}).host == host

@@ -82,7 +82,7 @@ async def test_a_workflow_that_raises(tmp_path):
     assert lines(streamed.text, "data: ") == lines(full.text, "data: ") == [answer.json()]
 
 
-async def test_a_deadline_is_told_as_such(tmp_path):
+async def test_a_deadline_is_reported_as_a_timeout(tmp_path):
     """504, and the option that sets it."""
 
     async def hangs(question):
@@ -150,8 +150,8 @@ async def test_a_workflow_that_streams(tmp_path):
     assert "only streams" in whole.json()["detail"]
 
 
-async def test_who_hangs_up_cancels_the_workflow(tmp_path):
-    """Nothing goes on for a client that is gone, whether it waits for one answer or for a stream."""
+async def test_closing_the_connection_cancels_the_workflow(tmp_path):
+    """Closing the connection cancels the request, whole or streamed."""
     for route in ("/generate", "/generate/stream", "/generate/full", "/v1/chat/completions"):
         started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -212,7 +212,7 @@ async def test_health_and_description(tmp_path):
     assert [list(choice["properties"]) for choice in body["anyOf"]] == [["question"], ["input_message"]]
 
 
-async def test_an_unknown_path_is_told(tmp_path):
+async def test_an_unknown_path_is_reported(tmp_path):
     """In the shape of all errors."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         answer = await client.get("/generate")
@@ -297,7 +297,7 @@ async def test_failures_reach_the_openai_client(tmp_path):
     ],
 )
 async def test_what_is_no_chat(tmp_path, body, told):
-    """A request that a text cannot be taken from is the client's to mend."""
+    """A request without a usable text is the client's error."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         answer = await client.post("/chat", json=body)
     assert answer.status_code == 400

@@ -88,8 +88,8 @@ async def test_parallel_tool_calls_stream():
     assert [call["id"] for call in rollout.calls[0].message["tool_calls"]] == ["call_a", "call_b"]
 
 
-async def test_a_call_is_recorded_before_the_agent_hears_the_end_of_it():
-    """An agent that ends with the last word that it hears, and its rollout with it, leaves the call behind."""
+async def test_a_call_is_recorded_before_the_agent_gets_its_end():
+    """The call is recorded even if the agent exits as soon as it has the last chunk."""
     async with gateway(lambda _: Say("hello")) as gate, gate.rollout() as rollout, client_of(rollout) as client:
         headers = {"authorization": f"Bearer {rollout.key}"}
         url = f"{rollout.base_url}/chat/completions"
@@ -141,7 +141,7 @@ async def test_rollouts_at_once_keep_apart():
 
 
 async def test_defaults_and_seeds_are_those_of_the_llm():
-    """What the agent leaves out is filled in as for a client in this process; what it says stands."""
+    """Fields that the agent leaves out get their defaults as for a client in this process; others stay."""
     async with (
         gateway([Say(), Say()], temperature=1.0, max_tokens=9) as gate,
         gate.rollout() as rollout,
@@ -191,7 +191,7 @@ async def test_a_stream_that_breaks_off_says_so():
 
 
 async def test_a_call_has_the_time_of_its_llm():
-    """When the LLM's `timeout` is over the agent is told so with 504."""
+    """After the LLM's `timeout` the agent gets a 504."""
 
     async def never(_: object) -> Say:
         await asyncio.sleep(60)

@@ -27,14 +27,14 @@ def sent(text: str, *, delivered: bool = True) -> Sent:
 
 
 def test_an_answer_that_was_missed_is_given_again_once():
-    """The next one who asks the same is whoever missed it; the one after that wants another answer."""
+    """The next equal request is the client that missed it; the one after that wants a new answer."""
     answers = Answers()
     answers.settle(b"q", sent("a", delivered=False))
     assert answers.again(b"q", retry=False).content == b"a"
     assert answers.again(b"q", retry=False) is None
 
 
-def test_an_answer_that_arrived_is_given_again_only_to_who_says_so():
+def test_a_delivered_answer_is_repeated_only_for_a_marked_retry():
     """An SDK that counts its attempts missed the answer, whatever it looked like from here."""
     answers = Answers()
     answers.settle(b"q", sent("a"))

@@ -90,7 +90,7 @@ async def test_the_same_seed_samples_the_same(tmp_path):
 
 
 async def test_tokens_can_be_left_alone(tmp_path):
-    """Who only wants the messages asks the server for nothing more."""
+    """Without log probabilities and token ids, the server gets no extra fields."""
     async with gateway(tmp_path) as (server, admin):
         await ask(await opened(admin, logprobs=False, token_ids=False))
     assert {"logprobs", "return_token_ids"}.isdisjoint(server.bodies[0])
@@ -129,7 +129,7 @@ async def test_an_agents_key_opens_no_rollouts(tmp_path):
         ([], "object"),
     ],
 )
-async def test_a_wrong_wish_is_told(tmp_path, body, told):
+async def test_a_wrong_body_is_refused(tmp_path, body, told):
     """400, with the field."""
     async with gateway(tmp_path) as (_, admin):
         answer = await admin.post("/rollouts", json=body)
@@ -138,7 +138,7 @@ async def test_a_wrong_wish_is_told(tmp_path, body, told):
 
 
 async def test_ids_are_unique_while_they_are_open(tmp_path):
-    """Two rollouts of one id would be told apart by nobody."""
+    """Two rollouts with one id could not be distinguished."""
     async with gateway(tmp_path) as (_, admin):
         await opened(admin, id="a")
         assert (await admin.post("/rollouts", json={"id": "a"})).status_code == 409
@@ -148,7 +148,7 @@ async def test_ids_are_unique_while_they_are_open(tmp_path):
 
 
 async def test_a_rollout_is_closed_once():
-    """Of two who close it while its calls end, one gets its steps and the other hears that it is gone."""
+    """Of two requests that close it at once, one gets its steps and the other a 404."""
     keyring = Keyring()
     rollouts = Rollouts(keyring, {})
     opened = await rollouts.open(RolloutRequest(id="one"), url="http://localhost")

@@ -29,7 +29,7 @@ async def post(url: str, headers: dict[str, str], path: str = CHAT, **options) -
         return await client.post(path, headers=headers, **({"json": ASK} | options))
 
 
-async def test_it_listens_on_loopback_unless_told_otherwise():
+async def test_it_listens_on_loopback_by_default():
     """Without a word about it, only this machine can reach the gateway."""
     async with listening(GatewayApp(Keyring())) as url:
         assert url.startswith("http://127.0.0.1:")
@@ -51,7 +51,7 @@ async def test_a_key_comes_as_either_sdk_sends_it(headers):
 
 
 async def test_nothing_opens_without_the_whole_key():
-    """No key, a part of it, more than it, another scheme: 401 in the API's own shape, and upstream hears nothing."""
+    """No key, a part of it, more than it, another scheme: 401 in the shape of the API, and no request goes upstream."""
     async with gateway() as gate, gate.rollout() as rollout:
         key = rollout.key
         wrong = [{}, bearer(key[:-1]), bearer(key + "x"), bearer(key.swapcase()), bearer(f"{key} {key}")]
@@ -66,7 +66,7 @@ async def test_nothing_opens_without_the_whole_key():
 
 
 async def test_keys_are_found_by_digest():
-    """What a guess is looked up by tells nothing of the key, and what is found is compared in constant time."""
+    """A guess is looked up by its digest, and the key that is found is compared in constant time."""
     keyring, access = Keyring(), RolloutAccess({})
     async with keyring.opened(access) as key:
         assert keyring.find(key.encode()) is access
@@ -96,7 +96,7 @@ async def test_a_key_dies_with_its_rollout():
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_under_way_ends_with_its_rollout(stream):
-    """The agent is told, the server is no longer asked, and no step comes after the end."""
+    """The agent gets an error, the server's request is cancelled, and no step follows the end."""
     asked = asyncio.Event()
 
     async def never(_: SeenRequest) -> Say:
@@ -141,7 +141,7 @@ async def test_a_key_opens_the_model_and_nothing_else():
 
 
 async def test_a_body_may_not_be_too_large():
-    """413, told before the body is read if it says its size, and while it comes if it does not."""
+    """413: before the body is read if its size is announced, else while it is read."""
 
     async def endless():
         for _ in range(1000):
@@ -155,7 +155,7 @@ async def test_a_body_may_not_be_too_large():
 
 
 async def test_a_body_may_not_have_too_many_objects():
-    """Each takes time, in which nobody else is answered, and memory; a few megabytes hold millions of them."""
+    """Each takes memory, and time in which no other request is answered; a few megabytes hold millions of them."""
     async with gateway() as gate, gate.rollout() as rollout:
         many = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 100_000})
         few = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 1000})
@@ -250,7 +250,7 @@ async def test_the_servers_opinion_on_our_key_stays_here():
 
 
 async def test_agents_headers_stay_here():
-    """Only the body goes on: no cookie, no organisation, no key of the agent's reaches the server."""
+    """Only the body is passed on: the agent's cookies, organisation and key do not reach the server."""
     async with gateway() as gate, gate.rollout() as rollout:
         await post(gate.url, bearer(rollout.key) | {"cookie": "a=b", "openai-organization": "mine"})
     [seen] = gate.server.requests
@@ -259,7 +259,7 @@ async def test_agents_headers_stay_here():
 
 
 async def test_health_needs_no_key_and_tells_nothing():
-    """Whoever may connect may ask whether it runs."""
+    """The health route needs no key."""
     async with gateway() as gate, httpx.AsyncClient(base_url=gate.url) as client:
         answer = await client.get("/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "healthy"})

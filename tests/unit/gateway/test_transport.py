@@ -23,7 +23,7 @@ class Line:
 
 @asynccontextmanager
 async def line(*pieces: bytes, close_after: int | None = None) -> AsyncIterator[Line]:
-    """A server that answers each request with these pieces, and hangs up after so many requests of a connection."""
+    """A server that answers each request with these pieces, and closes a connection after so many requests."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -114,7 +114,7 @@ async def test_interim_answers_are_skipped():
     ],
 )
 async def test_an_answer_that_is_none_is_an_error(pieces):
-    """What is no HTTP, or not all of it, is never taken for an answer."""
+    """Malformed or truncated HTTP is never taken for a response."""
     async with line(*pieces, close_after=1) as known:
         with pytest.raises(httpx.RemoteProtocolError):
             await known.client.get("/")

@@ -69,7 +69,7 @@ async def served(told=None, **bounds):
 
 
 async def heard(reader):
-    """Status and body of an answer after which the server hangs up."""
+    """Status and body of a response after which the server closes the connection."""
     head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]["message"]
 
@@ -163,7 +163,7 @@ async def test_what_follows_a_body_is_no_header():
 
 
 async def test_there_are_as_many_connections_as_the_server_is_ready_for():
-    """The next one is told so; there is room again when one is gone."""
+    """The next one gets a 503; when one closes, there is room again."""
     async with served(connections=3) as connect:
         kept = [await connect() for _ in range(3)]
         for reader, writer in kept:
@@ -188,7 +188,7 @@ async def test_an_answer_that_nobody_reads_is_ended():
     assert told == ["stopped"]
 
 
-async def test_what_is_no_http_is_told_so_in_the_shape_of_all_errors():
+async def test_malformed_http_gets_an_error_in_the_common_shape():
     """Not in plain text, which clients of the API could not read."""
     async with served() as connect:
         reader, writer = await connect()

@@ -43,7 +43,7 @@ async def ask(*hosts):
 
 
 async def test_another_name_is_refused_with_the_remedy():
-    """In the shape of all errors, before the application hears of it."""
+    """In the common shape, before the application is called."""
     assert (await ask("localhost")).text == "in"
     for hosts in (["evil.example"], ["localhost", "evil.example"], [""]):
         answer = await ask(*hosts)

@@ -46,8 +46,8 @@ def served(told, answering):
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
-async def test_who_brings_more_than_there_is_room_for_is_refused_until_others_are_answered():
-    """Each is small enough; together they are not. The application takes the refused one for a client that has gone."""
+async def test_a_body_without_room_is_refused_until_others_are_answered():
+    """Each is small enough; together they are not. To the application, the refused client has disconnected."""
     told, answering = asyncio.Queue(), asyncio.Event()
     async with served(told, answering) as client:
         first = asyncio.create_task(client.post("/length", content=b"x" * 600))

@@ -14,7 +14,7 @@ async def test_the_model_is_listed_by_its_name_and_its_version(client):
 
 
 async def test_health_names_the_policy_version(client):
-    """Whoever watches can see an update arrive."""
+    """A monitor can see an update arrive."""
     assert (await client.get("/health")).json() == {"status": "ok", "policy_version": "tiny@4"}
 
 
@@ -116,8 +116,8 @@ async def test_a_body_over_the_limit_is_refused(connect, worker):
         assert "larger than 100 bytes" in answer.json()["error"]["message"]
 
 
-async def test_prompt_tokens_that_were_not_computed_again_are_told(client):
-    """As OpenAI words it, `cached_tokens`; an answer without any says nothing."""
+async def test_reused_prompt_tokens_are_reported(client):
+    """As OpenAI's `cached_tokens`; without any the field is absent."""
     body = {"model": "tiny", "messages": [{"role": "user", "content": "told once " * 5}], "max_tokens": 2}
     first, second = [(await client.post("/v1/chat/completions", json=body)).json()["usage"] for _ in range(2)]
     assert "prompt_tokens_details" not in first

@@ -56,7 +56,7 @@ async def test_an_answer_goes_on_with_its_tokens(connect, loaded, stream, text):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_broken_prefix_is_told_beside_the_tokens(connect, loaded, stream):
+async def test_a_broken_prefix_is_reported_beside_the_tokens(connect, loaded, stream):
     """And only there: who did not ask for tokens gets the fields of OpenAI's answers."""
     history = [HELLO, {"role": "assistant", "content": "never said"}, MORE]
     async with connect(ScriptedWorker(loaded, "the end")) as client:
@@ -67,7 +67,7 @@ async def test_a_broken_prefix_is_told_beside_the_tokens(connect, loaded, stream
 
 
 async def test_sessions_with_equal_texts_keep_their_own_tokens(connect, loaded):
-    """The header tells two generations of one example apart; the newest is everybody else's."""
+    """The header distinguishes two generations of one example; without it the newest is used."""
     workers = {"a": True, "b": False}
     heads = {}
     async with connect(worker := ScriptedWorker(loaded, "the")) as client:

@@ -126,7 +126,7 @@ def test_calls_that_a_template_writes_in_its_own_way_are_rewritten():
 
 
 def test_a_call_that_the_client_never_got_is_an_edit():
-    """With one call at a time the others are dropped; what the model said is not what stands in the history."""
+    """With one call at a time the others are dropped, so the history differs from what was sampled."""
     server = Server("qwen2.5")
     server.ask([user("add")], CALL + CALL, tools=TOOLS)
     prompt = server.ask([user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")], tools=TOOLS)
@@ -134,7 +134,7 @@ def test_a_call_that_the_client_never_got_is_an_edit():
 
 
 def test_thinking_stays_exact_until_the_user_speaks():
-    """A loop of tools goes on token by token; then the template drops what was thought, and says so."""
+    """A loop of tools continues the sampled tokens, until the template drops the thinking; that is reported."""
     server = Server("qwen3")
     thinks = "<think>\nthe thin\n</think>\n\n"
     messages = [user("add"), assistant(thinks, ("add", {"a": 1, "b": "the"})), tool("3")]
@@ -235,7 +235,7 @@ def test_the_first_thing_that_changed_is_named():
 
 
 def test_answers_that_were_never_served_are_context():
-    """Examples in a prompt break nothing that was sampled; with no sampled answer at all, that is said."""
+    """Examples in a prompt break no sampled prefix; without any sampled answer the reason says so."""
     server = Server("qwen2.5")
     shots = [user("1+1"), assistant("2"), user("2+2")]
     assert server.ask(shots).broken is BrokenPrefix.NOT_SERVED
@@ -289,7 +289,7 @@ def test_a_cut_character_keeps_its_bytes():
 
 
 def test_a_stop_string_stays_among_the_tokens():
-    """The client's text ends before it; the model said it, and goes on from there."""
+    """The client's text ends before it; the model sampled it and continues after it."""
     server = Server("qwen2.5")
     sampled = server.tokenizer.encode("look Observation:")
     _, whole = server.ask([user("hi")], "look ", sampled=sampled)
@@ -297,8 +297,8 @@ def test_a_stop_string_stays_among_the_tokens():
     assert begins_with(prompt.ids, [*whole, server.end])
 
 
-def test_generations_that_read_the_same_are_told_apart_by_their_session():
-    """Each goes on with its own tokens; who tells no session gets the newest."""
+def test_equal_generations_are_distinguished_by_their_session():
+    """Each continues its own tokens; without a session the newest are used."""
     server = Server("qwen2.5")
     says, end = "the", [server.end]
     splits = {"a": server.tokenizer.encode("the"), "b": server.tokenizer.encode("th") + server.tokenizer.encode("e")}

@@ -99,8 +99,8 @@ async def test_the_longest_text_that_fits_is_let_through(loaded):
         limits.check_text("a" * (limits.characters + 1), param="messages")
 
 
-async def test_a_slow_template_holds_up_nobody_and_is_ended(loaded):
-    """Whoever asked is told why, and others are answered meanwhile."""
+async def test_a_slow_template_blocks_no_one_and_is_ended(loaded):
+    """The client gets the reason, and others are answered meanwhile."""
     tokenizer = ChatTokenizer(tiny_tokenizer())
     tokenizer.hf.chat_template = SLOW
     worker = ScriptedWorker(dataclasses.replace(loaded, tokenizer=tokenizer), "hi")
@@ -129,7 +129,7 @@ async def test_a_slow_template_holds_up_nobody_and_is_ended(loaded):
         ("completions", {"prompt": "hi", "stop": ["x" * 2000]}),
     ],
 )
-async def test_a_thousand_mistakes_are_told_in_a_few_words(client, path, fields):
+async def test_a_thousand_findings_make_a_short_message(client, path, fields):
     """Neither time nor the answer grows with them."""
     answer = await client.post(f"/v1/{path}", json={"model": "scripted", **fields})
     assert answer.status_code == 400

@@ -29,7 +29,7 @@ async def test_the_second_step_gets_what_the_first_one_gave():
     assert made[0] == made[1] != here
 
 
-async def test_an_error_of_either_step_reaches_who_waits():
+async def test_an_error_of_either_step_reaches_the_caller():
     """As if there were no thread."""
     threads = PromptThreads()
     with pytest.raises(ZeroDivisionError):
@@ -39,7 +39,7 @@ async def test_an_error_of_either_step_reaches_who_waits():
 
 
 async def test_what_takes_too_long_is_ended_and_makes_room():
-    """More of them than may run at once; the event loop goes on meanwhile, and no thread outlives its owner."""
+    """More of them than may run at once; the event loop runs meanwhile, and no thread outlives its owner."""
     before = prompt_threads()
     threads = PromptThreads(seconds=0.1, at_once=2)
     asked = [asyncio.create_task(threads.run(endless, str)) for _ in range(5)]
@@ -89,7 +89,7 @@ async def test_who_leaves_at_once_begins_nothing_or_ends_it():
 
 
 async def test_the_second_step_is_never_interrupted():
-    """It holds locks; whoever asked is answered at the deadline all the same."""
+    """It holds locks; the caller still gets its answer at the deadline."""
     threads, go_on, ended = PromptThreads(seconds=0.1), threading.Event(), threading.Event()
 
     def locked(_):

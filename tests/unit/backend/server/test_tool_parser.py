@@ -30,7 +30,7 @@ def parse(pieces, **options):
     return content + parser.finish(), calls
 
 
-def test_calls_and_content_are_told_apart():
+def test_calls_and_content_are_separated():
     """Text before a call is content, blank text after it is layout."""
     assert parse([f"Adding.{CALL}\n{CALL}\n"]) == ("Adding.", [PARSED, PARSED])
 

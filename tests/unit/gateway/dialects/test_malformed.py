@@ -79,14 +79,14 @@ def spoilt(draw, body):
 
 @pytest.mark.parametrize(("dialect", "body"), [(messages, MESSAGES), (responses, RESPONSES)])
 def test_the_whole_body_is_a_chat(dialect, body):
-    """What is spoilt below is a request that can be told."""
+    """The request that is spoilt below is valid."""
     assert dialect.to_chat(body, Memory())["messages"]
 
 
 @settings(deadline=None, max_examples=200)
 @given(data=st.data(), stream=st.booleans())
-def test_whatever_comes_is_told_as_a_chat_or_refused(data, stream):
-    """No request fails in the gateway itself, and what it can tell it can answer."""
+def test_every_request_is_translated_or_refused(data, stream):
+    """No request makes the gateway fail, and each that it translates it can answer."""
     dialect, whole = data.draw(st.sampled_from([(messages, MESSAGES), (responses, RESPONSES)]))
     body = data.draw(spoilt(whole))
     before = copy.deepcopy(body)

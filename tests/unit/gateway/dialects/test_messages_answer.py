@@ -150,7 +150,7 @@ def test_a_stream_that_breaks_off_raises_in_the_client():
     ],
 )
 def test_errors_have_the_vendors_types(status, seen, kind):
-    """An agent that tells errors by their type finds the types that it knows."""
+    """Agents recognise errors by these types."""
     assert messages.error(ApiError("why", status=status)) == (
         seen,
         {"type": "error", "error": {"type": kind, "message": "why"}},

@@ -63,7 +63,7 @@ def test_a_system_prompt_is_one_message(system):
     assert chat(system=system)["messages"] == [{"role": "system", "content": "Be brief.\n\nBe kind."}, USER]
 
 
-def test_a_system_message_stands_where_it_was_said():
+def test_a_system_message_keeps_its_place():
     """The API knows system messages among the others as well."""
     late = {"role": "system", "content": "now in German"}
     assert messages(USER, late) == [USER, late]
@@ -184,6 +184,6 @@ def test_json_of_a_schema_is_demanded():
     ],
 )
 def test_what_a_chat_cannot_say_is_refused_by_its_place(body, place):
-    """An agent that asks for what it would not get is told which field, what was seen and what to do."""
+    """The error names the field, what was seen and what to do."""
     with pytest.raises(Untranslatable, match=place.replace("(", r"\(")):
         chat(**body)

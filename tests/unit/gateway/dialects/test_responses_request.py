@@ -170,7 +170,7 @@ def test_a_custom_tool_is_a_function_with_one_text():
     ]
 
 
-def test_a_namespace_stands_before_the_names_of_its_tools():
+def test_a_namespace_is_a_prefix_of_its_tools_names():
     """Two tools of one name in different namespaces stay two tools, in the request and in its history."""
     tools = [LOOK, {"type": "namespace", "name": "sky", "tools": [LOOK]}]
     asked = chat(tools=tools, input=[said("user", "hi"), called("a", namespace="sky"), called("b")])
@@ -200,8 +200,8 @@ def test_how_a_tool_is_chosen(choice, told):
     assert (asked["tool_choice"], asked["parallel_tool_calls"]) == (told, False)
 
 
-def test_allowed_tools_are_the_only_ones_told():
-    """A choice among some tools tells the model only of these."""
+def test_only_allowed_tools_are_sent():
+    """With a choice among some tools, the model sees only these."""
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "look"}]}
     asked = chat(tools=[LOOK, PATCH], tool_choice=choice)
     assert (asked["tools"], asked["tool_choice"]) == ([LOOK_TOLD], "required")
@@ -248,6 +248,6 @@ def test_json_is_demanded():
     ],
 )
 def test_what_a_chat_cannot_say_is_refused_by_its_place(body, place):
-    """An agent that asks for what it would not get is told which field, what was seen and what to do."""
+    """The error names the field, what was seen and what to do."""
     with pytest.raises(Untranslatable, match=place):
         chat(**body)

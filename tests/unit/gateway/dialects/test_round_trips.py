@@ -112,7 +112,7 @@ def test_the_official_accumulator_agrees(message, cut):
 
 @pytest.mark.parametrize("dialect", [messages, responses])
 def test_an_answer_without_a_word_ends_too(dialect):
-    """A model may say nothing at all; the client still gets a whole answer."""
+    """The model may sample no text; the client still gets a whole answer."""
     server = DialectServer(dialect, [completion({"role": "assistant", "content": ""})], cut=uncut)
     if dialect is messages:
         ask = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
