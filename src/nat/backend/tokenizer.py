@@ -16,7 +16,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from nat.backend.byte_cache import ByteCache
 from nat.errors import ModelNotSupported, describe_error
-from nat.wire.text import parsed
+from nat.wire.json import parse_json
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
@@ -237,7 +237,7 @@ def _parsed_arguments(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return arguments
     try:
-        value = parsed(arguments)
+        value = parse_json(arguments)
     except ValueError:
         return arguments
     return value if isinstance(value, dict) else arguments

@@ -17,7 +17,7 @@ from rich.text import Text
 from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import RunProgress
-from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord, shown, when
+from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord, after_epoch, epoch_number
 from nat.secrets import redact
 
 _ROWS_SHOWN = 12
@@ -52,7 +52,7 @@ class LineProgress(RunProgress):
         if self._logged:
             return
         self._line(
-            f"epoch {shown(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
+            f"epoch {epoch_number(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
             f"groups {record.trained_groups}/{record.num_groups}  "
             f"rollouts {record.num_rollouts}{_failed(record.failures)}  {record.seconds:.1f} s"
         )
@@ -60,7 +60,9 @@ class LineProgress(RunProgress):
     def validation_finished(self, record: ValidationRecord) -> None:
         if not self._logged:
             failed = _failed(record.failures)
-            self._line(f"held-out {when(record.epoch)}: {_mean(record)} on {record.num_examples} examples{failed}")
+            self._line(
+                f"held-out {after_epoch(record.epoch)}: {_mean(record)} on {record.num_examples} examples{failed}"
+            )
 
     def _line(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -133,7 +135,7 @@ class LiveProgress(RunProgress):
         self._records.append(record)
         self._rewards.append(record.avg_reward)
         self._causes = total([self._causes, record.failures])
-        self._bars.update(self._epochs, completed=shown(record.epoch))
+        self._bars.update(self._epochs, completed=epoch_number(record.epoch))
         self._refresh()
 
     def validation_finished(self, record: ValidationRecord) -> None:
@@ -168,9 +170,9 @@ class LiveProgress(RunProgress):
             table.add_row("before", "", before)
         for record in self._records:
             table.add_row(
-                str(shown(record.epoch)),
+                str(epoch_number(record.epoch)),
                 f"{record.avg_reward:.3f}",
-                self._held_out.get(shown(record.epoch), ""),
+                self._held_out.get(epoch_number(record.epoch), ""),
                 f"{record.trained_groups}/{record.num_groups}",
                 _metric(record, "train/trained_tokens", ".0f"),
                 _metric(record, "train/grad_norm", ".3f"),

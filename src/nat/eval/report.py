@@ -22,7 +22,7 @@ from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.failures import FAILURES_NAME, failures_of, failures_text
 from nat.secrets import redact, redact_json
-from nat.wire.text import without_surrogates
+from nat.wire.json import without_surrogates
 
 WORKFLOW_OUTPUT = "workflow_output.json"
 CONFIG_EFFECTIVE = "config_effective.yml"

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from nat.data_models.api_server import ChatResponse
-from nat.wire.text import parsed
+from nat.wire.json import parse_json
 
 WHOLE = "$"
 """The path of the whole output."""
@@ -50,7 +50,7 @@ def as_json_value(output: Any) -> Any:
         return output.model_dump(mode="json")
     if isinstance(output, str):
         try:
-            return parsed(output)
+            return parse_json(output)
         except ValueError:
             return output
     return output

@@ -20,7 +20,7 @@ from nat.finetuning.diagnosis import (
     has_fallen,
 )
 from nat.finetuning.verdict import compare
-from nat.runs.records import EpochRecord, ValidationRecord, Verdict, shown, when
+from nat.runs.records import EpochRecord, ValidationRecord, Verdict, after_epoch, epoch_number
 
 EQUAL_GROUPS_EPOCHS = 5
 """Epochs in a row with too many equal groups before the alarm is raised."""
@@ -168,7 +168,8 @@ def held_out_warning(
         return None
     best, last = max(validations[:-1], key=_mean), validations[-1]
     return (
-        f"The held-out score fell from {_mean(best):.3f} {when(best.epoch)} to {_mean(last):.3f} {when(last.epoch)}. "
+        f"The held-out score fell from {_mean(best):.3f} {after_epoch(best.epoch)} "
+        f"to {_mean(last):.3f} {after_epoch(last.epoch)}. "
         f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
     )
 
@@ -193,9 +194,9 @@ def _why(epochs: Sequence[EpochRecord]) -> str:
     """The training reward distinguishes a model that learned the wrong thing from one that broke."""
     if epochs and not has_fallen(epochs):
         return (
-            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} in epoch {shown(epochs[-1].epoch)}): "
-            "the model learns its examples by heart, or something that the evaluator should not reward. Use more "
-            "examples or fewer epochs, set beta, and read its answers."
+            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} "
+            f"in epoch {epoch_number(epochs[-1].epoch)}): the model learns its examples by heart, or something "
+            "that the evaluator should not reward. Use more examples or fewer epochs, set beta, and read its answers."
         )
     found = diagnose(epochs)
     return "The cause is not known." if found is None else f"{found.seen} {found.remedy}"

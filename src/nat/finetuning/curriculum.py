@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory
 from nat.finetuning.trajectories.groups import has_signal, mean_reward
-from nat.runs.records import shown
+from nat.runs.records import epoch_number
 
 
 class CurriculumState(BaseModel):
@@ -109,15 +109,17 @@ def description(selection: CurriculumSelection, state: CurriculumState, *, epoch
     """Lines for the log, in which epochs count from 1."""
     flat, ranked = len(selection.without_difference), len(selection.ranked)
     if not ranked:
-        return [f"Curriculum learning at epoch {shown(epoch)}: none of {flat} groups has enough difference in reward"]
+        return [
+            f"Curriculum learning at epoch {epoch_number(epoch)}: none of {flat} groups has enough difference in reward"
+        ]
     lines = []
     if selection.expanded_from is not None:
         lines.append(
-            f"Expanding curriculum at epoch {shown(epoch)}: {selection.expanded_from:.0%} -> "
+            f"Expanding curriculum at epoch {epoch_number(epoch)}: {selection.expanded_from:.0%} -> "
             f"{state.current_percentile:.0%} of trajectory groups"
         )
     lines.append(
-        f"Curriculum learning at epoch {shown(epoch)}: Using {len(selection.groups)}/{ranked} groups "
+        f"Curriculum learning at epoch {epoch_number(epoch)}: Using {len(selection.groups)}/{ranked} groups "
         f"({state.current_percentile:.0%}), {flat} without enough difference in reward"
     )
     means = sorted((mean_reward(group) for group in selection.groups), reverse=True)

@@ -12,7 +12,7 @@ from math import sqrt
 from statistics import fmean, median, variance
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.runs.records import EpochRecord, Verdict, shown
+from nat.runs.records import EpochRecord, Verdict, epoch_number
 
 KL = "train/approx_kl"
 WEIGHTS = "train/update_ratio"
@@ -89,7 +89,7 @@ def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
     if found is None:
         return None
     best, last = epochs[_best(epochs)], epochs[-1]
-    at = shown(best.epoch)
+    at = epoch_number(best.epoch)
     fall = f"The mean reward was {best.avg_reward:.3f} in epoch {at} and is {last.avg_reward:.3f} now."
     return Diagnosis(found.cause, f"{fall} {found.seen}", found.remedy)
 
@@ -128,7 +128,7 @@ def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> D
         lower += f": it was {rate:.2g} on average in that update, so try {rate * _factor(found):.1g}"
     return Diagnosis(
         Cause.UPDATE_TOO_LARGE,
-        f"The update of epoch {shown(found.epoch)} moved the policy too far: {_numbers(found, before)}.",
+        f"The update of epoch {epoch_number(found.epoch)} moved the policy too far: {_numbers(found, before)}.",
         f"{lower}. Fewer num_iterations or steps_per_batch, and beta (the KL divergence to the starting model), "
         "hold the policy back, too.",
     )

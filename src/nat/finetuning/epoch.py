@@ -15,7 +15,7 @@ from nat.data_models.finetuning import (
 from nat.data_models.score import is_finite
 from nat.finetuning.metrics import epoch_metrics
 from nat.finetuning.trajectories.groups import example_id, has_signal, statistics_of
-from nat.runs.records import EpochRecord, JobRecord, count_of, shown
+from nat.runs.records import EpochRecord, JobRecord, count_of, epoch_number
 from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally
 from nat.wire.training import JobStatus
 
@@ -80,7 +80,7 @@ def epoch_record(
     groups, trained = played.collected.trajectories, played.chosen.trajectories
     every, kept = statistics_of(groups), statistics_of(trained)
     if every is None:
-        raise ValueError(f"epoch {shown(played.epoch)} has no trajectory, so it has no record")
+        raise ValueError(f"epoch {epoch_number(played.epoch)} has no trajectory, so it has no record")
     counts = tally(played.records)
     return EpochRecord(
         epoch=played.epoch,

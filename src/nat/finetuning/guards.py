@@ -31,7 +31,7 @@ from nat.eval.failures import remedy_of
 from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, explained
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.records import EpochRecord, shown
+from nat.runs.records import EpochRecord, epoch_number
 from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire import rewards
 
@@ -242,7 +242,7 @@ def _names(counts: Counter[str]) -> str:
 
 
 def _span(epochs: Sequence[EpochRecord]) -> str:
-    first, last = shown(epochs[0].epoch), shown(epochs[-1].epoch)
+    first, last = epoch_number(epochs[0].epoch), epoch_number(epochs[-1].epoch)
     return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 

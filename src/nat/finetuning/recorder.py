@@ -1,6 +1,8 @@
 """Record what a trainer does: in the journal, in files, in the log and in the progress display."""
 
+import gc
 import logging
+import sys
 from collections.abc import Sequence
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
@@ -9,15 +11,14 @@ from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
 from nat.runs.folder import append_metrics, doublings, files_due, write_rollouts
-from nat.runs.memory import tidy
-from nat.runs.records import EpochRecord, JobRecord, Phase, shown
+from nat.runs.records import EpochRecord, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
 
 EPOCHS_PER_PLOT = 10
 """Epochs between plots, which take a second; doubled at epoch 200, and so on. A last one is drawn at the end."""
-EPOCHS_PER_TIDYING = 10
+EPOCHS_PER_COLLECTION = 10
 
 
 class Recorder:
@@ -36,7 +37,7 @@ class Recorder:
         for name, text in sampling_notes(records).items():
             if name not in self._noted:
                 self._noted.add(name)
-                self._run.warn(f"Epoch {shown(epoch)}: {text}")
+                self._run.warn(f"Epoch {epoch_number(epoch)}: {text}")
 
     def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
         self._job = job = submitted_job(ref, played, self._run.now())
@@ -60,10 +61,10 @@ class Recorder:
             run.write_files()
         else:
             append_metrics(run.journal.run_dir, record)
-        run.warn_of(record.failures, f"Epoch {shown(record.epoch)}", record.num_rollouts)
+        run.warn_of(record.failures, f"Epoch {epoch_number(record.epoch)}", record.num_rollouts)
         run.progress.epoch_finished(record)
-        if count % EPOCHS_PER_TIDYING == 0:
-            tidy()
+        if count % EPOCHS_PER_COLLECTION == 0:
+            _free_memory()
         if count % (EPOCHS_PER_PLOT * doublings(count // 100)) == 0:
             await run.draw()
 
@@ -71,5 +72,20 @@ class Recorder:
         """Warn of each alarm once, and again only after an epoch without it."""
         for alarm in found:
             if alarm.name not in self._alarmed:
-                self._run.warn(f"Epoch {shown(epoch)}: {alarm.text}")
+                self._run.warn(f"Epoch {epoch_number(epoch)}: {alarm.text}")
         self._alarmed = {alarm.name for alarm in found}
+
+
+def _free_memory() -> None:
+    """Collect reference cycles; with glibc, return free pages to the system.
+
+    Commands let the collector run seldom, so it would not find the hundred objects in cycles that an epoch leaves. They
+    lie between objects that stay, and glibc returns such pages only on request.
+    """
+    gc.collect()
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - slow to import, and only long runs need it
+
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries lack it
+        if trim is not None:
+            trim(0)

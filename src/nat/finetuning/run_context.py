@@ -22,7 +22,7 @@ from nat.finetuning.progress import RunProgress
 from nat.runs.folder import create_run_folder, new_run_id, write_files
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw_run
-from nat.runs.records import Phase, RunState, ValidationRecord, when
+from nat.runs.records import Phase, RunState, ValidationRecord, after_epoch
 from nat.secrets import redacted_logs
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class RunContext:
 
     def validation_finished(self, record: ValidationRecord) -> None:
         """Report the scores and the failures."""
-        self.warn_of(record.failures, f"Held-out {when(record.epoch)}", record.num_rollouts)
+        self.warn_of(record.failures, f"Held-out {after_epoch(record.epoch)}", record.num_rollouts)
         self.progress.validation_finished(record)
 
     async def draw(self) -> bool:

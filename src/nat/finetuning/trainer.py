@@ -34,7 +34,7 @@ from nat.finetuning.recorder import Recorder
 from nat.finetuning.run_context import RunContext, Stopwatch, current_run, open_run
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
-from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState, shown
+from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState, epoch_number
 from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class EpochTrainer(Trainer):
                 logger.error("Training %s %s: %s", run_id, status.status, status.message)
                 break
             await self._finish_epoch(status)
-            logger.info("Completed epoch %d/%d", shown(epoch), num_epochs)
+            logger.info("Completed epoch %d/%d", epoch_number(epoch), num_epochs)
         limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
         self._check_signal(self.context.journal.epochs(), limits)
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
@@ -121,7 +121,7 @@ class EpochTrainer(Trainer):
         """
         config, adapter = self.run_config, self.trainer_adapter
         self._watch = Stopwatch()
-        logger.info("Starting epoch %d for run %s", shown(epoch), run_id)
+        logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
         with self._watch.timing("rollout"):
             collected = await self._collect(epoch, run_id)
         chosen = self.apply_curriculum_learning(collected, epoch)
@@ -131,7 +131,7 @@ class EpochTrainer(Trainer):
         self._recorder.rollouts(epoch, records)
         if not records:
             raise NoTrajectories(
-                f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {shown(epoch)}",
+                f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {epoch_number(epoch)}",
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
@@ -185,7 +185,7 @@ class EpochTrainer(Trainer):
         """
         parts = [f"Avg Reward: {metrics['avg_reward']:.4f}"] if "avg_reward" in metrics else []
         parts += [f"Trajectories: {metrics['num_trajectories']}"] if "num_trajectories" in metrics else []
-        logger.info("Epoch %d progress logged%s", shown(epoch), " - " + ", ".join(parts) if parts else "")
+        logger.info("Epoch %d progress logged%s", epoch_number(epoch), " - " + ", ".join(parts) if parts else "")
         if output_dir is not None:
             append_epoch_metrics(Path(output_dir), epoch, metrics)
 
@@ -204,13 +204,13 @@ class EpochTrainer(Trainer):
         guards.check_credit(self.run_config.reward_function, collected)
         groups = collected.trajectories
         count = sum(map(len, groups))
-        logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), shown(epoch))
+        logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), epoch_number(epoch))
         return collected
 
     async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""
         if ref is None:
-            logger.warning("Epoch %d: %s", shown(self._played.epoch), NOTHING_SUBMITTED)
+            logger.warning("Epoch %d: %s", epoch_number(self._played.epoch), NOTHING_SUBMITTED)
             done, run_id = TrainingStatusEnum.COMPLETED, self._played.run_id
             return TrainingJobStatus(run_id=run_id, backend="none", status=done, message=NOTHING_SUBMITTED)
         with self._watch.timing("train"):

@@ -11,7 +11,7 @@ from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
 from nat.runs.folder import files_due
-from nat.runs.records import BestMeasure, ValidationRecord, when
+from nat.runs.records import BestMeasure, ValidationRecord, after_epoch
 
 WHOLE_DATASET = "all examples"
 """Replaces the example ids where a plug-in's trainer reports only the mean."""
@@ -28,7 +28,7 @@ async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationR
     if known is None:
         metrics = await trainer.run_validation_evaluation(epoch, run.run_id)
         if metrics.get("error"):
-            raise EvaluationError(f"validation {when(epoch)} failed: {metrics['error']}")
+            raise EvaluationError(f"validation {after_epoch(epoch)} failed: {metrics['error']}")
         known = run.journal.validation(epoch) or _keep(run, epoch, _mean(metrics))
         await keep_if_best(
             trainer.trainer_adapter, run, epoch=epoch, score=known.avg_reward, measure=BestMeasure.HELD_OUT

@@ -13,7 +13,7 @@ from nat.data_models.api_server import ChatResponseChunk
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState
 from nat.errors import findings_of
 from nat.http.errors import ApiError
-from nat.wire.text import without_surrogates
+from nat.wire.json import without_surrogates
 
 INPUT_KEY = "input_message"
 """The name of a rollout's input, whatever the workflow calls it."""

@@ -24,7 +24,7 @@ from nat.files import storage_failure
 from nat.runs.records import BestEpoch, EpochRecord, JobRecord, Phase, RunInfo, RunState, RunSummary, ValidationRecord
 from nat.runs.rollouts import RolloutRecord, first_failure
 from nat.secrets import redact_json
-from nat.wire.text import json_text, without_surrogates
+from nat.wire.json import json_text, without_surrogates
 
 JOURNAL_NAME = "journal.sqlite"
 SCHEMA_VERSION = 2

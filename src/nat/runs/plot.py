@@ -18,7 +18,7 @@ from nat.errors import NatError, describe_error
 from nat.eval.failures import FAILURES_NAME
 from nat.files import replacing
 from nat.runs.journal import Journal
-from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict, num_rollouts, shown, total_of
+from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict, epoch_number, num_rollouts, total_of
 from nat.secrets import keep_files_private
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _frame(axes: "Axes") -> None:
 def _training(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
     if not epochs:
         return
-    numbers = [shown(epoch.epoch) for epoch in epochs]
+    numbers = [epoch_number(epoch.epoch) for epoch in epochs]
     rewards = [epoch.avg_reward for epoch in epochs]
     axes.plot(numbers, rewards, color=_TRAIN, alpha=0.4, linewidth=1, marker="o", markersize=3.5, label="training")
     if len(epochs) >= _SMOOTHED_FROM:
@@ -147,7 +147,7 @@ def _curriculum(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
     second = axes.twinx()
     for side in second.spines.values():
         side.set_visible(False)
-    numbers = [shown(epoch.epoch) - 0.5 for epoch in epochs] + [shown(epochs[-1].epoch) + 0.5]
+    numbers = [epoch_number(epoch.epoch) - 0.5 for epoch in epochs] + [epoch_number(epochs[-1].epoch) + 0.5]
     shares = [100 * epoch.curriculum_percentile for epoch in epochs]
     shares.append(shares[-1])
     second.fill_between(numbers, shares, step="post", color=_CURRICULUM, alpha=0.1, linewidth=0)
@@ -162,7 +162,7 @@ def _curriculum(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
 
 def _range(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
     """Leave room for the last validation; show rewards of 0 to 1 on that range, so that a small rise looks small."""
-    last = max((shown(epoch.epoch) for epoch in epochs), default=1)
+    last = max((epoch_number(epoch.epoch) for epoch in epochs), default=1)
     axes.set_xlim(-0.03 * last, 1.03 * last)
     if epochs and min(epoch.min_reward for epoch in epochs) >= 0 and max(epoch.max_reward for epoch in epochs) <= 1:
         axes.set_ylim(0, _HEADROOM)

@@ -2,7 +2,7 @@
 
 An epoch's number counts the updates before it, from 0: the rollouts and the validation of epoch 3 use the weights after
 3 epochs of training. That holds in code, journal, metrics and file names. Log, progress, messages and plot count epochs
-from 1; they use `shown` and `when`.
+from 1; they use `epoch_number` and `after_epoch`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from nat.data_models.score import is_score, mean
 from nat.wire.training import JobStatus
 
 
-def shown(epoch: int) -> int:
+def epoch_number(epoch: int) -> int:
     """The epoch's number for people, who count from 1."""
     return epoch + 1
 
 
-def when(epochs_done: int) -> str:
+def after_epoch(epochs_done: int) -> str:
     """Which weights were validated, for people."""
     return f"after epoch {epochs_done}" if epochs_done else "before training"
 
@@ -212,7 +212,7 @@ class BestEpoch(RunRecord):
     """The checkpoint's folder, relative to the run's folder if it lies there; None if there is none."""
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.score:.3f} {when(self.epoch)}"
+        return f"{self.measure} {self.score:.3f} {after_epoch(self.epoch)}"
 
 
 class RunSummary(RunRecord):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from nat.data_models import rollout_failure
 from nat.data_models.conversation import ConversationRecord
 from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
-from nat.runs.records import Phase, RunRecord, shown, when
+from nat.runs.records import Phase, RunRecord, after_epoch, epoch_number
 from nat.wire.training import TrainingRow
 
 
@@ -148,6 +148,6 @@ def first_failure(record: RolloutRecord, phase: Phase, epoch: int) -> FirstFailu
     """The entry of a rollout in `failures.txt`; None if it did not fail."""
     if record.left_out is None or record.left_out.by_choice:
         return None
-    where = f"training, epoch {shown(epoch)}" if phase is Phase.TRAIN else f"held-out {when(epoch)}"
+    where = f"training, epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"held-out {after_epoch(epoch)}"
     rollout = f"{where}, example {record.example_id}, generation {record.generation}"
     return FirstFailure(rollout=rollout, cause=record.left_out, error=record.error, traceback=record.traceback)

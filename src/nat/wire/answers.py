@@ -1,4 +1,4 @@
-"""What the embedded backend answers in the OpenAI API, chat and text completions, whole and streamed.
+"""The embedded backend's responses in the OpenAI API: chat and text completions, whole and streamed.
 
 Dump with `exclude_unset=True`: a field that was not set is absent, one that was set to None is null.
 """
@@ -12,16 +12,16 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class BrokenPrefix(StrEnum):
-    """Why the prompt of a chat does not go on with the very tokens of the answers in it."""
+    """Why the prompt of a chat does not contain the exact tokens of its earlier answers."""
 
     NOT_SERVED = "not_served"
-    """This server remembers none of the answers: examples in the prompt, another server's, or long ago."""
+    """The server does not remember the answers: examples in the prompt, another server's, or too old."""
     ANSWER_EDITED = "answer_edited"
-    """What was asked before an answer is known, but another answer came then."""
+    """The messages before an answer are known, but the server's answer to them was another."""
     CONTEXT_CHANGED = "context_changed"
-    """An answer is known, but after other messages or with other tools than those that stand before it now."""
+    """An answer is known, but with other messages or tools before it."""
     TEMPLATE_REWRITES = "template_rewrites"
-    """Messages and answers are as they were, but the chat template writes them in another way now."""
+    """Messages and answers are unchanged, but the chat template renders them differently now."""
 
 
 class Answer(BaseModel):
@@ -31,13 +31,13 @@ class Answer(BaseModel):
 
 
 class PromptTokens(Answer):
-    """Of the tokens of prompts, those that were not computed again."""
+    """Prompt tokens that came from the prefix cache."""
 
     cached_tokens: int = 0
 
 
 class Usage(Answer):
-    """Tokens of all choices together; end-of-sequence tokens count."""
+    """Tokens of all choices; end-of-sequence tokens count."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -46,7 +46,7 @@ class Usage(Answer):
 
 
 class Alternative(Answer):
-    """A token and how likely the model thought it; `bytes` is null where they cannot be told."""
+    """A token and its log probability; `bytes` is null if they are unknown."""
 
     token: str
     logprob: float
@@ -83,7 +83,7 @@ class AnsweredToolCall(Answer):
 
 
 class AnsweredMessage(Answer):
-    """The assistant's message, or what a chunk adds to it."""
+    """The assistant's message, or a chunk's addition to it."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -92,7 +92,7 @@ class AnsweredMessage(Answer):
 
 
 class ChatChoice(Answer):
-    """One answer; `token_ids` if the request asked for them, `logprobs_temperature` if it is not 1."""
+    """One answer; `token_ids` on request, `logprobs_temperature` if it is not 1."""
 
     index: int
     message: AnsweredMessage | None = None
@@ -101,7 +101,7 @@ class ChatChoice(Answer):
     finish_reason: FinishReason | None
     token_ids: list[int] | None = None
     logprobs_temperature: float | None = None
-    """The log probabilities are those of softmax(logits / this)."""
+    """Temperature T of the log probabilities, those of softmax(logits / T)."""
 
 
 class ChatAnswer(Answer):
@@ -117,7 +117,7 @@ class ChatAnswer(Answer):
     usage: Usage | None = None
     prompt_token_ids: list[int] | None = None
     broken_prefix: BrokenPrefix | None = None
-    """Beside `prompt_token_ids`, where sampled tokens of the history are not in them."""
+    """Set if `prompt_token_ids` lack sampled tokens of the history."""
 
 
 class TextLogprobs(Answer):
@@ -154,7 +154,7 @@ class TextAnswer(Answer):
 
 
 class ModelCard(Answer):
-    """A name under which the model can be asked for."""
+    """A name that requests can use for the model."""
 
     id: str
     object: Literal["model"]

@@ -1,7 +1,7 @@
-"""What the embedded backend understands of the OpenAI API: the requests of chat and text completions.
+"""The embedded backend's requests in the OpenAI API: chat and text completions.
 
-An option that the server cannot honour is an error, unless it is set to the value that changes nothing: an
-option without effect would make an experiment lie. Bookkeeping fields of the SDKs are accepted and ignored.
+An unsupported option is an error unless it has its neutral value, since an option without effect would falsify an
+experiment. Bookkeeping fields of the SDKs are accepted and ignored.
 """
 
 import json
@@ -21,7 +21,7 @@ from pydantic import (
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
 
 SESSION_HEADER = "nat-session"
-"""Says which requests belong together: of answers that read the same, a chat goes on with that of its own session."""
+"""Groups requests: if several sessions have the same answer text, a chat continues its own session's tokens."""
 
 _BOOKKEEPING = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -43,7 +43,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 
 
 _MOST_KEYS = 100
-"""Of one record; models have fewer fields, and the error would list each unknown one."""
+"""Most keys of one object; more would only make the error's list of unknown fields long."""
 _LONGEST_STOP = 1000
 _TEMPLATE_VARIABLES_LENGTH = 10_000
 """Characters of all of a request's template variables as JSON: switches and short lists, not documents."""
@@ -51,7 +51,7 @@ _TEMPLATE_VARIABLES_LENGTH = 10_000
 
 T = TypeVar("T")
 _Several = Annotated[list[T], Field(fail_fast=True)]
-"""A list of any length: the error names the first mistake in it, not a million of them."""
+"""A list whose error names only its first mistake, because the list may be long."""
 
 
 def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -81,28 +81,28 @@ class ApiModel(BaseModel):
 
 
 class StreamOptions(ApiModel):
-    """What a stream tells besides the tokens."""
+    """Options of a stream."""
 
     include_usage: bool = False
-    """End with a chunk that holds the usage and no choice."""
+    """End with a chunk that has the usage and no choice."""
 
 
 class TextPart(ApiModel):
-    """A piece of a message's content; only text is understood."""
+    """A part of a message's content; only text is supported."""
 
     type: Literal["text"]
     text: str
 
 
 class ToolCallFunction(ApiModel):
-    """What an assistant called; the arguments are JSON in a string."""
+    """The function of a call; the arguments are JSON in a string."""
 
     name: str
     arguments: str = ""
 
 
 class ToolCall(ApiModel):
-    """A call that an earlier answer made."""
+    """A tool call in an earlier answer."""
 
     id: str | None = None
     type: Literal["function"] = "function"
@@ -132,14 +132,14 @@ class FunctionDefinition(BaseModel):
 
 
 class ToolDefinition(ApiModel):
-    """A tool as the chat template gets it."""
+    """A tool, as passed to the chat template."""
 
     type: Literal["function"]
     function: FunctionDefinition
 
 
 class SamplingRequest(ApiModel):
-    """What chat and text completions have in common."""
+    """Fields of both chat and text completions."""
 
     model: str
     temperature: float = Field(default=1.0, ge=0, le=MAX_TEMPERATURE)
@@ -154,7 +154,7 @@ class SamplingRequest(ApiModel):
         BeforeValidator(_as_list),
         Field(max_length=16),
     ] = []
-    """Text before which a choice ends; it may lie across several tokens."""
+    """A choice ends before this text, which may span several tokens."""
     seed: int | None = None
     """Same request, same seed, same weights: same answer, whatever else the server does."""
     stream: bool = False
@@ -164,11 +164,11 @@ class SamplingRequest(ApiModel):
     return_tokens_as_token_ids: bool = False
     """Write tokens in logprobs as `token_id:<id>`, as vLLM does."""
     ignore_eos: bool = False
-    """Go on after the end-of-sequence token; for measurements."""
+    """Continue after the end-of-sequence token; for measurements."""
 
     @property
     def logprobs_temperature(self) -> float | None:
-        """What the answer says of the distribution that its log probabilities are of; None for the model's own."""
+        """Temperature of the answer's log probabilities; None for the model's own distribution."""
         return None if self.temperature in {0, 1} else self.temperature
 
     @field_validator("temperature")
@@ -178,7 +178,7 @@ class SamplingRequest(ApiModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_what_has_no_effect(cls, data: object) -> object:
+    def _refuse_unsupported_options(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
         for key in data.keys() & _NEUTRAL.keys():
@@ -222,7 +222,7 @@ class ChatRequest(SamplingRequest):
 
     @property
     def calls_tools(self) -> bool:
-        """True if the model is told of tools, and its answers are read for calls."""
+        """True if the prompt lists tools and answers are parsed for calls."""
         return bool(self.tools) and self.tool_choice == "auto"
 
 

@@ -1,4 +1,4 @@
-"""How optional parts are installed: one command for every message that names one."""
+"""The package's extras: which packages are missing, and the command that installs an extra."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -7,10 +7,10 @@ DISTRIBUTION = "nat-finetuning-harness"
 
 
 def install_hint(extra: str) -> str:
-    """What to type; in a clone, the same with the folder in place of the name."""
+    """The command that installs an extra, for PyPI and for a clone."""
     return f"pip install '{DISTRIBUTION}[{extra}]', or in a clone: pip install -e '.[{extra}]'"
 
 
 def missing_packages(needed: Iterable[str]) -> list[str]:
-    """Those that cannot be imported here."""
+    """The packages that are not installed."""
     return [name for name in needed if find_spec(name) is None]

@@ -1,24 +1,24 @@
-"""What the metrics of an update mean: the backend reports these names and no others; an epoch has them under `train/`.
+"""The metrics of an update: the backend reports these names and no others; an epoch has them under `train/`.
 
-"Tokens" are sampled tokens that carry loss, where nothing else is said. "Of all passes": with `num_iterations` above 1
-a token counts once in each pass, with the values that it has then.
+"Tokens" are sampled tokens that carry loss unless stated otherwise. "Of all passes": with `num_iterations` above 1, a
+token counts once in each pass, with its values in that pass.
 """
 
 from collections.abc import Mapping
 
 UPDATE: Mapping[str, str] = {
-    "trained_groups": "Groups that carried loss; what was submitted and is not among them had nothing to compare.",
+    "trained_groups": "Groups that carried loss; the other submitted groups had no difference in reward.",
     "trained_rollouts": "Rollouts that carried loss.",
     "trained_rows": "Rows that carried loss.",
     "trained_tokens": "Tokens, each counted once; the sum over all updates is `tokens_trained` of the summary.",
     "truncated_fraction": "Share of the submitted rollouts in which an answer stopped at its token limit.",
     "row_tokens": "Tokens of the trained rows, prompts included, each row up to the token before its last sampled one.",
-    "packed_tokens": "Of these, what one training pass computed; the mean of all passes.",
-    "unique_tokens": "Of these, the fewest that a pass could have computed.",
+    "packed_tokens": "Of these, the tokens that one training pass computed; mean of all passes.",
+    "unique_tokens": "Of these, the fewest tokens that a pass could have computed.",
     "optimizer_steps": "Optimizer steps that changed the weights.",
     "skipped_steps": "Optimizer steps that found a gradient of zero and changed nothing.",
     "loss": "`policy_loss` plus `beta` times the KL divergence to the reference; mean of the optimizer steps.",
-    "policy_loss": "What the advantages contribute to the loss; mean of the optimizer steps.",
+    "policy_loss": "The policy term of the loss; mean of the optimizer steps.",
     "grad_norm": "Norm of the gradient before it is clipped; mean of the optimizer steps, 0 for those skipped.",
     "update_ratio": "Norm of a step's change of trained weights, as served, over their norm; mean as `grad_norm`.",
     "learning_rate": "Mean of the optimizer steps.",
@@ -40,4 +40,4 @@ UPDATE: Mapping[str, str] = {
     "seconds": "Time of the update inside the backend, without that of saving it.",
     "tokens_per_second": "`row_tokens` per second of the update.",
 }
-"""Name → what it is, and of what."""
+"""Description by name."""

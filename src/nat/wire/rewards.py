@@ -1,4 +1,4 @@
-"""Which rewards can be compared, and when they are equal: one rule for the harness and the backend.
+"""When rewards are equal: one rule for the harness and the backend.
 
 A rollout is compared by its reward, or by one number for each of its answers.
 """
@@ -12,14 +12,14 @@ EQUAL_UP_TO = 1e-9
 """Numbers that differ by no more than this share of their size are equal: 0.3 and 0.1 + 0.2 differ by rounding."""
 
 LARGEST = 1e15
-"""Above this size a float cannot tell rewards apart that differ by a tenth, and the square of a float32 overflows."""
+"""Above this size, floats cannot distinguish rewards that differ by a tenth, and the square of a float32 overflows."""
 
 Reward = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-"""A reward on the wire; NaN and infinity are outside of the range, too."""
+"""A reward on the wire; NaN and infinity are out of range, too."""
 
 
 def rounding(values: Iterable[float]) -> float:
-    """The largest difference between these numbers that counts as none."""
+    """The largest difference between these numbers that counts as zero."""
     return EQUAL_UP_TO * max(map(abs, values), default=0.0)
 
 
@@ -29,7 +29,7 @@ def equal(values: Sequence[float]) -> bool:
 
 
 def alike(rollouts: Sequence[Sequence[float]]) -> bool:
-    """True if nothing tells the rollouts apart: all of their numbers are equal, or each rollout has the same ones."""
+    """True if all numbers are equal, or if every rollout has the same numbers."""
     values = [value for own in rollouts for value in own]
     if len(rollouts) <= 1 or equal(values):
         return True

@@ -1,8 +1,8 @@
-"""Which distribution a request's answer is drawn from, and whether that can be trained on. Pure.
+"""Which distribution a request's answer is sampled from, and whether it can be trained on. Pure.
 
-One rule for the fields of a request and for those of an LLM block in the YAML. A temperature T is trainable: the answer
-comes from softmax(logits / T), which the learner can compute again. Any other field that changes the distribution is
-not, since the log probabilities that come back are not those of what was drawn.
+One rule for the fields of a request and of an LLM block in the YAML. A temperature T is trainable: the answer comes
+from softmax(logits / T), which the learner can compute again. Other fields that change the distribution are not, since
+the reported log probabilities are not those of the sampled distribution.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 MIN_TEMPERATURE = 0.01
-"""Below this a sampler is as good as greedy (vLLM raises lower temperatures to it), and gradients grow with 1/T."""
+"""Below this, sampling is practically greedy (vLLM raises lower temperatures to it), and gradients grow with 1/T."""
 MAX_TEMPERATURE = 100.0
 
 _LONGEST_SHOWN = 20
 _MOST_DIGITS = 18
-"""A count with more of them is no count."""
+"""A number with more digits is not accepted as a count."""
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "top_p": (1,),
@@ -43,8 +43,8 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "tfs_z": (1,),
     "top_a": (0,),
 }
-"""Of each field that changes the distribution, the values that do not; the first is what replaces the others. `null`
-is one of them always. The names are those of OpenAI, vLLM, SGLang and llama.cpp."""
+"""Fields that change the distribution, each with its neutral values; the first one replaces other values. `null` is
+always neutral. The names are those of OpenAI, vLLM, SGLang and llama.cpp."""
 
 FORCED: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
@@ -61,17 +61,17 @@ FORCED: Mapping[str, tuple[Any, ...]] = {
     "ebnf": (),
     "structural_tag": (),
 }
-"""Likewise of the fields that force a form on the answer. They are never replaced: the agent reads that form."""
+"""Fields that force a format on the answer, with neutral values; never replaced, because the agent needs the format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What an answer is drawn from."""
+    """The distribution of an answer."""
 
     temperature: float = 1.0
-    """Of the softmax; what a server takes if the request names none."""
+    """Temperature of the softmax; 1 is the server's default."""
     untrainable_by: tuple[str, ...] = ()
-    """Why it cannot be trained on, as `field=value`; empty if it can."""
+    """The fields that make it untrainable, as `field=value`; empty if it is trainable."""
 
     @property
     def trainable(self) -> bool:
@@ -83,24 +83,24 @@ MODELS_OWN = Sampling()
 
 
 def read_sampling(fields: Mapping[str, Any]) -> Sampling:
-    """What a request with these fields is answered from."""
+    """The distribution that a request with these fields is answered from."""
     temperature = _temperature(fields.get("temperature"))
     untrainable = [
         name for known in (NEUTRAL, FORCED) for name in known if not _is_neutral(fields.get(name), known[name])
     ]
     if temperature is None:
         untrainable.insert(0, "temperature")
-    return Sampling(temperature or 1.0, tuple(f"{name}={_shown(fields[name])}" for name in untrainable))
+    return Sampling(temperature or 1.0, tuple(f"{name}={_short(fields[name])}" for name in untrainable))
 
 
 def replaced(fields: Mapping[str, Any], temperature: float) -> dict[str, Any]:
-    """The fields to set so that the answer is drawn from the model's own distribution at this temperature."""
+    """The fields to set so that the answer comes from the model's own distribution at this temperature."""
     untrainable = {name: known[0] for name, known in NEUTRAL.items() if not _is_neutral(fields.get(name), known)}
     return {"temperature": temperature, **untrainable}
 
 
 def read_count(value: Any) -> int | None:
-    """A whole number from 1 on, as a lenient server would read `100`, `100.0` and `"100"`; None for anything else."""
+    """A whole number of at least 1, also from `100.0` or `"100"` as lenient servers accept; else None."""
     if isinstance(value, str):
         value = int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 10**_MOST_DIGITS:
@@ -109,7 +109,7 @@ def read_count(value: Any) -> int | None:
 
 
 def _temperature(value: Any) -> float | None:
-    """The temperature if it can be trained at; servers read numbers in texts, too."""
+    """The temperature if it is trainable; like servers, this accepts numbers in strings."""
     if value is None:
         return 1.0
     try:
@@ -128,7 +128,7 @@ def _is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
     return value is None or value in neutral
 
 
-def _shown(value: Any) -> str:
-    """A number or a word; of anything longer that there is something."""
+def _short(value: Any) -> str:
+    """A short value as text; `…` for anything longer."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST_SHOWN and "," not in text and not isinstance(value, dict | list) else "…"

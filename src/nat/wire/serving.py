@@ -1,4 +1,4 @@
-"""How the embedded backend is started: its options, shared by its own command line and by `nat backend serve`."""
+"""Options of the embedded backend's process, for its own command line and for `nat backend serve`."""
 
 import logging
 from collections.abc import Collection
@@ -16,27 +16,27 @@ logger = logging.getLogger(__name__)
 KEY_FD = "--key_fd"
 """Option of `python -m nat.backend` alone: the file descriptor whose first line is a Handover."""
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
-"""Environment variable of the key; unlike an option it shows in no process list."""
+"""Environment variable of the key; unlike an option, it is not in process lists."""
 READY, FAILED = "ready", "failed"
 """Events of the backend's process: one line of JSON on stdout, `ready` with its ports or `failed` with the reason."""
 LOCAL_PACKAGES = ("fastapi", "httptools", "jinja2", "numpy", "peft", "safetensors", "torch", "transformers", "uvicorn")
-"""What the backend imports; the extra `local` brings all of it."""
+"""Packages that the backend imports; the extra `local` installs them."""
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 """Folders inside the output folder."""
 NEWEST_CHECKPOINT = "latest"
-"""In there, a link to the newest checkpoint."""
+"""In CHECKPOINTS, a link to the newest checkpoint."""
 BEST_CHECKPOINT = "best"
-"""In there, a link to the checkpoint that a client asked to keep as the best so far, which nothing deletes."""
+"""In CHECKPOINTS, a link to the checkpoint that a client keeps as the best so far; it is never deleted."""
 PROTOCOLS = "nat.backend.protocols"
 """Entry-point group of protocols that the backend can serve instead of its own; each value is a class of options."""
 
 
 class Handover(BaseModel):
-    """What a parent tells the backend through a pipe, since a process's environment and arguments can be read."""
+    """Secrets that a parent passes through a pipe, since a process's environment and arguments can be read."""
 
     api_key: str | None = None
     secrets: list[str] = []
-    """Further values that the backend's log must not show."""
+    """Further values that the backend's log must redact."""
 
     def line(self) -> bytes:
         return self.model_dump_json().encode() + b"\n"
@@ -63,50 +63,50 @@ class ServeOptions(BaseModel):
     served_model_name: str | None = None
     """Name that requests use; the directory's name if left out."""
     output_dir: Path | None = None
-    """Where checkpoints and models go; without it the backend only serves."""
+    """Folder for checkpoints and exported models; without it the backend only serves."""
     host: str = "127.0.0.1"
-    """Address to listen on; one that others can reach needs a key that you chose."""
+    """Address to listen on; any but a loopback address needs a key that you set."""
     allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
-    """Further names under which this server may be called, with commas between, such as that of a proxy."""
+    """Further host names of this server, such as a proxy's; separated by commas."""
     port: int = Field(default=8000, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one, which the ready line names."""
+    """Port to listen on; 0 picks a free one, which the ready line names."""
     api_key: SecretStr | None = None
-    """Key for requests; better given as NAT_BACKEND_API_KEY; made up if left out."""
+    """Key for requests; generated if left out. Better set as NAT_BACKEND_API_KEY."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs; `auto` takes CUDA if there is some."""
+    """Where the model runs; `auto` uses CUDA if it is available."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the served weights; `auto` is float32 on the CPU and bfloat16 on CUDA."""
     lora_rank: int | None = Field(default=None, ge=1)
-    """Train LoRA adapters of this rank; all weights if left out."""
+    """Train LoRA adapters of this rank; if left out, all weights."""
     lora_alpha: int = Field(default=32, ge=1)
-    """Scale of the adapters."""
+    """Scale (alpha) of the LoRA adapters."""
     max_seq_length: int | None = Field(default=None, ge=2)
-    """Longest prompt plus answer in tokens; the model's own limit if left out."""
+    """Most tokens of prompt plus answer; default: the model's own limit."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences that are sampled at the same time; others wait."""
     prefix_cache_mb: int = Field(default=256, ge=0)
-    """Memory for what was computed of prompts and answers, which later prompts then begin with; for each model."""
+    """Memory of the prefix cache, per model: keys and values of earlier prompts and answers."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads of one operation; all cores if left out."""
+    """CPU threads per operation; default: all cores."""
     seed: int = 0
-    """Seed of the adapters' start."""
+    """Seed of the adapters' initial weights."""
     save_every: int = Field(default=1, ge=1)
-    """Write a checkpoint after every so many jobs."""
+    """Jobs between checkpoints."""
     keep_last: int = Field(default=2, ge=1)
-    """Checkpoints to keep."""
+    """Number of newest checkpoints to keep."""
     resume: bool = False
-    """Go on from the newest checkpoint in output_dir, if there is one."""
+    """Resume from the newest checkpoint in output_dir, if there is one."""
     exit_with_parent: bool = False
-    """End when stdin ends, which it does when the process that holds its other end is gone."""
+    """Exit when stdin ends, which means that the parent process has ended."""
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
         if self.api_key is None and not is_loopback(self.host):
             raise ValueError(
-                f"host {self.host} can be reached from outside, so the key must be yours: set {API_KEY_VARIABLE}"
+                f"host {self.host} can be reached from outside, so it needs a key that you set: {API_KEY_VARIABLE}"
             )
         if self.resume and self.output_dir is None:
-            raise ValueError("resume needs output_dir, where the checkpoints are")
+            raise ValueError("resume needs output_dir, the folder of the checkpoints")
         return self
 
     @property
@@ -120,7 +120,7 @@ class ServeOptions(BaseModel):
 
     @property
     def key_is_well_known(self) -> bool:
-        """True for a server whose key everybody knows."""
+        """True if the server uses a key that is publicly known."""
         return self.api_key is None and self.well_known_key is not None
 
 

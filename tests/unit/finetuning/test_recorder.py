@@ -4,7 +4,7 @@ import gc
 import weakref
 
 from fakes.run_records import NOON, epoch_record
-from nat.finetuning.recorder import EPOCHS_PER_PLOT, EPOCHS_PER_TIDYING, Recorder
+from nat.finetuning.recorder import EPOCHS_PER_COLLECTION, EPOCHS_PER_PLOT, Recorder
 from nat.finetuning.run_context import RunContext
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
@@ -27,9 +27,9 @@ async def test_cycles_of_many_epochs_are_freed(tmp_path):
         recorder = Recorder(RunContext("run-1", journal))
         gc.disable()
         try:
-            for epoch in range(EPOCHS_PER_TIDYING):
+            for epoch in range(EPOCHS_PER_COLLECTION):
                 await recorder.epoch_finished(epoch_record(epoch))
         finally:
             gc.enable()
     assert garbage() is None
-    assert (run_dir / PLOT_NAME).exists() == (EPOCHS_PER_TIDYING >= EPOCHS_PER_PLOT)
+    assert (run_dir / PLOT_NAME).exists() == (EPOCHS_PER_COLLECTION >= EPOCHS_PER_PLOT)

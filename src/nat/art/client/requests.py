@@ -16,7 +16,7 @@ from nat.art.wire import (
     OptimizerArgs,
     TrainerArgs,
 )
-from nat.wire.text import without_surrogates
+from nat.wire.json import without_surrogates
 
 _OPTIMIZER = set(OptimizerArgs.model_fields)
 _CONFIG = set(ArtTrainConfig.model_fields)

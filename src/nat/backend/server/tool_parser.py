@@ -7,7 +7,7 @@ content, so that nothing of the model's answer is lost.
 import json
 from dataclasses import dataclass
 
-from nat.wire.text import parsed
+from nat.wire.json import parse_json
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
@@ -67,7 +67,7 @@ class HermesParser:
 
 def _parse(block: str) -> ParsedCall | None:
     try:
-        call = parsed(block)
+        call = parse_json(block)
     except ValueError:
         return None
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):

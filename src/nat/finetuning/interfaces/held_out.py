@@ -16,9 +16,9 @@ from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_n
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import held_out_phase
 from nat.runs.folder import write_rollouts
-from nat.runs.records import Phase, ValidationRecord, when
+from nat.runs.records import Phase, ValidationRecord, after_epoch
 from nat.runs.rollouts import RolloutRecord, tally
-from nat.wire.text import without_surrogates
+from nat.wire.json import without_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     training, run = builder.run_config, current_run()
     held_out = _validation_of(training.run_configuration)
     if run is not None and (known := run.journal.validation(epoch)) is not None:
-        logger.info("The held-out examples were played %s already; their scores are used again", when(epoch))
+        logger.info("The held-out examples were played %s already; their scores are used again", after_epoch(epoch))
         return _metrics(known)
     watch = Stopwatch()
     if run is not None:
@@ -143,5 +143,5 @@ def _metrics(validation: ValidationRecord) -> dict[str, Any]:
 def _keep(run: RunContext, validation: ValidationRecord) -> None:
     run.journal.record_validation(validation)
     average, count = validation.avg_reward, validation.num_examples
-    logger.info("Validation %s - Avg Reward: %.4f over %d examples", when(validation.epoch), average, count)
+    logger.info("Validation %s - Avg Reward: %.4f over %d examples", after_epoch(validation.epoch), average, count)
     run.validation_finished(validation)

@@ -16,8 +16,8 @@ from typing import Any
 
 from nat.data_models.conversation import Beginning, ConversationRecord
 from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
+from nat.wire.json import parse_json
 from nat.wire.rows import CallTokens, MergedRow, OpenRows
-from nat.wire.text import parsed
 
 Message = dict[str, Any]
 Essence = tuple[Any, ...]
@@ -252,7 +252,7 @@ def _arguments(given: Any) -> str:
     if not isinstance(given, str):
         return _canonical(given)
     try:
-        return _canonical(parsed(given))
+        return _canonical(parse_json(given))
     except ValueError:  # a model may sample anything
         return given
 

@@ -14,7 +14,7 @@ from nat.plugins.command.config import CommandConfig, environment
 from nat.plugins.command.evaluator import COMMAND_STEP, CommandRecord
 from nat.plugins.command.folder import NotLeft, RolloutFolder, as_text, opened_folder
 from nat.plugins.command.process import Program, run_program
-from nat.wire.text import without_surrogates
+from nat.wire.json import without_surrogates
 
 
 class CommandWorkflow:

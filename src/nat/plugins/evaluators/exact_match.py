@@ -10,7 +10,7 @@ from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBa
 from nat.errors import EvaluationError
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.registry.decorators import register_evaluator
-from nat.wire.text import parsed
+from nat.wire.json import parse_json
 
 
 class ExactMatchConfig(EvaluatorBaseConfig, name="exact_match"):
@@ -58,7 +58,7 @@ def _normalised(text: str, config: ExactMatchConfig) -> str:
 
 def _parsed(text: str) -> Any:
     try:
-        return parsed(text)
+        return parse_json(text)
     except ValueError:
         return text
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from nat.errors import BackendError, BackendUnreachable, findings_of
 from nat.secrets import excerpt
 from nat.wire.answers import ErrorAnswer
-from nat.wire.text import json_text
+from nat.wire.json import json_text
 from nat.wire.training import (
     ExportedModel,
     ExportRequest,

@@ -19,7 +19,7 @@ from nat.gateway.dialects.content import (
 from nat.gateway.dialects.responses.history import earlier_turns, input_items, referred_item
 from nat.gateway.dialects.responses.tools import chat_name, tool_fields, tools_of
 from nat.secrets import excerpt
-from nat.wire.text import parsed
+from nat.wire.json import parse_json
 
 _SAME = ("temperature", "top_p", "stream", "seed", "top_k", "min_p", "stop", "chat_template_kwargs")
 """The last five are not fields of this API, but some servers take them for sampling."""
@@ -199,7 +199,7 @@ def _thinking(item: Body, place: str) -> tuple[str, str]:
     """The chat's field and the text; the older field if only the text is known."""
     kept = text_at(item.get("encrypted_content") or "{}", f"{place}.encrypted_content")
     try:
-        said = parsed(kept)
+        said = parse_json(kept)
     except ValueError:
         said = {}
     for field in REASONING_FIELDS:

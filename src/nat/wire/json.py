@@ -1,4 +1,4 @@
-"""Text as others leave it: with halves of surrogate pairs, which UTF-8 has no bytes for, or as JSON of any depth."""
+"""JSON and text from models and agents: of any depth, and with lone surrogates, which UTF-8 cannot encode."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_jsonable_pyt
 
 
 def without_surrogates(value: Any) -> Any:
-    """The same with each half of a pair written as its escape, so that what was different stays different."""
+    """Write each lone surrogate as its escape, in a string or inside a value; different strings stay different."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, BaseModel):
@@ -20,12 +20,12 @@ def without_surrogates(value: Any) -> Any:
     return value
 
 
-def parsed(text: str) -> Any:
-    """What JSON of a model or an agent says.
+def parse_json(text: str) -> Any:
+    """Parse JSON of a model or an agent.
 
     Raises:
-        ValueError: it is none; or it is nested too deeply or has a number with too many digits, for which the
-            standard library has errors of other kinds.
+        ValueError: the text is not JSON, is nested too deeply, or has a number with too many digits; for the latter two
+            the standard library raises other errors.
 
     """
     return from_json(text.encode(errors="surrogatepass"))

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nat.wire.text import json_text, without_surrogates
+from nat.wire.json import json_text, without_surrogates
 
 
 class Record(BaseModel):
