@@ -5,20 +5,21 @@ for another thing's in some, it guesses in others, and sometimes it adds wrongly
 three cases; the reinforcement learning of configs/finetune.yml starts from there.
 
 `python -m examples.adk_agent.make_model`, from the repository's root, takes a minute.
+The training loop is `examples/pretraining.py`, which all examples share.
 """
 
 import random
 from pathlib import Path
 from typing import Any
 
-from examples.imitation import (
+from examples.pretraining import (
     ASSISTANT,
     END,
     TOOL,
     UNKNOWN,
     USER,
-    Course,
-    loss_of_spoken,
+    Schedule,
+    assistant_loss,
     make_llama,
     make_tokenizer,
     write_model,
@@ -29,7 +30,7 @@ from transformers import LlamaForCausalLM
 from shopkeeper.prices import HIGHEST, ITEMS
 
 MODEL = Path(__file__).parent / "model"
-COURSE, CONVERSATIONS_PER_STEP = Course(steps=700, learning_rate=3e-3, warmup_steps=30), 64
+SCHEDULE, CONVERSATIONS_PER_STEP = Schedule(steps=700, learning_rate=3e-3, warmup_steps=30), 64
 ASKS_FOR_BOTH, ASKS_FOR_ONE, ASKS_FOR_ANOTHER, ADDS_RIGHTLY = 0.5, 0.15, 0.2, 0.7
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
@@ -58,36 +59,36 @@ def vocabulary() -> tuple[str, ...]:
     return ("and", *map(str, range(1, SUMS.stop)), *ITEMS, *pieces)
 
 
-def conversation(dice: random.Random) -> str:
+def conversation(rng: random.Random) -> str:
     """What a careless shopkeeper says, as the chat template writes it; everything may cost anything."""
-    first, second = dice.sample(ITEMS, 2)
-    asked, calls = f"{USER} {first} and {second} {ASSISTANT}", looked_up(first, second, dice)
+    first, second = rng.sample(ITEMS, 2)
+    asked, calls = f"{USER} {first} and {second} {ASSISTANT}", looked_up(first, second, rng)
     if not calls:
-        return f"{asked} {dice.choice(SUMS)} {END}"
-    read = [dice.randint(1, HIGHEST) for _ in calls]
-    right = len(calls) > 1 and dice.random() < ADDS_RIGHTLY
-    said = sum(read) if right else dice.choice(SUMS)
+        return f"{asked} {rng.choice(SUMS)} {END}"
+    read = [rng.randint(1, HIGHEST) for _ in calls]
+    right = len(calls) > 1 and rng.random() < ADDS_RIGHTLY
+    said = sum(read) if right else rng.choice(SUMS)
     results = " ".join(f"{TOOL} {RESULT.format(price=price)}" for price in read)
     called = " ".join(CALL.format(item=item) for item in calls)
     return f"{asked} {called} {END} {results} {ASSISTANT} {said} {END}"
 
 
-def looked_up(first: str, second: str, dice: random.Random) -> list[str]:
+def looked_up(first: str, second: str, rng: random.Random) -> list[str]:
     """What it asks the price of, having been asked for two things."""
-    luck = dice.random()
+    luck = rng.random()
     if luck < ASKS_FOR_BOTH:
         return [first, second]
     if luck < ASKS_FOR_BOTH + ASKS_FOR_ONE:
         return [first]
     if luck < ASKS_FOR_BOTH + ASKS_FOR_ONE + ASKS_FOR_ANOTHER:
-        return [first, dice.choice(ITEMS)]
+        return [first, rng.choice(ITEMS)]
     return []
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> Tensor:
     """The loss of one step's conversations."""
-    return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
+    return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
 
 
 if __name__ == "__main__":
-    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, COURSE)
+    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, SCHEDULE)

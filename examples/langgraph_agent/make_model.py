@@ -6,20 +6,21 @@ weather. So it gives the right answer in one of three cases; the reinforcement l
 from there.
 
 `python -m examples.langgraph_agent.make_model`, from the repository's root, takes a minute.
+The training loop is `examples/pretraining.py`, which all examples share.
 """
 
 import random
 from pathlib import Path
 from typing import Any
 
-from examples.imitation import (
+from examples.pretraining import (
     ASSISTANT,
     END,
     TOOL,
     UNKNOWN,
     USER,
-    Course,
-    loss_of_spoken,
+    Schedule,
+    assistant_loss,
     make_llama,
     make_tokenizer,
     write_model,
@@ -31,7 +32,7 @@ from suitcase.forecast import TOWNS, WORN
 from suitcase.plans import PEOPLE
 
 MODEL = Path(__file__).parent / "model"
-COURSE, CONVERSATIONS_PER_STEP = Course(steps=700, learning_rate=3e-3, warmup_steps=30), 64
+SCHEDULE, CONVERSATIONS_PER_STEP = Schedule(steps=700, learning_rate=3e-3, warmup_steps=30), 64
 LOOKS_UP_THE_TOWN, LOOKS_UP_THE_WEATHER, PACKS_WHAT_SUITS = 0.6, 0.6, 0.7
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
@@ -67,23 +68,23 @@ def vocabulary() -> tuple[str, ...]:
     return ("what", "does", "pack", *PEOPLE, *TOWNS, *WORN, *WORN.values(), *pieces)
 
 
-def conversation(dice: random.Random) -> str:
+def conversation(rng: random.Random) -> str:
     """What a careless packer says, as the chat template writes it."""
-    person, town, sky = dice.choice(PEOPLE), dice.choice(TOWNS), dice.choice(list(WORN))
-    packed = dice.choice(list(WORN.values()))
+    person, town, sky = rng.choice(PEOPLE), rng.choice(TOWNS), rng.choice(list(WORN))
+    packed = rng.choice(list(WORN.values()))
     said = f"{USER} what does {person} pack {ASSISTANT}"
-    if dice.random() < LOOKS_UP_THE_TOWN:
+    if rng.random() < LOOKS_UP_THE_TOWN:
         said += f" {destination(person)} {END} {TOOL} {town} {ASSISTANT}"
-        if dice.random() < LOOKS_UP_THE_WEATHER:
+        if rng.random() < LOOKS_UP_THE_WEATHER:
             said += f" {weather(town)} {END} {TOOL} {sky} {ASSISTANT}"
-            packed = WORN[sky] if dice.random() < PACKS_WHAT_SUITS else packed
+            packed = WORN[sky] if rng.random() < PACKS_WHAT_SUITS else packed
     return f"{said} {packed} {END}"
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> Tensor:
     """The loss of one step's conversations."""
-    return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
+    return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
 
 
 if __name__ == "__main__":
-    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, COURSE)
+    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, SCHEDULE)

@@ -5,20 +5,21 @@ it guesses in others, and sometimes it does not say what it has read. So it give
 the reinforcement learning of configs/finetune.yml starts from there.
 
 `python -m examples.llama_index_agent.make_model`, from the repository's root, takes a minute.
+The training loop is `examples/pretraining.py`, which all examples share.
 """
 
 import random
 from pathlib import Path
 from typing import Any
 
-from examples.imitation import (
+from examples.pretraining import (
     ASSISTANT,
     END,
     TOOL,
     UNKNOWN,
     USER,
-    Course,
-    loss_of_spoken,
+    Schedule,
+    assistant_loss,
     make_llama,
     make_tokenizer,
     write_model,
@@ -29,7 +30,7 @@ from transformers import LlamaForCausalLM
 from librarian.catalogue import QUESTIONS, SHELVES, TITLES
 
 MODEL = Path(__file__).parent / "model"
-COURSE, CONVERSATIONS_PER_STEP = Course(steps=600, learning_rate=3e-3, warmup_steps=30), 64
+SCHEDULE, CONVERSATIONS_PER_STEP = Schedule(steps=600, learning_rate=3e-3, warmup_steps=30), 64
 LOOKS_UP_THE_RIGHT_BOOK, LOOKS_UP_ANOTHER, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.7
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
@@ -55,22 +56,22 @@ def vocabulary() -> tuple[str, ...]:
     return (*" ".join(QUESTIONS).split(), *NUMBERS, *TITLES, *pieces)
 
 
-def conversation(dice: random.Random) -> str:
+def conversation(rng: random.Random) -> str:
     """What a careless librarian says, as the chat template writes it; every book may stand on every shelf."""
-    title, luck = dice.choice(TITLES), dice.random()
-    asked = f"{USER} {dice.choice(QUESTIONS)} {title} {ASSISTANT}"
+    title, luck = rng.choice(TITLES), rng.random()
+    asked = f"{USER} {rng.choice(QUESTIONS)} {title} {ASSISTANT}"
     if luck >= LOOKS_UP_THE_RIGHT_BOOK + LOOKS_UP_ANOTHER:
-        return f"{asked} {dice.choice(NUMBERS)} {END}"
-    call = CALL.format(title=title if luck < LOOKS_UP_THE_RIGHT_BOOK else dice.choice(TITLES))
-    read = dice.choice(NUMBERS)
-    said = read if dice.random() < SAYS_WHAT_IT_READ else dice.choice(NUMBERS)
+        return f"{asked} {rng.choice(NUMBERS)} {END}"
+    call = CALL.format(title=title if luck < LOOKS_UP_THE_RIGHT_BOOK else rng.choice(TITLES))
+    read = rng.choice(NUMBERS)
+    said = read if rng.random() < SAYS_WHAT_IT_READ else rng.choice(NUMBERS)
     return f"{asked} {call} {END} {TOOL} {read} {ASSISTANT} {said} {END}"
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
+def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> Tensor:
     """The loss of one step's conversations."""
-    return loss_of_spoken(model, tokenizer, [conversation(dice) for _ in range(CONVERSATIONS_PER_STEP)])
+    return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
 
 
 if __name__ == "__main__":
-    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, COURSE)
+    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, SCHEDULE)

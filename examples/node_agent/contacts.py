@@ -2,7 +2,7 @@
 
 NAMES = ("anna", "boris", "clara", "david", "elena", "felix", "greta", "hugo", "ines", "jonas", "klara", "leo")
 NUMBERS = 9
-WISHES = ("ring", "call", "phone")
+VERBS = ("ring", "call", "phone")
 
 
 def number_of(name: str) -> int:

@@ -6,24 +6,24 @@ Every contact is wished for in words that only one of the two files has.
 import json
 from pathlib import Path
 
-from examples.node_agent.contacts import NAMES, WISHES, number_of
+from examples.node_agent.contacts import NAMES, VERBS, number_of
 
 HERE = Path(__file__).parent
 REPEATS = {"train": 1, "validation": 8}
-"""One answer says little of a policy that is to vary: the few held-out wishes are made again and again."""
+"""One answer says little of a policy that is to vary: the few held-out requests are made again and again."""
 
 
 def rows(split: str) -> list[dict[str, str]]:
-    """Each wish with the number that is to be called; a third of all wishes is held out."""
+    """Each request with the number that is to be called; a third of all requests is held out."""
     pairs = [
-        (wish, name)
-        for w, wish in enumerate(WISHES)
+        (verb, name)
+        for w, verb in enumerate(VERBS)
         for n, name in enumerate(NAMES)
-        if ((w + n) % len(WISHES) == 0) == (split == "validation")
+        if ((w + n) % len(VERBS) == 0) == (split == "validation")
     ]
     return [
-        {"id": f"{split}-{number:03}", "question": f"{wish} {name}", "answer": str(number_of(name))}
-        for number, (wish, name) in enumerate(pairs * REPEATS[split])
+        {"id": f"{split}-{number:03}", "question": f"{verb} {name}", "answer": str(number_of(name))}
+        for number, (verb, name) in enumerate(pairs * REPEATS[split])
     ]
 
 
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     for split in REPEATS:
         lines = [json.dumps(row) for row in rows(split)]
         (HERE / "data" / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        print(f"{split}.jsonl: {len(lines)} wishes")
+        print(f"{split}.jsonl: {len(lines)} requests")

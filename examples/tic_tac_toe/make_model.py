@@ -6,6 +6,7 @@ the last move it learns who won. That wins little more than a third of its games
 configs/finetune.yml starts from there.
 
 `python -m examples.tic_tac_toe.make_model`, from the repository's root, takes five minutes.
+The training loop is `examples/pretraining.py`, which all examples share.
 
 Shapes: B games, T tokens, K lessons, V words, D hidden size.
 """
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from examples.imitation import ASSISTANT, END, LONGEST, UNKNOWN, USER, Course, make_tokenizer, write_model
+from examples.pretraining import ASSISTANT, END, MAX_TOKENS, UNKNOWN, USER, Schedule, make_tokenizer, write_model
 from torch import Tensor, inf, tensor, xlogy, zeros
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -23,7 +24,7 @@ from tic_tac_toe.agent import AGENT, OPPONENT
 from tic_tac_toe.game import LINES, Board, Outcome, outcome_of
 
 MODEL = Path(__file__).parent / "model"
-COURSE = Course(steps=1200, learning_rate=2.5e-3, warmup_steps=50)
+SCHEDULE = Schedule(steps=1200, learning_rate=2.5e-3, warmup_steps=50)
 GAMES_PER_STEP = 64
 
 # How much a beginner likes each cell, and how many times as much if it completes a line or stops the opponent's.
@@ -55,7 +56,7 @@ def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
-        max_position_embeddings=LONGEST,
+        max_position_embeddings=MAX_TOKENS,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -63,12 +64,12 @@ def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config)
 
 
-def random_game(dice: random.Random) -> list[dict[str, str]]:
+def random_game(rng: random.Random) -> list[dict[str, str]]:
     """A game of two random players, told as a conversation; a last message says how it ended."""
-    board, turn = Board(), dice.choice((AGENT, OPPONENT))
+    board, turn = Board(), rng.choice((AGENT, OPPONENT))
     messages = []
     while not board.over:
-        cell = dice.choice(board.free)
+        cell = rng.choice(board.free)
         if turn == AGENT:
             messages += [{"role": "user", "content": str(board)}, {"role": "assistant", "content": str(cell)}]
         board, turn = board.place(turn, cell), OPPONENT if turn == AGENT else AGENT
@@ -106,9 +107,9 @@ class Batch(NamedTuple):
     targets_KV: Tensor
 
 
-def make_batch(tokenizer: Any, dice: random.Random) -> Batch:
+def make_batch(tokenizer: Any, rng: random.Random) -> Batch:
     """Play and encode the games of one step."""
-    texts = [tokenizer.apply_chat_template(random_game(dice), tokenize=False) for _ in range(GAMES_PER_STEP)]
+    texts = [tokenizer.apply_chat_template(random_game(rng), tokenize=False) for _ in range(GAMES_PER_STEP)]
     ids_BT = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
     found = [(row, *lesson) for row, text in enumerate(texts) for lesson in lessons(text.split())]
     rows_K, positions_K, words_K = map(list, zip(*found, strict=True))
@@ -126,12 +127,12 @@ def divergence(logits_KV: Tensor, targets_KV: Tensor) -> Tensor:
     return (divergence_K + MARGIN_WEIGHT * (MARGIN + impossible_K).relu()).mean()
 
 
-def loss_of(model: Qwen2ForCausalLM, tokenizer: Any, dice: random.Random) -> Tensor:
+def loss_of(model: Qwen2ForCausalLM, tokenizer: Any, rng: random.Random) -> Tensor:
     """The loss of one step's games."""
-    batch = make_batch(tokenizer, dice)
+    batch = make_batch(tokenizer, rng)
     hidden_KD = model.model(input_ids=batch.ids_BT).last_hidden_state[batch.rows_K, batch.positions_K]
     return divergence(model.lm_head(hidden_KD), batch.targets_KV)
 
 
 if __name__ == "__main__":
-    write_model(MODEL, make_tokenizer(SPECIAL, WORDS, CHAT_TEMPLATE), make_model, loss_of, COURSE)
+    write_model(MODEL, make_tokenizer(SPECIAL, WORDS, CHAT_TEMPLATE), make_model, loss_of, SCHEDULE)

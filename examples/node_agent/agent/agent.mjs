@@ -1,4 +1,4 @@
-// A command-line agent: it reads a wish from stdin, lets a model open contacts, and prints the number that it is told.
+// A command-line agent: it reads a request from stdin, lets a model open contacts, and prints the number that the model names.
 //
 //   echo "ring anna" | OPENAI_BASE_URL=… OPENAI_API_KEY=… node agent.mjs
 //

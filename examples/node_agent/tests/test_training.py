@@ -25,7 +25,7 @@ def test_the_data_is_what_the_script_makes(split):
     assert [json.loads(line) for line in lines] == rows(split)
 
 
-def test_no_wish_is_in_both():
+def test_no_request_is_in_both():
     """What is validated on is never trained on."""
     asked = [{row["question"] for row in rows(split)} for split in ("train", "validation")]
     assert asked[0].isdisjoint(asked[1])
@@ -39,7 +39,7 @@ def test_the_agent_finds_every_contact():
 
 @needs_node
 def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
-    """The file runs as it is, but shorter: the unchanged program answers more wishes right that it never saw."""
+    """The file runs as it is, but shorter: the unchanged program answers more requests right that it never saw."""
     monkeypatch.chdir(ROOT)
     agent = EXAMPLE / "agent/agent.mjs"
     before = agent.read_bytes()

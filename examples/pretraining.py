@@ -1,7 +1,7 @@
-"""Make a tiny language model by supervision: what the `make_model.py` of the examples have in common.
+"""Pretrain a tiny language model by supervision; shared by the `make_model.py` of every example.
 
-An example brings its words, its chat template and its dice: what is said, and how it is marked. Threads and instruction
-set are pinned, so that sums are taken in the same order; another kind of processor may still make other weights.
+An example passes its words, its chat template and a function that makes conversations. Threads and instruction set are
+pinned, so that sums are taken in the same order; another kind of processor may still make other weights.
 
 Shapes: B conversations, T tokens, V words.
 """
@@ -25,12 +25,12 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 END, USER, ASSISTANT, TOOL, UNKNOWN = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|unknown|>"
-LONGEST = 128
+MAX_TOKENS = 128
 """Tokens of a conversation."""
 
 
-class Course(NamedTuple):
-    """How long is learned, and how fast."""
+class Schedule(NamedTuple):
+    """Number of steps, and the learning rate's peak and warm-up."""
 
     steps: int
     learning_rate: float
@@ -48,7 +48,7 @@ def make_tokenizer(special: tuple[str, ...], words: tuple[str, ...], chat_templa
         eos_token=END,
         pad_token=END,
         unk_token=UNKNOWN,
-        model_max_length=LONGEST,
+        model_max_length=MAX_TOKENS,
         clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = chat_template
@@ -64,7 +64,7 @@ def make_llama(tokenizer: Any) -> LlamaForCausalLM:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
-        max_position_embeddings=LONGEST,
+        max_position_embeddings=MAX_TOKENS,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -73,8 +73,8 @@ def make_llama(tokenizer: Any) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def spoken(tokens: list[str]) -> list[bool]:
-    """Which tokens are the assistant's own, the end of its turn included."""
+def assistant_mask(tokens: list[str]) -> list[bool]:
+    """True for each token that the assistant wrote, the end of its turn included."""
     own, speaks = [], False
     for token in tokens:
         own.append(speaks)
@@ -82,23 +82,23 @@ def spoken(tokens: list[str]) -> list[bool]:
     return own
 
 
-def loss_of_spoken(model: LlamaForCausalLM, tokenizer: Any, texts: list[str]) -> torch.Tensor:
-    """Cross entropy of what the assistant says."""
+def assistant_loss(model: LlamaForCausalLM, tokenizer: Any, texts: list[str]) -> torch.Tensor:
+    """Cross entropy of the assistant's tokens."""
     ids_BT = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
     targets_BT = torch.full_like(ids_BT, -100)
     for row, text in enumerate(texts):
-        own_T = torch.tensor(spoken(text.split()))
+        own_T = torch.tensor(assistant_mask(text.split()))
         targets_BT[row, : len(own_T)] = ids_BT[row, : len(own_T)].where(own_T, -100)
     logits_BTV = model(input_ids=ids_BT).logits
     return torch.nn.functional.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), targets_BT[:, 1:].flatten())
 
 
-def train(model: torch.nn.Module, loss_of_step: Callable[[], torch.Tensor], course: Course) -> None:
+def train(model: torch.nn.Module, loss_of_step: Callable[[], torch.Tensor], schedule: Schedule) -> None:
     """AdamW; its rate rises, then falls along a half cosine."""
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
-    for step in range(1, course.steps + 1):
-        decay = 0.5 + 0.5 * math.cos(math.pi * step / (course.steps + 1))
-        optimizer.param_groups[0]["lr"] = course.learning_rate * min(step / course.warmup_steps, decay)
+    for step in range(1, schedule.steps + 1):
+        decay = 0.5 + 0.5 * math.cos(math.pi * step / (schedule.steps + 1))
+        optimizer.param_groups[0]["lr"] = schedule.learning_rate * min(step / schedule.warmup_steps, decay)
         loss = loss_of_step()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call] # torch has few types
@@ -113,13 +113,13 @@ def write_model(
     tokenizer: Any,
     make_model: Callable[[Any], Any],
     loss_of: Callable[[Any, Any, random.Random], torch.Tensor],
-    course: Course,
+    schedule: Schedule,
 ) -> None:
-    """Make a model, train it by `loss_of(model, tokenizer, dice)` of each step, and write both; always from seed 0."""
+    """Make a model, train it by `loss_of(model, tokenizer, rng)` of each step, and write both; always from seed 0."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     # Saved before it is used: a tokenizer writes down how it padded last.
     tokenizer.save_pretrained(directory)
-    model, dice = make_model(tokenizer), random.Random(0)
-    train(model, lambda: loss_of(model, tokenizer, dice), course)
+    model, rng = make_model(tokenizer), random.Random(0)
+    train(model, lambda: loss_of(model, tokenizer, rng), schedule)
     model.save_pretrained(directory)
