@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from nat.builder.function import Function, LambdaFunction
 from nat.builder.function_info import FunctionInfo
+from nat.config.components import named_components
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
@@ -37,18 +38,8 @@ class Components:
 
     def add_all(self, config: Config) -> None:
         """Add every named component of a configuration."""
-        sections: dict[ComponentGroup, dict[str, Any]] = {
-            ComponentGroup.LLMS: config.llms,
-            ComponentGroup.FUNCTIONS: config.functions,
-            ComponentGroup.EVALUATORS: config.eval.evaluators,
-            ComponentGroup.TTC_STRATEGIES: config.ttc_strategies,
-            ComponentGroup.TRAJECTORY_BUILDERS: config.trajectory_builders,
-            ComponentGroup.TRAINER_ADAPTERS: config.trainer_adapters,
-            ComponentGroup.TRAINERS: config.trainers,
-        }
-        for group, section in sections.items():
-            for name, component in section.items():
-                self.add(group, name, component)
+        for group, name, component in named_components(config):
+            self.add(group, name, component)
 
     def add(self, group: ComponentGroup, name: str, config: TypedBaseModel) -> None:
         """Add one config; a name that is taken raises WorkflowError."""

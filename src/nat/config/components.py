@@ -158,25 +158,25 @@ def _check_cycles(parsed: Tree, findings: Findings) -> None:
         visit(name, ())
 
 
+def named_components(config: Config) -> Iterator[tuple[ComponentGroup, str, TypedBaseModel]]:
+    """Group, name and config of every named component, in the order of the sections."""
+    for path, group in NAMED_SECTIONS.items():
+        section: Any = config
+        for key in path:
+            section = getattr(section, str(key))
+        for name, component in section.items():
+            yield group, name, component
+
+
 Row = tuple[str, str, str]
 """Section, name and type of one component."""
 
 
 def summary_rows(config: Config) -> list[Row]:
     """List every component of the configuration, in the order of the sections."""
-    rows: list[Row] = []
-    for path, group in NAMED_SECTIONS.items():
-        section: object = config
-        for key in path:
-            section = getattr(section, str(key))
-        assert isinstance(section, dict), "named sections are mappings"
-        rows += [_row(str(group), name, component) for name, component in section.items()]
+    found = [(str(group), name, component) for group, name, component in named_components(config)]
     if not isinstance(config.workflow, EmptyFunctionConfig):
-        rows.append(_row("workflow", "", config.workflow))
+        found.append(("workflow", "", config.workflow))
     if config.eval.general.dataset is not None:
-        rows.append(_row("eval.general.dataset", "", config.eval.general.dataset))
-    return rows
-
-
-def _row(section: str, name: str, component: TypedBaseModel) -> Row:
-    return section, name, component.static_type() or ""
+        found.append(("eval.general.dataset", "", config.eval.general.dataset))
+    return [(section, name, component.static_type() or "") for section, name, component in found]

@@ -6,17 +6,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.evaluator import EvalInput, EvalOutput
+from nat.data_models.intermediate_step import TokenUsageBaseModel
 from nat.data_models.rollout_failure import RolloutFailure
 
 
-class UsageStatsLLM(BaseModel):
-    """Tokens of one model, as its server counted them."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    total_tokens: int = 0
+class UsageStatsLLM(TokenUsageBaseModel):
+    """Tokens of one model in one rollout."""
 
 
 class UsageStatsItem(BaseModel):

@@ -26,7 +26,9 @@ def _item_usage(steps: Sequence[IntermediateStep]) -> UsageStatsItem:
     per_llm: dict[str, UsageStatsLLM] = {}
     for step in answers:
         if step.usage_info is not None:
-            per_llm[step.name or ""] = _add_usage(per_llm.get(step.name or "", UsageStatsLLM()), step)
+            so_far = per_llm.get(step.name or "", UsageStatsLLM())
+            added = step.usage_info.token_usage.model_dump()
+            per_llm[step.name or ""] = UsageStatsLLM(**{name: count + added[name] for name, count in so_far})
     return UsageStatsItem(
         usage_stats_per_llm=per_llm,
         total_tokens=sum(llm.total_tokens for llm in per_llm.values()),
@@ -34,16 +36,4 @@ def _item_usage(steps: Sequence[IntermediateStep]) -> UsageStatsItem:
         min_timestamp=min(times),
         max_timestamp=max(times),
         llm_calls=len(answers),
-    )
-
-
-def _add_usage(so_far: UsageStatsLLM, step: IntermediateStep) -> UsageStatsLLM:
-    assert step.usage_info is not None
-    tokens = step.usage_info.token_usage
-    return UsageStatsLLM(
-        prompt_tokens=so_far.prompt_tokens + tokens.prompt_tokens,
-        completion_tokens=so_far.completion_tokens + tokens.completion_tokens,
-        cached_tokens=so_far.cached_tokens + tokens.cached_tokens,
-        reasoning_tokens=so_far.reasoning_tokens + tokens.reasoning_tokens,
-        total_tokens=so_far.total_tokens + tokens.total_tokens,
     )
