@@ -23,7 +23,7 @@ async def open_sessions(
     stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, run: RunContext
 ) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
-    # A config that was given loaded is recognised by being equal, so the session gets it as it was given.
+    # A loaded config is recognised by equality, since a plug-in may load the YAML again: keep it as it was given.
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
     remote = await opened_remote(stack, config, given, builder)

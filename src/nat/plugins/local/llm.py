@@ -38,7 +38,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     model_name: str | None = None
     """Name under which it is served; the directory's name if left out."""
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature of requests that set none; each answer is trained at its own."""
+    """Sampling temperature of requests that set none; each answer is trained at the temperature it was sampled at."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Nucleus sampling of requests that set none; what is sampled with it cannot be trained on."""
     max_tokens: int | None = Field(default=None, ge=1)
@@ -56,21 +56,21 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences that are sampled at the same time."""
     prefix_cache_mb: int = Field(default=256, ge=0)
-    """Memory for what was computed of prompts and answers, which later prompts then begin with."""
+    """Memory of the prefix cache in MB: states of prompts and answers, which later prompts reuse."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads; all cores if left out."""
     seed: int = 0
-    """Seed of the adapters' start."""
+    """Seed of the LoRA initialisation."""
     save_every: int = Field(default=1, ge=1)
-    """Write a checkpoint every so many updates (and at the end)."""
+    """Updates between checkpoints; one is also written at the end."""
     keep_last: int = Field(default=2, ge=1)
     """Checkpoints to keep."""
     startup_timeout: float = Field(default=300.0, gt=0)
-    """Seconds until the backend must be ready."""
+    """Seconds that the backend may take to start."""
     max_retries: int = Field(default=2, ge=0)
     """Retries per request."""
     timeout: float = Field(default=600.0, gt=0)
-    """Seconds until a request to the backend has failed."""
+    """Seconds after which a request to the backend fails."""
 
     @property
     def served_name(self) -> str:
