@@ -27,13 +27,13 @@ class ArtServeOptions(ServeOptions):
     well_known_key: ClassVar[str | None] = API_KEY
 
     inference_port: int = Field(ge=0, le=65535)
-    """Serve OpenPipe ART's clients: they train through `port` and sample through this one; 0 takes a free one. By
-    default the key is then `default`, output_dir .art, lora_rank 8 and lora_alpha 16, unless the client asks for
-    other adapters."""
+    """Serve OpenPipe ART's clients: they train through `port` and sample through this port; 0
+    chooses a free one. The defaults are then: key `default`, output_dir .art, and adapters of rank 8 and alpha 16
+    unless the client chooses others."""
     max_models: int = Field(default=MAX_MODELS, ge=1)
-    """With inference_port: most models that clients may have in memory, each with its optimizer."""
+    """With inference_port: largest number of models in memory, each with its optimizer."""
     s3_buckets: str | None = Field(default=None, pattern=f"^{_BUCKET}(,{_BUCKET})*$")
-    """With inference_port: S3 buckets, with commas between, that clients may copy models to and from; else none."""
+    """With inference_port: S3 buckets for clients' copies of models, comma-separated; by default none."""
     output_dir: Path = Path(".art")
     lora_rank: int = Field(default=8, ge=1)
     lora_alpha: int = Field(default=16, ge=1)

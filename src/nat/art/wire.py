@@ -73,7 +73,7 @@ class OptimizerArgs(ArtRecord):
     weight_decay: float | None = Field(default=None, ge=0)
     """Weight decay of AdamW."""
     max_grad_norm: float | None = Field(default=None, gt=0)
-    """Longer gradients are scaled down to this norm."""
+    """Gradient clipping by global norm."""
 
 
 class TrainerArgs(OptimizerArgs):
@@ -224,9 +224,9 @@ class ArtDevTrainConfig(ArtRecord):
     """The `dev_config` of a training request, `experimental_config` in the serverless protocol."""
 
     advantage_balance: float = Field(default=0.0, ge=-1, le=1)
-    """Above 0 negative advantages shrink by this share, below 0 positive ones."""
+    """Above 0, shrink negative advantages by this share; below 0, positive ones."""
     allow_training_without_logprobs: bool = False
-    """Train on assistant messages that came without log probabilities (servers from 0.5.9 on)."""
+    """Train on assistant messages without log probabilities (servers from 0.5.9 on)."""
     epsilon: float | None = Field(default=None, ge=0)
     """Lower clip range."""
     epsilon_high: float | None = Field(default=None, ge=0)
@@ -238,21 +238,21 @@ class ArtDevTrainConfig(ArtRecord):
     kl_penalty_coef: float | None = Field(default=None, ge=0)
     """Weight of a KL penalty in the advantages."""
     kl_ref_adapter_path: str | None = None
-    """Folder, on the server, of the adapter that the KL penalty compares with; the base model if left out."""
+    """Folder of the KL penalty's reference adapter on the server; by default the base model."""
     logprob_calculation_chunk_size: int | None = Field(default=None, ge=1)
-    """Tokens whose log probabilities are computed at once."""
+    """Tokens per chunk of log probabilities; affects memory only."""
     mask_prob_ratio: bool = False
     """Drop the gradient of tokens whose ratio is outside the clip range."""
     max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
     """Cap of the ratio where the advantage is negative."""
     num_trajectories_learning_rate_multiplier_power: float = 0.0
-    """Multiplies the learning rate by the number of trajectories to this power."""
+    """Multiply the learning rate by the number of trajectories to this power."""
     plot_tensors: bool = False
-    """Let the server draw the packed sequences."""
+    """Let the server plot the packed sequences."""
     ppo: bool | None = None
     """PPO's clipped objective; else a clipped, detached weight on log π (CISPO)."""
     precalculate_logprobs: bool = False
-    """Take π_old from the learner at the start of the update, not from the sampler."""
+    """Compute π_old with the learner at the start of the update instead of using the sampler's."""
     scale_rewards: bool = True
     """Divide the advantages of a group by the standard deviation of its rewards."""
     truncated_importance_sampling: float | None = Field(default=None, gt=0)

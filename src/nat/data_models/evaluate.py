@@ -24,9 +24,9 @@ class EvalFilterConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     allowlist: EvalFilterEntryConfig | None = None
-    """Rows that match every column named here stay; without it all stay."""
+    """Keep only rows that match all of these columns."""
     denylist: EvalFilterEntryConfig | None = None
-    """Rows that match any column named here are left out."""
+    """Drop rows that match any of these columns."""
 
 
 class EvalModel(BaseModel):
@@ -58,7 +58,7 @@ class DatasetBaseConfig(TypedBaseModel):
     file_path: Path | str | None = None
     """The file; `--dataset` on the command line replaces it."""
     id_key: str = "id"
-    """The column with the row's id; without such a column the row number is the id."""
+    """The column with the row's id; without this column the row number is the id."""
     structure: EvalDatasetStructureConfig = EvalDatasetStructureConfig()
     """The meaning of columns."""
     filter: EvalFilterConfig | None = None
@@ -71,18 +71,18 @@ class EvalOutputConfig(EvalModel):
     dir: Path | None = None
     """Replaces `eval.general.output_dir`."""
     cleanup: bool = False
-    """Remove the reports of an earlier evaluation from the directory first."""
+    """First delete the reports of an earlier evaluation."""
 
 
 class EvalGeneralConfig(EvalModel):
     """How a dataset is run through the workflow."""
 
     max_concurrency: int = Field(default=8, ge=1)
-    """Rollouts at the same time, over all generations together."""
+    """Concurrent rollouts, over all generations together."""
     item_timeout: float | None = Field(default=600.0, gt=0)
-    """Seconds that one rollout may take before it counts as failed; null for no limit."""
+    """Time limit of a rollout in seconds; null for no limit."""
     scoring_timeout: float | None = Field(default=300.0, gt=0)
-    """Seconds that the score of one answer may take before it counts as missing; null for no limit."""
+    """Time limit in seconds for the score of an answer; null for no limit."""
     output_dir: Path = Path(".tmp/nat/eval")
     """Folder of the reports."""
     output: EvalOutputConfig | None = None

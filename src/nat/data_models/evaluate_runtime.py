@@ -46,11 +46,11 @@ class EvaluationRunConfig(BaseModel):
     dataset: str | None = None
     """A file that replaces the configured dataset; its suffix names the format."""
     result_json_path: str = "$"
-    """Where in the workflow's output the answer is, as a JSON path."""
+    """JSON path of the answer in the workflow's output."""
     endpoint: str | None = None
     """Where the workflow is served; it is built and played in this process if left out."""
     endpoint_timeout: int = Field(default=300, ge=1)
-    """Seconds that one rollout at `endpoint` may take."""
+    """Time limit in seconds of a rollout at `endpoint`."""
     reps: int = Field(default=1, ge=1)
     """How often each row is run; above 1 the ids become `<id>_rep0`, `<id>_rep1` …"""
     override: tuple[tuple[str, str], ...] = ()

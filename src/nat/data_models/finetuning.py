@@ -219,7 +219,7 @@ class CurriculumLearningConfig(FinetuneModel):
     min_reward_diff: float = Field(default=0.1, ge=0.0)
     """Groups are left out if their best and worst reward differ by less."""
     sort_ascending: bool = False
-    """Begin with the groups of the lowest mean reward instead of the highest."""
+    """Start with the groups of the lowest mean reward instead of the highest."""
     random_subsample: float | None = Field(default=None, gt=0.0, le=1.0)
     """Cap the groups of an epoch at this share, drawn at random; null for no cap."""
 
@@ -254,7 +254,7 @@ class FinetuneRunConfig(BaseModel):
     endpoint: str | None = None
     """URL of a workflow that `nat serve` serves; without it, the workflow runs in this process."""
     endpoint_timeout: int = Field(default=300, ge=1)
-    """Seconds that one rollout at `endpoint` may take."""
+    """Time limit in seconds of a rollout at `endpoint`."""
     override: tuple[tuple[str, str], ...] = ()
     """Pairs of dotted path and YAML text."""
     validation_dataset: str | None = None
@@ -277,11 +277,11 @@ class FinetuneConfig(FinetuneModel):
     trainer_adapter: TrainerAdapterRef | None = None
     """A key of `trainer_adapters`."""
     reward_function: RewardFunctionConfig | None = None
-    """Which evaluator's score is the reward."""
+    """The evaluator whose score is the reward."""
     target_functions: list[str] = ["<workflow>"]
-    """Only LLM calls made inside these functions are trained on."""
+    """Train only LLM calls that these functions make."""
     target_model: str | None = None
-    """Only calls of this LLM (its key under `llms`, or its model name) are trained on; null: the adapter's."""
+    """Train only calls of this LLM (its key under `llms`, or its model name); null: the adapter's."""
     sampling_in_training: SamplingInTraining | None = None
     """Sampling of the target model in training rollouts; null keeps the agent's settings."""
     curriculum_learning: CurriculumLearningConfig = CurriculumLearningConfig()

@@ -7,7 +7,7 @@ class FunctionBaseConfig(TypedBaseModel, HashableBaseModel):
     """A function, named in the YAML under `functions`, or the workflow itself."""
 
     name: str | None = None
-    """Display name: `nat serve` calls the workflow by it; the configuration file's name if left out."""
+    """Display name of the workflow in `nat serve`; by default the configuration file's name."""
 
 
 class EmptyFunctionConfig(FunctionBaseConfig, name="EmptyFunctionConfig"):

@@ -19,25 +19,25 @@ BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
 
 EPOCH: Mapping[str, str] = {
-    "reward/mean": "Mean reward of all trajectories of the epoch, before any group is left out; `avg_reward`.",
+    "reward/mean": "Mean reward of all trajectories of the epoch, before selection; `avg_reward`.",
     "reward/std": "Standard deviation (population) of the same rewards.",
     "reward/spread_in_group": "Largest difference between rewards (or returns) of a group; mean of all groups.",
     "reward/equal_groups": "Share of all groups whose rollouts are all alike, which carry no learning signal.",
     "reward/equal_groups_lowest": "Share of all groups that are all alike, with the epoch's lowest reward.",
     "reward/equal_groups_highest": "Share of all groups that are all alike, with the epoch's highest reward.",
     "reward/top_duplicates": "Share of the rollouts with the highest reward that repeat another of them.",
-    "rollout/failed": "Share of all rollouts that raised, ran into their deadline or got no score.",
+    "rollout/failed": "Share of rollouts that raised an error, timed out or got no score.",
     "rollout/failed_calls": "Failed attempts at an LLM call, per rollout; all rollouts.",
     "rollout/calls": "Answered LLM calls, per rollout that had one.",
     "rollout/conversations": "Conversations, per rollout that called a model.",
     "rollout/prompt_tokens": "Prompt tokens of all calls, per rollout whose server reports token ids.",
     "rollout/completion_tokens": "Sampled tokens of all calls, per rollout whose server reports them.",
-    "rollout/truncated": "Share of the rollouts with a call in which an answer of the target hit its token limit.",
+    "rollout/truncated": "Share of the rollouts with calls in which an answer of the target hit its token limit.",
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
     "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
     "drift/broken_prefixes": "Calls that did not continue the tokens before them, in all rollouts; 0 is ideal.",
     f"{BROKEN_BY}<cause>": "The same, for one cause.",
-    "drift/calls_without_logprobs": "Calls of the target that came without log probabilities, in all trajectories.",
+    "drift/calls_without_logprobs": "Calls of the target without log probabilities, in all trajectories.",
     "drift/untrainable_calls": "Calls of the target that were left out because of their sampling, in all rollouts.",
     "drift/untempered_calls": "Trained calls whose log probabilities are at another temperature than their sampling.",
     "drift/policy_versions": "Different weights that sampled the answers of the rollouts with rows; 1 is ideal.",
@@ -46,9 +46,9 @@ EPOCH: Mapping[str, str] = {
     "train/submitted_rows": "Rows submitted to the job.",
     "train/submitted_tokens": "Sampled tokens submitted to the job.",
     "time/epoch": "Seconds of the epoch, without validation.",
-    "time/rollout": "Seconds until all rollouts were played and scored.",
+    "time/rollout": "Seconds of the rollouts and their scoring.",
     "time/submit": "Seconds until the backend had accepted the job.",
-    "time/train": "Seconds until the job had ended.",
+    "time/train": "Seconds until the job ended.",
 }
 """Description of each metric."""
 

@@ -28,7 +28,7 @@ class EvalTrajectoryBuilderConfig(TrajectoryBuilderConfig):
     """Options of every builder that plays the dataset several times."""
 
     num_generations: int = Field(default=2, ge=1)
-    """Rollouts of each example in an epoch; their rewards are compared with each other, so 1 teaches nothing."""
+    """Rollouts of each example per epoch; training compares their rewards, so 1 gives no signal."""
 
 
 class EvalTrajectoryBuilder(TrajectoryBuilder):

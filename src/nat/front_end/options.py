@@ -14,13 +14,13 @@ class ServeOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     host: str = "localhost"
-    """Address to listen on; one that others can reach needs a key."""
+    """Address to listen on; a public address needs a key."""
     allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
-    """Further names under which this server may be called, with commas between, such as that of a proxy."""
+    """Further host names of this server, comma-separated, such as that of a proxy."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which is printed."""
     api_key: SecretStr | None = Field(default=None, min_length=1)
-    """Key that requests need, as a bearer token; better given as NAT_SERVE_API_KEY."""
+    """Key that requests need, as a bearer token; prefer NAT_SERVE_API_KEY."""
 
     @model_validator(mode="after")
     def _a_public_host_has_a_key(self) -> Self:

@@ -15,13 +15,13 @@ class GatewayOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     host: str = "127.0.0.1"
-    """Address to listen on; one that others can reach needs a key of your own."""
+    """Address to listen on; a public address needs a key of yours."""
     allowed_hosts: str | None = Field(default=None, pattern=HOST_LIST)
-    """Further names under which this server may be called, with commas between, such as that of a proxy."""
+    """Further host names of this server, comma-separated, such as that of a proxy."""
     port: int = Field(default=8010, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which is printed."""
     llm: str | None = None
-    """The LLM of the YAML that answers; the first one if left out."""
+    """The LLM of the YAML that answers; by default the first."""
     api_key: SecretStr | None = Field(default=None, min_length=1)
     """Key that opens and closes rollouts; generated and printed if left out. Better given as NAT_GATEWAY_API_KEY."""
 

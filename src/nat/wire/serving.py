@@ -61,7 +61,7 @@ class ServeOptions(BaseModel):
     model: Path
     """Directory of a Hugging Face checkpoint: config.json, safetensors, tokenizer and chat template."""
     served_model_name: str | None = None
-    """Name that requests use; the directory's name if left out."""
+    """Name of the served model; by default the directory's name."""
     output_dir: Path | None = None
     """Folder for checkpoints and exported models; without it the backend only serves."""
     host: str = "127.0.0.1"
@@ -83,7 +83,7 @@ class ServeOptions(BaseModel):
     max_seq_length: int | None = Field(default=None, ge=2)
     """Most tokens of prompt plus answer; default: the model's own limit."""
     max_num_seqs: int = Field(default=64, ge=1)
-    """Sequences that are sampled at the same time; others wait."""
+    """Sequences sampled at the same time; others wait."""
     prefix_cache_mb: int = Field(default=256, ge=0)
     """Memory of the prefix cache, per model: keys and values of earlier prompts and answers."""
     threads: int | None = Field(default=None, ge=1)

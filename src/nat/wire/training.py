@@ -158,7 +158,7 @@ class TrainingConfig(WireModel):
     """Split the shuffled rollouts into optimizer steps of at most this many tokens, instead of into `steps_per_batch`
     steps; the prompt that the rollouts of a group share counts once."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Tokens in one forward and backward pass; changes memory, never the gradient."""
+    """Tokens of one forward and backward pass; affects memory, not the gradient."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Maximum global norm of the gradient; a larger one is scaled down."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -170,7 +170,7 @@ class TrainingConfig(WireModel):
     adam_epsilon: float = Field(default=1e-8, gt=0)
     """Added to AdamW's denominator."""
     mask_truncated_completions: bool = False
-    """Leave truncated rollouts out of the loss and of its denominator."""
+    """Exclude truncated rollouts from the loss and its denominator."""
     max_logprob_difference: float = Field(default=0.05, gt=0)
     """Fail the job if sampler and learner differ by more than this on the same tokens (mean |Δ log p|)."""
     max_served_difference: float | None = Field(default=None, gt=0)

@@ -56,7 +56,7 @@ def _serve_options(command: Command) -> Command:
 @backend_command.command("serve")
 @_serve_options
 def serve_command(**given: object) -> None:
-    """Serve and train a model on this machine; the command becomes the backend's process."""
+    """Serve and train a model on this machine."""
     options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
     key_fd = f"{KEY_FD}={handed_over(options, os.environ)}"
     command = [*python_module("nat.backend"), *backend_arguments(options), key_fd]

@@ -28,7 +28,7 @@ class CommandRecord(BaseModel):
 
 
 class CommandRewardConfig(EvaluatorBaseConfig, name="command_reward"):
-    """Takes the number in the `reward_file` of a `command` as the score."""
+    """The score is the number in the `reward_file` of a `command`."""
 
 
 class CommandRewardEvaluator(BaseEvaluator):

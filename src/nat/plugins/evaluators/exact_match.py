@@ -17,9 +17,9 @@ class ExactMatchConfig(EvaluatorBaseConfig, name="exact_match"):
     """Scores 1 where the answer equals the expected one and 0 where it does not."""
 
     ignore_case: bool = False
-    """Take upper and lower case for equal."""
+    """Ignore upper and lower case."""
     strip: bool = True
-    """Compare without the white space around the texts."""
+    """Ignore white space around the texts."""
 
     @property
     def needs_expected_answer(self) -> bool:

@@ -15,10 +15,10 @@ from nat.registry.decorators import register_evaluator
 
 
 class JsonPathScoreConfig(EvaluatorBaseConfig, name="json_path_score"):
-    """Takes the score from the workflow's output, which is a record or JSON text."""
+    """The score is a part of the workflow's output, which is a record or JSON text."""
 
     path: str = "$.score"
-    """Where the score is, as a JSON path; it must be a number, or true or false."""
+    """JSON path of the score, which must be a number, true or false."""
 
     @field_validator("path")
     @classmethod

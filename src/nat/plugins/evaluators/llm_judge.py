@@ -34,14 +34,14 @@ _PLACEHOLDER = re.compile(r"\{(question|expected|answer)\}")
 
 
 class LLMJudgeConfig(EvaluatorBaseConfig, name="llm_judge"):
-    """Asks a model for a score between 0 and 1; a judgement that cannot be read is an error, not a zero."""
+    """A model scores the answer between 0 and 1; an invalid judgement is an error, not a zero."""
 
     llm_name: LLMRef
     """The judge, a key of `llms`."""
     prompt: str = DEFAULT_PROMPT
     """The judge's prompt, with {question}, {expected} and {answer}; it must request the JSON object."""
     max_concurrency: int = Field(default=8, ge=1)
-    """Judgements at the same time."""
+    """Concurrent judgements."""
 
     @property
     def needs_expected_answer(self) -> bool:

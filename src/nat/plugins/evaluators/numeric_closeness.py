@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"(?:(?<![\w.])[-+])?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:
 
 
 class NumericClosenessConfig(EvaluatorBaseConfig, name="numeric_closeness"):
-    """Scores 1 up to one error, 0 from another on, and falls in a straight line between them."""
+    """Scores 1 for small errors and 0 for large ones, linear in between."""
 
     full_score_within: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """The largest error that still scores 1."""

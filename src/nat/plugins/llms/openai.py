@@ -67,15 +67,15 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     seed: int | None = None
     """Seed of requests that set none; inside a rollout, the seed of each call is derived from it."""
     stop: list[str] | str | None = None
-    """Texts at which an answer ends, for requests that set none."""
+    """Stop texts of requests that set none."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     """OpenAI's newer name for `max_tokens`, which its reasoning models require; set one of the two."""
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    """Penalty on tokens by how often they occurred; answers sampled with one cannot be trained on."""
+    """Penalty on tokens by their frequency; its answers cannot be trained."""
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     """Penalty on tokens that occurred; answers sampled with one cannot be trained on."""
     logit_bias: dict[str, float] | None = None
-    """Added to the logits of tokens, by their ids; answers sampled with one cannot be trained on."""
+    """Added to the logits of tokens, by their ids; its answers cannot be trained."""
     response_format: dict[str, Any] | None = None
     """Format of the answer, such as a JSON schema, for servers that support it."""
     reasoning_effort: str | None = None
@@ -85,7 +85,7 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     parallel_tool_calls: bool | None = None
     """Whether one answer may call several tools."""
     service_tier: str | None = None
-    """OpenAI's class of service."""
+    """OpenAI's service tier."""
     store: bool | None = None
     """Whether OpenAI keeps the answer."""
     metadata: dict[str, str] | None = None

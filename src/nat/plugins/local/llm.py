@@ -36,29 +36,29 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     model: Path
     """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run."""
     model_name: str | None = None
-    """Name under which it is served; the directory's name if left out."""
+    """Name of the served model; the directory's name by default."""
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature of requests that set none; each answer is trained at the temperature it was sampled at."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    """Nucleus sampling of requests that set none; what is sampled with it cannot be trained on."""
+    """Nucleus sampling of requests that set none; its answers cannot be trained."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Limit of new tokens per answer; the rest of the context if left out."""
+    """Limit of new tokens per answer; by default the rest of the context."""
     stop: list[str] | None = None
-    """Texts at which an answer ends."""
+    """Stop texts: an answer ends before them."""
     lora: LoRAOptions | None = None
-    """Train adapters; all weights if left out."""
+    """Train LoRA adapters instead of all weights."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs; `auto` takes CUDA if there is some."""
+    """Where the model runs; `auto` uses CUDA if available."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Weights while sampling; `auto` is float32 on the CPU and bfloat16 on CUDA."""
     max_seq_length: int | None = Field(default=None, ge=8)
-    """Longest prompt plus answer in tokens; the model's own limit if left out."""
+    """Longest prompt plus answer in tokens; by default the model's limit."""
     max_num_seqs: int = Field(default=64, ge=1)
-    """Sequences that are sampled at the same time."""
+    """Sequences sampled at the same time."""
     prefix_cache_mb: int = Field(default=256, ge=0)
     """Memory of the prefix cache in MB: states of prompts and answers, which later prompts reuse."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads; all cores if left out."""
+    """CPU threads; by default all cores."""
     seed: int = 0
     """Seed of the LoRA initialisation."""
     save_every: int = Field(default=1, ge=1)
