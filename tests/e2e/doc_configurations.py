@@ -9,7 +9,7 @@ from nat.config.components import ComponentParser
 from nat.config.findings import Findings
 from nat.config.load import parse_config
 from nat.config.sources import deep_merge, expand_variables, parse_yaml, read_tree
-from nat.config.validation import drop_unsupported, validated
+from nat.config.validation import drop_unsupported, validate
 from nat.data_models.config import Config
 from nat.registry.catalog import current_catalog
 
@@ -40,5 +40,5 @@ def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     for name in ("general", "eval", "finetuning"):
         if name in parsed:
-            validated(Config.model_fields[name].annotation, parsed[name], (name,), filled.texts, findings)
+            validate(Config.model_fields[name].annotation, parsed[name], (name,), filled.texts, findings)
     findings.raise_if_any(block.place)

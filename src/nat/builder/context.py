@@ -22,7 +22,7 @@ from nat.data_models.intermediate_step import (
     StreamEventData,
 )
 from nat.data_models.invocation_node import ROOT_COMPONENT_NAME, InvocationNode
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 
 ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
 
@@ -151,7 +151,7 @@ class Context:
             ValueError: the value is no number, or none that can be averaged.
 
         """
-        if problem := problem_of(value, "the reward of a step"):
+        if problem := score_problem(value, "the reward of a step"):
             raise ValueError(problem)
         metadata = {REWARD: float(value)} | ({} if step is None else {REWARDED_STEP: step})
         payload = IntermediateStepPayload(event_type=IntermediateStepType.CUSTOM_END, name=name, metadata=metadata)

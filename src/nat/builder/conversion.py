@@ -37,7 +37,7 @@ class TypeConverter:
 
     def convert(self, value: Any, to_type: Any) -> Any:
         """The value as `to_type`, or TypeError."""
-        if is_a(value, to_type):
+        if has_type(value, to_type):
             return value
         converter = self._find(value, to_type)
         return converter(value) if converter is not None else _coerce(value, to_type)
@@ -51,12 +51,12 @@ class TypeConverter:
 
     def _find(self, value: Any, to_type: Any) -> Converter | None:
         for source, target, converter in self._converters:
-            if target == to_type and is_a(value, source):
+            if target == to_type and has_type(value, source):
                 return converter
         return self._parent._find(value, to_type) if self._parent is not None else None  # noqa: SLF001 - same class
 
 
-def is_a(value: Any, wanted: Any) -> bool:
+def has_type(value: Any, wanted: Any) -> bool:
     """True if the value is of the type, or of its origin where the type is generic."""
     if wanted is Any or wanted is None or wanted is inspect.Parameter.empty:
         return True

@@ -7,7 +7,7 @@ from typing import Any, get_origin
 from pydantic import BaseModel, ValidationError
 
 from nat.builder.context import Context
-from nat.builder.conversion import GLOBAL_CONVERTER, Converter, TypeConverter, is_a
+from nat.builder.conversion import GLOBAL_CONVERTER, Converter, TypeConverter, has_type
 from nat.builder.function_info import FunctionInfo
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.errors import WorkflowError
@@ -95,7 +95,7 @@ class Function(ABC):
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors())
             raise TypeError(f"{sorted(value)} does not fit {self.input_schema.__name__}: {why}") from None
-        if is_a(model, self.input_type):
+        if has_type(model, self.input_type):
             return model
         return getattr(model, next(iter(self.input_schema.model_fields)))
 
@@ -143,7 +143,7 @@ class Function(ABC):
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
     def _convert_input(self, value: Any) -> Any:
-        if value is None or is_a(value, self.input_type):
+        if value is None or has_type(value, self.input_type):
             return value
         try:
             if isinstance(value, dict):

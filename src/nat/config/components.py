@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from nat.config.findings import Findings, KeyPath, preview
 from nat.config.sources import Tree
-from nat.config.validation import validated
+from nat.config.validation import validate
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup, ComponentRef
 from nat.data_models.config import Config
@@ -77,7 +77,7 @@ class ComponentParser:
             message = error.message if error.hint is None else f"{error.message}; {error.hint}"
             self.findings.add((*path, "_type"), message)
             return None
-        return validated(config_type, raw, path, self.texts, self.findings)
+        return validate(config_type, raw, path, self.texts, self.findings)
 
 
 def value_at(tree: Any, path: KeyPath) -> Any:

@@ -13,7 +13,7 @@ from nat.config.components import ComponentParser, check_references
 from nat.config.findings import Findings, KeyPath, preview
 from nat.config.secrets import environment_secrets, redacted, secrets_in
 from nat.config.sources import Override, Tree, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
-from nat.config.validation import drop_unsupported, validated
+from nat.config.validation import drop_unsupported, validate
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
 from nat.errors import did_you_mean, one_of
@@ -61,7 +61,7 @@ def _sections(tree: Tree, texts: Mapping[KeyPath, str], findings: Findings) -> d
         if key not in known:
             findings.add((key,), f"unknown section.{did_you_mean(str(key), known)} Known: {one_of(known)}.")
         elif isinstance(value, dict) and (model := _model_of(key)) is not None:
-            section = validated(model, value, (key,), texts, findings)
+            section = validate(model, value, (key,), texts, findings)
             if section is not None:
                 sections[key] = section
         elif value is not None and _model_of(key) is not None and not isinstance(value, BaseModel):

@@ -46,7 +46,7 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
-def problem_of(error: yaml.YAMLError) -> str:
+def yaml_problem(error: yaml.YAMLError) -> str:
     """What is wrong and where, without the surrounding text, which may contain a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return type(error).__name__
@@ -98,7 +98,7 @@ def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}{wanted_by} cannot be read: {error}"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError([f"(root): not valid YAML: {problem_of(error)}"], source=str(path)) from error
+        raise ConfigError([f"(root): not valid YAML: {yaml_problem(error)}"], source=str(path)) from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -120,7 +120,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Finding
         try:
             value = parse_yaml(text)
         except yaml.YAMLError as error:
-            findings.add(path, f"the override's value is not valid YAML: {problem_of(error)}")
+            findings.add(path, f"the override's value is not valid YAML: {yaml_problem(error)}")
             continue
         if not all(path):
             findings.add(("override",), f"{dotted_path!r} is not a dotted path such as finetuning.num_epochs")

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 
 
-def validated(model: type[M], raw: Any, path: KeyPath, texts: Mapping[KeyPath, str], findings: Findings) -> M | None:
+def validate(model: type[M], raw: Any, path: KeyPath, texts: Mapping[KeyPath, str], findings: Findings) -> M | None:
     """Validate `raw`; with wrong keys, report them and validate the rest, so that later checks still find their errors.
 
     Returns None if the rest is invalid too.
@@ -37,7 +37,7 @@ def validated(model: type[M], raw: Any, path: KeyPath, texts: Mapping[KeyPath, s
             if e["type"] in {"string_type", "path_type"} and (*path, *e["loc"]) in texts
         }
         if as_text:
-            return validated(model, _replaced(raw, as_text), path, {}, findings)
+            return validate(model, _replaced(raw, as_text), path, {}, findings)
         findings.add_validation(path, error, model)
         wrong = {tuple(e["loc"]) for e in error.errors(include_url=False)}
         return _remainder(model, _without(raw, wrong), path, findings) if () not in wrong else None

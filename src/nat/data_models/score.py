@@ -19,7 +19,7 @@ def is_score(value: object) -> bool:
     return bool(size <= LARGEST)  # false for NaN
 
 
-def problem_of(value: object, name: str = "the score") -> str | None:
+def score_problem(value: object, name: str = "the score") -> str | None:
     """The reason why a value is no score; None if it is one."""
     if is_score(value):
         return None

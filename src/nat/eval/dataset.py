@@ -28,7 +28,9 @@ def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -
         raise DatasetError(f"{source} has no rows")
     columns = {column for row in rows for column in row}
     _check_columns(columns, config, source)
-    numbered = [(n, row) for n, row in enumerate(rows, start=1) if config.filter is None or admits(config.filter, row)]
+    numbered = [
+        (n, row) for n, row in enumerate(rows, start=1) if config.filter is None or passes_filter(config.filter, row)
+    ]
     if not numbered:
         raise DatasetError(f"{source}: the filter leaves none of {len(rows)} rows", hint="Widen its lists.")
     ids = _ids(numbered, config, columns, source)
@@ -37,7 +39,7 @@ def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -
     return [_item(ids[n], row, config, f"{source}, row {n}") for n, row in numbered]
 
 
-def repeated(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputItem]:
+def repeat_items(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputItem]:
     """Each item `reps` times, with the ids `<id>_rep0`, `<id>_rep1` …; with 1, ids are unchanged."""
     if reps == 1:
         return list(items)
@@ -45,7 +47,7 @@ def repeated(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputItem]:
 
 
 def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:
-    """Example and repetition of each id, if `repeated` made all of them; otherwise each id with repetition 0."""
+    """Example and repetition of each id, if `repeat_items` made all of them; otherwise each id with repetition 0."""
     parts = [item_id.rpartition("_rep") for item_id in ids]
     of_example: dict[str, set[str]] = {}
     for example, _, number in parts:
@@ -149,7 +151,7 @@ def _named(numbers: Sequence[int]) -> str:
     return f"rows {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def admits(config: EvalFilterConfig, row: Mapping[str, Any]) -> bool:
+def passes_filter(config: EvalFilterConfig, row: Mapping[str, Any]) -> bool:
     """True if the row matches every column of the allow list, and no column of the deny list."""
     allowed = config.allowlist.field if config.allowlist is not None else {}
     denied = config.denylist.field if config.denylist is not None else {}
@@ -198,7 +200,7 @@ def check_expected_answers(
     )
 
 
-def misspelt_answers(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
+def answer_column_warning(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
     """A warning if no column has the answers, but one has a similar name; None otherwise.
 
     Evaluators of plug-ins need not declare that they use expected answers.

@@ -27,7 +27,7 @@ async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalIn
         return eval_items(loader.load_fn(path), config, source=str(path))
 
 
-def chosen_dataset(configured: DatasetBaseConfig | None, file: str | None) -> DatasetBaseConfig:
+def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> DatasetBaseConfig:
     """The configured dataset; or `file` with the configured keys, in the format of its suffix."""
     if file is None:
         if configured is None:

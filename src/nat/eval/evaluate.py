@@ -11,11 +11,11 @@ from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunO
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, EvaluationError
-from nat.eval.dataset import check_expected_answers, repeated
-from nat.eval.dataset_source import chosen_dataset, load_items
+from nat.eval.dataset import check_expected_answers, repeat_items
+from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable, write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
-from nat.eval.scoring import canceled_from_outside, checked, limited, unscored
+from nat.eval.scoring import canceled_from_outside, scoring_limit, unscored, validate_output
 from nat.eval.usage_stats import usage_of
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, current_session, opened_session
@@ -67,9 +67,9 @@ class EvaluationRun:
         path = _answer_path(self.config.result_json_path)
         if self.config.write_output:
             check_writable(session.config.eval.general.report_dir, "eval.general.output_dir")
-        dataset = chosen_dataset(session.config.eval.general.dataset, self.config.dataset)
+        dataset = select_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
-        items = repeated(await load_items(dataset, session.builder), self.config.reps)
+        items = repeat_items(await load_items(dataset, session.builder), self.config.reps)
         check_expected_answers(items, dataset, session.config.eval.evaluators)
         session.announce(len(items))
         rollouts = await _play_all(session, items, pass_index)
@@ -153,7 +153,7 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
         return EvalOutput(average_score=None, eval_output_items=[])
     limit = None
     try:
-        async with limited(config, len(items)) as limit:
+        async with scoring_limit(config, len(items)) as limit:
             output: object = await evaluate(EvalInput(eval_input_items=items))
     except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: if it fails, its items have no score
         if canceled_from_outside():
@@ -166,4 +166,4 @@ async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], co
     if not isinstance(output, EvalOutput):
         wrong = f"the evaluator returned {excerpt(repr(output), 80)}, not an EvalOutput"
         return EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
-    return checked(output, items)
+    return validate_output(output, items)

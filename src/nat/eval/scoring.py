@@ -10,7 +10,7 @@ from numbers import Real
 
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
-from nat.data_models.score import is_score, mean, problem_of
+from nat.data_models.score import is_score, mean, score_problem
 from nat.errors import describe_error, traceback_of
 
 
@@ -28,7 +28,7 @@ def unscored(item_id: object, error: str | BaseException) -> EvalOutputItem:
     return item.model_copy(update={"traceback": traceback_of(error)})
 
 
-def checked(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalOutput:
+def validate_output(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalOutput:
     """An evaluator's output with one item per input, in input order, and a new mean.
 
     Missing, duplicate, unknown and non-finite scores become items without a score.
@@ -55,7 +55,7 @@ def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
         return item.model_copy(update={"score": item.score if isinstance(item.score, int) else float(item.score)})
     if item.score is not None and not isinstance(item.score, Real):  # a record for a custom `compute_reward`
         return item
-    return item.model_copy(update={"score": None, "error": item.error or problem_of(item.score)})
+    return item.model_copy(update={"score": None, "error": item.error or score_problem(item.score)})
 
 
 def _no_numbers(items: Sequence[EvalOutputItem]) -> bool:
@@ -99,7 +99,7 @@ _current: ContextVar[ScoringTime | None] = ContextVar("nat_scoring_time", defaul
 
 
 @asynccontextmanager
-async def limited(config: EvalGeneralConfig, answers: int) -> AsyncIterator[ScoringTime]:
+async def scoring_limit(config: EvalGeneralConfig, answers: int) -> AsyncIterator[ScoringTime]:
     """Cancel the block with TimeoutError when its time is over."""
     async with asyncio.timeout(None) as timer:
         time = ScoringTime(config.scoring_timeout, answers, config.max_concurrency, timer)

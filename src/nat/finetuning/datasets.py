@@ -11,8 +11,8 @@ from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.eval.dataset import check_expected_answers, misspelt_answers
-from nat.eval.dataset_source import chosen_dataset, load_items
+from nat.eval.dataset import answer_column_warning, check_expected_answers
+from nat.eval.dataset_source import load_items, select_dataset
 from nat.finetuning.configuration import num_generations
 from nat.runs.records import Phase
 
@@ -39,7 +39,7 @@ async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
 
     """
     training, dataset = await _read(config, given.dataset, config)
-    doubts = [misspelt_answers(training, dataset)]
+    doubts = [answer_column_warning(training, dataset)]
     if given.validation_dataset is None:
         return Examples(len(training), warnings=_texts(doubts))
     other = given.validation_config_file
@@ -47,7 +47,7 @@ async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
         config if other is None else load_config(Path(other)), given.validation_dataset, config
     )
     shared = num_shared(_contents(training, dataset), _contents(held_out, held_out_dataset))
-    doubts += [misspelt_answers(held_out, held_out_dataset), _shared(shared)]
+    doubts += [answer_column_warning(held_out, held_out_dataset), _shared(shared)]
     return Examples(len(training), len(held_out), _texts(doubts))
 
 
@@ -83,7 +83,7 @@ def num_shared(training: Sequence[tuple[str, str]], held_out: Sequence[tuple[str
 
 
 async def _read(config: Config, file: str | None, training: Config) -> tuple[list[EvalInputItem], DatasetBaseConfig]:
-    dataset = chosen_dataset(config.eval.general.dataset, file)
+    dataset = select_dataset(config.eval.general.dataset, file)
     async with WorkflowBuilder(eval_general=config.eval.general) as builder:
         items = await load_items(dataset, builder)
     reward = training.finetuning.reward_function

@@ -16,7 +16,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.data_models.rollout_failure import FailureCount
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.errors import (
     ConfigError,
     InvalidTrajectories,
@@ -74,8 +74,8 @@ def check_rewards(collected: TrajectoryCollection) -> None:
 
 
 def _reward_problem(trajectory: Trajectory) -> str | None:
-    shaped = (problem_of(value, "a shaped reward") for value in trajectory.shaped_rewards or ())
-    return problem_of(trajectory.reward, "the reward") or next(filter(None, shaped), None)
+    shaped = (score_problem(value, "a shaped reward") for value in trajectory.shaped_rewards or ())
+    return score_problem(trajectory.reward, "the reward") or next(filter(None, shaped), None)
 
 
 def check_trajectories(

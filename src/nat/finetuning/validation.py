@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nat.data_models.finetuning import EarlyStoppingConfig, GuardsConfig
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.alarms import held_out_warning
 from nat.finetuning.best_model import keep_if_best
@@ -48,7 +48,7 @@ def _warn_of_a_fall(trainer: Trainer, run: RunContext) -> None:
 
 
 def _mean(metrics: dict[str, Any]) -> float:
-    if problem := problem_of(metrics.get("avg_reward"), "avg_reward"):
+    if problem := score_problem(metrics.get("avg_reward"), "avg_reward"):
         raise EvaluationError(f"validation: {problem}", hint="`run_validation_evaluation` must return a number")
     return float(metrics["avg_reward"])
 

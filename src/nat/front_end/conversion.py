@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json, to_jsonable_python
 
-from nat.builder.conversion import is_a
+from nat.builder.conversion import has_type
 from nat.builder.function import Function
 from nat.data_models.api_server import ChatResponseChunk
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepState
@@ -66,7 +66,7 @@ def chat_input(body: object, function: Function) -> Any:
 
 def _check_type(value: Any, function: Function) -> None:
     """Refuse input that the workflow would refuse, before it runs: the client has to mend it."""
-    if is_a(value, function.input_type):
+    if has_type(value, function.input_type):
         return
     if isinstance(value, dict):
         _check(value, function)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.data_models.score import is_finite, is_score, mean, problem_of
+from nat.data_models.score import is_finite, is_score, mean, score_problem
 from nat.wire.rewards import LARGEST
 
 
@@ -15,7 +15,7 @@ from nat.wire.rewards import LARGEST
 def test_scores(score):
     """Finite numbers of any library, and truth values."""
     assert is_score(score)
-    assert problem_of(score) is None
+    assert score_problem(score) is None
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_scores(score):
 def test_each_kind_of_no_score_has_its_own_words(value, problem):
     """Who reads the error knows what the evaluator returned."""
     assert not is_score(value)
-    assert problem_of(value) == problem
+    assert score_problem(value) == problem
 
 
 def test_a_long_text_is_cut():
     """An evaluator that returns the whole answer as its score fills one line, not a page."""
-    assert len(problem_of("x" * 10_000) or "") < 120
+    assert len(score_problem("x" * 10_000) or "") < 120
 
 
 @given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1), st.integers(1, 30))

@@ -8,7 +8,7 @@ import pytest
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutputItem
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
-from nat.eval.scoring import limited
+from nat.eval.scoring import scoring_limit
 
 
 class Lengths(BaseEvaluator):
@@ -69,7 +69,7 @@ async def test_an_item_that_hangs_is_given_up_alone():
             await asyncio.sleep(1000 if item.output_obj is None else 0.06)
             return EvalOutputItem(id=item.id, score=1, reasoning=None)
 
-    async with limited(EvalGeneralConfig(scoring_timeout=0.1, max_concurrency=8), 4):
+    async with scoring_limit(EvalGeneralConfig(scoring_timeout=0.1, max_concurrency=8), 4):
         result = await Hangs(max_concurrency=1).evaluate(inputs("a", None, "b", "c"))
     assert [item.score for item in result.eval_output_items] == [1, None, 1, 1]
     assert result.eval_output_items[1].error == "no score within 0.1 s (eval.general.scoring_timeout)"
@@ -83,7 +83,7 @@ async def test_a_timeout_of_the_evaluators_own_is_its_error():
         async def evaluate_item(self, item):
             raise TimeoutError("the judge is busy")
 
-    async with limited(EvalGeneralConfig(), 1):
+    async with scoring_limit(EvalGeneralConfig(), 1):
         result = await Impatient().evaluate(inputs("a"))
     assert result.eval_output_items[0].error == "TimeoutError: the judge is busy"
     assert not result.eval_output_items[0].timed_out

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.errors import DatasetError
-from nat.eval.dataset import check_expected_answers, eval_items, misspelt_answers, repeated, repetitions
+from nat.eval.dataset import answer_column_warning, check_expected_answers, eval_items, repeat_items, repetitions
 from nat.plugins.evaluators.exact_match import ExactMatchConfig
 from nat.plugins.evaluators.json_path_score import JsonPathScoreConfig
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig
@@ -161,8 +161,8 @@ def test_a_filter_that_leaves_nothing_or_names_no_column_is_an_error():
 def test_repetitions_have_ids_of_their_own():
     """`a` three times is `a_rep0`, `a_rep1`, `a_rep2`; once it is `a`."""
     one = items([row(id="a"), row(id="b")])
-    assert [item.id for item in repeated(one, 2)] == ["a_rep0", "a_rep1", "b_rep0", "b_rep1"]
-    assert [item.id for item in repeated(one, 1)] == ["a", "b"]
+    assert [item.id for item in repeat_items(one, 2)] == ["a_rep0", "a_rep1", "b_rep0", "b_rep1"]
+    assert [item.id for item in repeat_items(one, 1)] == ["a", "b"]
 
 
 @given(st.lists(st.text(min_size=1).filter(str.strip), unique=True, min_size=1))
@@ -172,9 +172,9 @@ def test_any_unique_ids_come_back(ids):
 
 
 def test_repetitions_are_told_apart_from_examples():
-    """Ids that `repeated` made lead back to their example, whatever its own id looks like."""
+    """Ids that `repeat_items` made lead back to their example, whatever its own id looks like."""
     items = [EvalInputItem(id=i, input_obj="", expected_output_obj="") for i in ("a", "b_rep0", "3_rep7")]
-    ids = [item.id for item in repeated(items, 3)]
+    ids = [item.id for item in repeat_items(items, 3)]
     assert repetitions(ids)[:4] == [("a", 0), ("a", 1), ("a", 2), ("b_rep0", 0)]
     assert {example for example, _ in repetitions(ids)} == {"a", "b_rep0", "3_rep7"}
 
@@ -245,7 +245,7 @@ def test_a_column_that_is_nearly_the_answers_is_named(column, structure, warned)
     """An evaluator of a plug-in need not say that it compares; with nothing to compare, every reward is 0."""
     config = DatasetBaseConfig(file_path="data.json", structure=structure)
     rows = [{"id": "1", "question": "a", column: "1"}]
-    said = misspelt_answers(eval_items(rows, config, source="data.json"), config)
+    said = answer_column_warning(eval_items(rows, config, source="data.json"), config)
     assert (said is not None) == warned
     if said:
         assert said.startswith(

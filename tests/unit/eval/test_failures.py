@@ -3,17 +3,17 @@ import math
 import pytest
 
 from nat.data_models.rollout_failure import NO_SCORE, RAISED, TIMED_OUT
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.eval.failures import remedy_of
 
 
 @pytest.mark.parametrize(
     ("cause", "error", "remedy"),
     [
-        (NO_SCORE, problem_of(None), "0 for one that is wrong"),
-        (NO_SCORE, problem_of("good"), "turn words into one"),
-        (NO_SCORE, problem_of(math.nan), "a division by zero"),
-        (NO_SCORE, problem_of(1e308), "between 0 and 1"),
+        (NO_SCORE, score_problem(None), "0 for one that is wrong"),
+        (NO_SCORE, score_problem("good"), "turn words into one"),
+        (NO_SCORE, score_problem(math.nan), "a division by zero"),
+        (NO_SCORE, score_problem(1e308), "between 0 and 1"),
         (NO_SCORE, "KeyError: 'gold'", "Fix the evaluator"),
         (NO_SCORE, "evaluate_item returned 1.0, not an EvalOutputItem", "EvalOutputItem(id=item.id, score=…"),
         (NO_SCORE, "the evaluator returned [], not an EvalOutput", "eval_output_items=[…]"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import average, checked, unscored
+from nat.eval.scoring import average, unscored, validate_output
 
 
 def given_items(*ids):
@@ -40,7 +40,7 @@ def test_average_lies_between_the_scores(scores):
 
 def test_each_given_item_has_one_score_in_order():
     """The output is brought into the order of the input, and its average is made anew."""
-    result = checked(output(scored("b", 0.0), scored("a", 1.0)), given_items("a", "b"))
+    result = validate_output(output(scored("b", 0.0), scored("a", 1.0)), given_items("a", "b"))
     assert [item.id for item in result.eval_output_items] == ["a", "b"]
     assert result.average_score == 0.5
 
@@ -48,7 +48,7 @@ def test_each_given_item_has_one_score_in_order():
 def test_missing_doubled_unknown_and_empty_scores_are_records():
     """What an evaluator got wrong is said for each item, and none of it has a number."""
     given_ = given_items("missing", "twice", "none", "nan", "good")
-    result = checked(
+    result = validate_output(
         output(
             scored("twice", 1),
             scored("twice", 0),
@@ -76,7 +76,7 @@ def test_an_evaluators_own_records_survive():
         detail: str
 
     item = Detailed(id="a", score={"f1": 0.5}, reasoning=None, detail="kept")
-    result = checked(output(item), given_items("a"))
+    result = validate_output(output(item), given_items("a"))
     assert result.eval_output_items == [item]
     assert result.average_score == 99
 
@@ -84,7 +84,7 @@ def test_an_evaluators_own_records_survive():
 @pytest.mark.parametrize("score", [1e308, -1e16, 10**400, -(10**5000)], ids=range(4))
 def test_a_score_that_would_overflow_is_a_record_with_its_size(score):
     """Means, squares and JSON could not hold it; the other scores keep their mean."""
-    result = checked(output(scored("a", score), scored("b", 1.0)), given_items("a", "b"))
+    result = validate_output(output(scored("a", score), scored("b", 1.0)), given_items("a", "b"))
     assert result.eval_output_items[0].score is None
     assert "only scores up to 1e+15 can be averaged" in (result.eval_output_items[0].error or "")
     assert result.average_score == 1.0
@@ -92,5 +92,5 @@ def test_a_score_that_would_overflow_is_a_record_with_its_size(score):
 
 def test_numbers_of_other_libraries_become_pythons_own():
     """A report is JSON, which knows no np."""
-    result = checked(output(scored("a", np.float32(0.5)), scored("b", Fraction(1, 2))), given_items("a", "b"))
+    result = validate_output(output(scored("a", np.float32(0.5)), scored("b", Fraction(1, 2))), given_items("a", "b"))
     assert [(type(item.score), item.score) for item in result.eval_output_items] == [(float, 0.5), (float, 0.5)]

@@ -22,7 +22,7 @@ from nat.cli.commands.options import (
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutput
 from nat.data_models.rollout_failure import FailureCount, counted
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.eval.evaluate import EvaluationRun
 from nat.eval.failures import counts_of, remedy_of
@@ -174,7 +174,7 @@ def _unscored(result: EvalOutput) -> int:
 
 def _without_number(name: str, result: EvalOutput) -> str | None:
     """A line about an evaluator whose scores are not numbers and that computes no mean itself."""
-    problems = [problem_of(item.score) for item in result.eval_output_items if item.score is not None]
+    problems = [score_problem(item.score) for item in result.eval_output_items if item.score is not None]
     others = [problem for problem in problems if problem]
     if not others or result.average_score is not None:
         return None

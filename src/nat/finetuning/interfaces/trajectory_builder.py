@@ -8,7 +8,7 @@ from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.data_models.finetuning import FinetuneConfig, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.errors import ANY_FAILURE, ConfigError, EvaluationError
 from nat.eval.config import EvaluationRunOutput
 from nat.eval.evaluate import EvaluationRun
@@ -72,7 +72,7 @@ class TrajectoryBuilder(ABC):
         """
         if output_item.score is None:
             return 0.0
-        if problem := problem_of(output_item.score):
+        if problem := score_problem(output_item.score):
             raise EvaluationError(problem)
         return float(output_item.score)
 

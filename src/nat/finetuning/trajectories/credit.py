@@ -21,7 +21,7 @@ from nat.data_models.intermediate_step import (
     IntermediateStepState,
     TraceMetadata,
 )
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall
 
@@ -186,7 +186,7 @@ def _metadata(step: IntermediateStep) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> float:
-    if problem := problem_of(value, "the reward of a step"):
+    if problem := score_problem(value, "the reward of a step"):
         raise EvaluationError(problem)
     assert isinstance(value, Real), "otherwise it has a problem"
     return float(value)

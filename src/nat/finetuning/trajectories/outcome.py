@@ -10,7 +10,7 @@ from nat.data_models.evaluate_runtime import RolloutFacts
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
 from nat.finetuning.trajectories.credit import credit_answers
@@ -43,7 +43,7 @@ def failed(
 
 def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
     """The record of a held-out rollout, which is not trained on."""
-    if score is None or problem_of(score.score):
+    if score is None or score_problem(score.score):
         return unscored_by(item, 0, score)
     record = _recorded(item, 0)
     return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
@@ -55,7 +55,7 @@ def unscored_by(
     """The record of a rollout without a usable score; with the evaluator's error, if it gave one."""
     if score is None:
         return unscored(item, generation, NOT_SCORED, target)
-    error = score.error or problem_of(score.score) or NOT_SCORED
+    error = score.error or score_problem(score.score) or NOT_SCORED
     record = unscored(item, generation, error, target, traceback=score.traceback)
     return record.model_copy(update={"left_out": LeftOutCause(score.cause)})
 
@@ -80,7 +80,7 @@ def scored(
 ) -> Outcome:
     """The trajectory of the target's calls; `metadata` (run id, epoch …) is added to the trajectory's own."""
     seen = calls_of(item.trajectory)
-    if problem := problem_of(reward, "the reward"):
+    if problem := score_problem(reward, "the reward"):
         return Outcome(unscored(item, generation, problem, target))
     chosen = target.select(seen)
     scores = {"reward": reward, "reasoning": score.reasoning}

@@ -7,7 +7,7 @@ from pydantic import field_validator
 from nat.builder.builder import EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
-from nat.data_models.score import problem_of
+from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.eval.result_path import compile_path, value_at
@@ -40,7 +40,7 @@ class JsonPathScoreEvaluator(BaseEvaluator):
             score = value_at(self._path, item.output_obj)
         except LookupError as error:
             raise EvaluationError(f"{self._text}: {error}") from error
-        if problem := problem_of(score):
+        if problem := score_problem(score):
             raise EvaluationError(f"{self._text}: {problem}")
         return EvalOutputItem(id=item.id, score=float(score), reasoning={"path": self._text})
 
