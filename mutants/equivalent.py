@@ -6,7 +6,7 @@ _EXACT_END = "it matters where an end of the interval is exactly 0.0, and then e
 EQUIVALENT: dict[str, dict[str, str]] = {
     "backend/algorithms/advantages.py": {
         "lse group for group, keep in zip(groups, has_signal, strict=False)]": _SAME_LENGTH,
-        "nts) for part_C, group in zip(parts, groups, strict=False)]": _SAME_LENGTH,
+        "roup.counts) for part_C, group in zip(parts, groups, strict=False)]": _SAME_LENGTH,
         "group for group, keep in zip(advantages, has_signal, strict=False) if keep]": _SAME_LENGTH,
         "es_C) for group, keep in zip(advantages, has_signal, strict=False)], has_signal=has_signal)": _SAME_LENGTH,
         "return difference_C.where(difference_C.abs() >= allowed, 0.0)": (

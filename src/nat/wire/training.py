@@ -1,7 +1,7 @@
-"""What a trainer adapter sends to the embedded backend, and what the backend answers.
+"""Requests of a trainer adapter to the embedded backend, and the answers.
 
-Names of options follow TRL where TRL has one. A job is idempotent: its id is chosen by the client, and a
-job that is sent twice is trained once.
+Options have TRL's names where TRL has them. Jobs are idempotent: the client chooses the id, and the backend trains a
+job once, however often it is sent.
 """
 
 from enum import StrEnum
@@ -25,32 +25,32 @@ class WireModel(BaseModel):
 
 
 class AnswerReturn(WireModel):
-    """What one answer in a row is compared by."""
+    """The return of one answer in a row, which is compared with the returns of other rollouts."""
 
     num_tokens: int = Field(ge=1)
-    """Sampled tokens of the answer; the answers of a row come in its order and make up all of its sampled tokens."""
+    """Sampled tokens of the answer; the answers of a row are in order and cover all of its sampled tokens."""
     value: Reward
 
 
 class SampledAt(WireModel):
-    """Sampled tokens of a row that were drawn at one temperature."""
+    """A run of sampled tokens of a row that have the same temperature."""
 
     num_tokens: int = Field(ge=1)
-    """Sampled tokens, in the order of the row; those of all entries are all that the row has."""
+    """Number of sampled tokens; the entries are in the order of the row and cover all of them."""
     temperature: float = Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
 
 
 class TrainingRow(WireModel):
-    """One token sequence; the policy sampled exactly those tokens that carry a logprob."""
+    """One token sequence; the policy sampled exactly the tokens that have a logprob."""
 
     token_ids: list[int] = Field(min_length=2)
-    """All tokens of the sequence, prompt and completions, as the model saw them; length T."""
+    """All tokens of the sequence, prompts and completions, as the model saw them; length T."""
     logprobs: list[float | None]
     """The sampler's log probability of each token at its temperature, None where it was not sampled; length T."""
     returns: list[AnswerReturn] | None = None
-    """One for each answer, where answers are compared by more than the reward of their rollout; else None."""
+    """The return of each answer; None if the answers share the reward of their rollout."""
     temperatures: list[SampledAt] | None = None
-    """At which the sampled tokens were drawn; None if all of them were at 1."""
+    """Temperatures of the sampled tokens; None if all are 1."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -58,11 +58,11 @@ class TrainingRow(WireModel):
             seen = f"{len(self.logprobs)} logprobs for {len(self.token_ids)} tokens"
             raise ValueError(f"{seen}; each token needs one (or null)")
         if self.logprobs[0] is not None:
-            raise ValueError("the first token carries a logprob, but nothing comes before it to predict it from")
-        if self.returns is not None and (told := sum(r.num_tokens for r in self.returns)) != self.num_sampled:
-            raise ValueError(f"the returns are of {told} sampled tokens; {self.num_sampled} carry a logprob")
-        if self.temperatures is not None and (told := sum(t.num_tokens for t in self.temperatures)) != self.num_sampled:
-            raise ValueError(f"the temperatures are of {told} sampled tokens; {self.num_sampled} carry a logprob")
+            raise ValueError("the first token has a logprob, but no token before it predicts it")
+        for name, entries in (("returns", self.returns), ("temperatures", self.temperatures)):
+            covered = sum(entry.num_tokens for entry in entries or ())
+            if entries is not None and covered != self.num_sampled:
+                raise ValueError(f"the {name} cover {covered} sampled tokens; {self.num_sampled} tokens have a logprob")
         return self
 
     @property
@@ -71,29 +71,30 @@ class TrainingRow(WireModel):
 
 
 class TrainingRollout(WireModel):
-    """One run of the agent: its rows share one reward and weigh together as one rollout."""
+    """One run of the agent: its rows share one reward, and together count as one rollout."""
 
     reward: Reward
     rows: list[TrainingRow] = Field(min_length=1)
     truncated: bool = False
-    """True if some completion stopped at its token limit and not by itself."""
+    """True if a completion stopped at its token limit."""
     advantage: float | None = Field(default=None, allow_inf_nan=False)
-    """How much better it was than what it is compared with; needs `advantage: given` in the config."""
+    """The advantage of the rollout; needs `advantage: given` in the config."""
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Factor of its tokens in the loss; denominators count tokens without it."""
+    """Factor of its tokens in the loss; denominators ignore it."""
 
     @model_validator(mode="after")
     def _returns_in_all_rows_or_in_none(self) -> Self:
-        told = sum(row.returns is not None for row in self.rows)
-        if told not in {0, len(self.rows)}:
-            raise ValueError(f"{told} of {len(self.rows)} rows tell returns; all rows of a rollout do, or none")
+        with_returns = sum(row.returns is not None for row in self.rows)
+        if with_returns not in {0, len(self.rows)}:
+            raise ValueError(
+                f"{with_returns} of {len(self.rows)} rows have returns; all rows of a rollout need them, or none"
+            )
         return self
 
     @property
     def returns(self) -> list[float]:
-        """What its answers are compared by, row by row; where no row tells, its reward, once."""
-        told = [answer.value for row in self.rows for answer in row.returns or ()]
-        return told or [self.reward]
+        """The returns of its answers, row by row; without any, its reward."""
+        return [answer.value for row in self.rows for answer in row.returns or ()] or [self.reward]
 
 
 class TrainingGroup(WireModel):
@@ -221,7 +222,7 @@ class JobStatus(StrEnum):
 
 
 class JobFailure(WireModel):
-    """Why a job failed, in words for the user."""
+    """Why a job failed, for the user."""
 
     type: Literal[
         "gradient_zero", "gradient_not_finite", "weights_unchanged", "logprob_mismatch", "invalid_batch", "internal"
@@ -231,14 +232,14 @@ class JobFailure(WireModel):
 
 
 class JobState(WireModel):
-    """What the backend knows of a job."""
+    """State of a job."""
 
     id: str
     status: JobStatus
     progress: float = Field(default=0.0, ge=0, le=100)
     """Percent of the job's micro-batches that are done."""
     policy_version: str | None = None
-    """`name@step` that the sampler serves after this job; None until it is completed."""
+    """`name@step` of the weights after this job; None until it is completed."""
     metrics: dict[str, float] = {}
     training: ResolvedTraining | None = None
     """The settings that were used; None until the job is completed, and for jobs of other protocols."""
@@ -246,14 +247,14 @@ class JobState(WireModel):
 
 
 class ExportRequest(WireModel):
-    """Ask for the current weights as a Hugging Face directory."""
+    """Request to write the current weights as a Hugging Face directory."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
-    """A folder inside `exports/` of the backend's output folder; no path separators."""
+    """Name of a folder in `exports/` of the backend's output folder, without path separators."""
 
 
 class ExportedModel(WireModel):
-    """Where the backend wrote the trained model."""
+    """Location of an exported model."""
 
     path: str
     """Absolute path of the model's directory, merged if adapters were trained."""

@@ -1,1 +1,1 @@
-"""The learner: groups of rollouts with rewards in, new weights out; nothing here knows HTTP or threads."""
+"""The learner: it turns groups of rollouts with rewards into new weights."""

@@ -1,7 +1,7 @@
-"""From the groups of a job to the rows that carry loss, each with its advantage.
+"""Make the rows that carry loss from the groups of a job, each with its advantages.
 
-A row is cut after its last sampled token, because what follows cannot change the loss; the last token itself
-is only a target and never an input.
+A row ends with its last sampled token, because later tokens do not change the loss. That last token is only a target,
+never an input.
 
 Shapes: T input tokens of a row, K its sampled tokens.
 """
@@ -19,14 +19,14 @@ from nat.wire.training import SampledAt, TrainingGroup, TrainingRollout, Trainin
 
 @dataclass(frozen=True)
 class Row:
-    """One token sequence and what the loss needs to know of it."""
+    """One token sequence, as the loss needs it."""
 
     index: int
     """Position in the batch."""
     group: int
-    """Which group it came from."""
+    """Index of its group."""
     rollout: int
-    """Which rollout of the batch it came from; rows of one rollout share it."""
+    """Index of its rollout in the batch; rows of one rollout share it."""
     input_ids: list[int]
     """T tokens that go into the model."""
     positions: list[int]
@@ -36,11 +36,11 @@ class Row:
     sampler_logprobs: list[float]
     """K log probabilities that the sampler reported."""
     advantages: list[float]
-    """K advantages: of each sampled token, that of the answer or the rollout which it is part of."""
+    """K advantages: each sampled token has that of its answer, or of its rollout."""
     weight: float = 1.0
     """Factor of its tokens in the loss."""
     temperatures: list[float] | None = None
-    """K temperatures that the sampled tokens were drawn at; None if all are 1."""
+    """K temperatures of the sampled tokens; None if all are 1."""
 
     @property
     def sampled_at(self) -> list[float]:
@@ -49,18 +49,18 @@ class Row:
 
     @property
     def num_tokens(self) -> int:
-        """Up to and with the last sampled one."""
+        """Number of tokens, including the last sampled one."""
         return len(self.input_ids) + 1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a job trains on, and what was left out of it."""
+    """The rows that a job trains on, and the advantages of all groups."""
 
     rows: list[Row]
     advantages: BatchAdvantages
     truncated_share: float
-    """Share of the rollouts that ran into their token limit."""
+    """Share of the rollouts that reached their token limit."""
 
     @property
     def group_ids(self) -> list[int]:
@@ -92,9 +92,9 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
         for _, rollout, _ in rollouts
     ]
     compared = [0 if advantage.across_groups else index for index, _, _ in rollouts]
-    teaching = {compared[number] for number, (_, _, own) in enumerate(rollouts) if usable[number] and any(own)}
+    with_signal = {compared[number] for number, (_, _, own) in enumerate(rollouts) if usable[number] and any(own)}
     for number, (index, rollout, own) in enumerate(rollouts):
-        if usable[number] and compared[number] in teaching:
+        if usable[number] and compared[number] in with_signal:
             rows.extend(_rollout_rows(rollout, len(rows), group=index, number=number, advantages=own))
     return Batch(
         rows=rows,
@@ -124,7 +124,7 @@ def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdv
     rows = (row for group in groups for rollout in group.rollouts for row in rollout.rows)
     if wanted and any(row.returns is not None for row in rows):
         raise UpdateRejected(
-            "rows carry returns, but config.advantage is 'given', which takes the advantages as they come",
+            "rows have returns, but config.advantage is 'given', which compares no returns",
             kind="invalid_batch",
             hint="send no returns, or let the backend compare them: set config.advantage to another method",
         )
@@ -137,7 +137,7 @@ def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdv
 
 
 def _by_rollout(group: TrainingGroup, advantages: Sequence[float]) -> Iterator[tuple[TrainingRollout, list[float]]]:
-    """Each rollout with the advantages of its own returns."""
+    """Give each rollout with the advantages of its returns."""
     rest = iter(advantages)
     for rollout in group.rollouts:
         yield rollout, list(islice(rest, len(rollout.returns)))
@@ -185,5 +185,5 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: 
     )
 
 
-def _temperatures(told: Sequence[SampledAt]) -> list[float]:
-    return [entry.temperature for entry in told for _ in range(entry.num_tokens)]
+def _temperatures(entries: Sequence[SampledAt]) -> list[float]:
+    return [entry.temperature for entry in entries for _ in range(entry.num_tokens)]

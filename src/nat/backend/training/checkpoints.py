@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: numbered folders, each whole, and `latest` that points to the newest.
+"""Checkpoints of a training run: numbered folders, written atomically, and a link `latest` to the newest.
 
-A folder holds the model as Hugging Face knows it (or the LoRA adapter as peft knows it), `optimizer.safetensors`,
-`state.json` and a manifest of them all. From it training goes on as if it had never stopped.
+A folder has the model in Hugging Face's format (or the LoRA adapter in peft's), `optimizer.safetensors`, `state.json`
+and a manifest. A run that resumes from it continues as if it had never stopped.
 """
 
 import logging
@@ -32,22 +32,22 @@ from nat.wire.training import JobState
 logger = logging.getLogger(__name__)
 
 DAMAGED = ".damaged"
-"""Ending of the name of a damaged checkpoint that was set aside, because training went on from an older one."""
+"""Suffix of the name of a damaged checkpoint, which is set aside when an older one is resumed."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint on disk."""
+    """A complete checkpoint on disk."""
 
     path: Path
     number: int
-    """What its folder is called."""
+    """The number in its folder's name."""
     state: CheckpointState
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the folders are called, and whether an adapter brings the tokenizer along."""
+    """Names of the folders, and whether an adapter is saved with the tokenizer."""
 
     prefix: str = "step_"
     digits: int = 6
@@ -57,7 +57,7 @@ class Layout:
         return f"{self.prefix}{number:0{self.digits}d}"
 
     def number(self, name: str) -> int | None:
-        """Read a folder's name; None if it is not that of a checkpoint."""
+        """Parse a folder's name; None if it is not a checkpoint's."""
         digits = name.removeprefix(self.prefix)
         number = int(digits) if digits.isascii() and digits.isdigit() else None
         return number if number is not None and self.name(number) == name else None
@@ -72,12 +72,12 @@ class Checkpoints:
         self._layout = layout
 
     def open(self) -> Checkpoint | None:
-        """Give the newest checkpoint that is what was written, and clear away what a crash left half written.
+        """Give the newest undamaged checkpoint, and delete folders that a crash left unfinished.
 
-        Newer ones are damaged: they are set aside, so that training goes on from the one that is given.
+        Newer checkpoints are damaged; they are set aside, so that training continues from the one that is given.
 
         Raises:
-            BackendError: there are checkpoints, and all are damaged.
+            BackendError: all checkpoints are damaged.
 
         """
         if self.folder.is_dir():
@@ -96,17 +96,17 @@ class Checkpoints:
             seen = "\n".join(f"  {self._layout.name(number)}: {'; '.join(error.findings)}" for number, error in damaged)
             raise BackendError(
                 f"{self.folder} holds no checkpoint that is what was written:\n{seen}",
-                hint="bring back the files of one of them, or move the folder away to begin anew",
+                hint="restore the files of one of them, or move the folder away to start from the beginning",
             )
         return None
 
     def newest(self) -> Checkpoint | None:
-        """Give the newest checkpoint whose files are all there, None if there is none; contents are not compared."""
+        """Give the newest checkpoint with all of its files, None if there is none; checksums are not compared."""
         whole = (found for number in reversed(self._folders()) if (found := self.find(number)) is not None)
         return next(whole, None)
 
     def find(self, number: int) -> Checkpoint | None:
-        """Give the checkpoint of this number, None if something of it is missing or cut short."""
+        """Give the checkpoint of this number, None if a file is missing or truncated."""
         path = self.folder / self._layout.name(number)
         try:
             return Checkpoint(path, number, read_state(path))
@@ -114,11 +114,11 @@ class Checkpoints:
             return None
 
     def numbers(self) -> list[int]:
-        """Numbers of the checkpoints, in rising order."""
+        """Numbers of the checkpoints, ascending."""
         return [number for number in self._folders() if (self.folder / self._layout.name(number) / STATE).is_file()]
 
     def _folders(self) -> list[int]:
-        """The same, with those folders that hold nothing readable."""
+        """Numbers of all checkpoint folders, unreadable ones included."""
         if not self.folder.is_dir():
             return []
         found = (self._layout.number(path.name) for path in self.folder.iterdir() if path.is_dir())
@@ -130,16 +130,18 @@ class Checkpoints:
             aside = path.with_name(f"{path.name}{DAMAGED}")
             remove_folder(aside)
             path.replace(aside)
-            logger.warning("%s; it is now %s, and %s takes its place", error.message, aside.name, instead.path.name)
+            logger.warning(
+                "%s; it is renamed to %s, and training continues from %s", error.message, aside.name, instead.path.name
+            )
         if damaged:
             replace_link(self.folder / NEWEST_CHECKPOINT, instead.path.name)
         best = self.folder / BEST_CHECKPOINT
         if best.is_symlink() and not best.exists():
-            logger.warning("the best checkpoint, %s, is damaged or gone, too", best.readlink())
+            logger.warning("the best checkpoint, %s, is damaged or missing, too", best.readlink())
             best.unlink()
 
     def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
-        """Write a checkpoint, point `latest` to it, and delete those that are too old; its number is the step's."""
+        """Write a checkpoint, point `latest` to it, and delete the oldest ones; its number defaults to the step."""
         target = self.folder / self._layout.name(learner.step if number is None else number)
         with whole_folder(target) as folder:
             if loaded.peft is None:
@@ -158,7 +160,7 @@ class Checkpoints:
         return target
 
     def keep_best(self, number: int) -> Path:
-        """Keep this checkpoint, however old it gets, in place of the one that was kept before."""
+        """Keep this checkpoint as the best, in place of the one that was kept before."""
         target = self.folder / self._layout.name(number)
         replace_link(self.folder / BEST_CHECKPOINT, target.name)
         self._prune()
@@ -171,17 +173,17 @@ class Checkpoints:
             self.delete(number for number in self.numbers()[: -self._keep_last] if number != kept)
 
     def delete(self, numbers: Iterable[int]) -> None:
-        """Delete checkpoints; whoever comes at the same time sees each of them whole or not at all."""
+        """Delete checkpoints atomically: a concurrent reader sees each of them whole or not at all."""
         for number in numbers:
             remove_folder(self.folder / self._layout.name(number))
 
 
 def restore(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> None:
-    """Put the adapter back, then the rest as `resume`; full weights come by loading the model from the folder."""
+    """Load adapter, optimizer state and step; full weights are loaded with the model from the folder."""
     if checkpoint.state.lora != (loaded.peft is not None):
         was, now = ("a LoRA adapter", "all weights") if checkpoint.state.lora else ("all weights", "a LoRA adapter")
         raise BackendError(
-            f"{checkpoint.path} was made by training {was}, and now {now} would be trained",
+            f"{checkpoint.path} was made by training {was}, but this run trains {now}",
             hint="resume with the LoRA options of the first start, or choose another output folder",
         )
     if loaded.peft is not None:
@@ -191,6 +193,6 @@ def restore(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> No
 
 
 def resume(checkpoint: Checkpoint, learner: Learner) -> None:
-    """Put optimizer state and step back, where the weights are the checkpoint's already."""
+    """Load optimizer state and step; the weights are the checkpoint's already."""
     learner.optimizer.load(load_file(checkpoint.path / OPTIMIZER))
     learner.step = checkpoint.state.step

@@ -1,8 +1,8 @@
-"""The alarms of an update: each compares numbers, and raises with them and a remedy.
+"""The checks of an update; each raises an error with the numbers and a remedy.
 
-Before a step: the learner must agree with the log probabilities that came with the tokens, and the gradient must be
-a number. After it: the weights must have moved. After all: some step must have had a gradient that is not zero, and the
-sampler's own path must see the new weights.
+Before a step, the learner must agree with the sampler's log probabilities, and the gradient must be finite. After it,
+the weights must have changed. After all steps, one of them must have had a gradient, and the sampler must use the new
+weights.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nat.errors import UpdateRejected
 
 _CERTAIN = 1e-3
-"""Entropy in nats per token below which the model has no choice left."""
+"""Entropy in nats per token below which the model always gives the same answer."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Difference:
 def check_sampler_logprobs(seen: Difference, allowed: float) -> None:
     """Raise if the log probabilities in the batch are not those of the current weights.
 
-    A difference that is no number is left to the check of the gradient, which then is none either.
+    NaN passes here; the check of the gradient finds it.
     """
     if seen.mean > allowed:
         raise UpdateRejected(
@@ -42,7 +42,7 @@ def check_sampler_logprobs(seen: Difference, allowed: float) -> None:
 
 
 def check_served_weights(seen: Difference, allowed: float) -> None:
-    """Raise if the sampler's path does not compute with the weights that the update made."""
+    """Raise if the sampler does not use the weights that the update made."""
     if not seen.mean <= allowed:
         raise UpdateRejected(
             f"after the update the sampler disagrees with the learner on the same tokens: {seen}, "
@@ -66,8 +66,7 @@ def check_finite(norm: float, *, tokens: int, rollouts: int) -> None:
 def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: float, entropy: float) -> None:
     """Raise if no optimizer step of the update found a gradient, although groups carried a signal.
 
-    One step may find none: its rollouts may be as good as the mean, or earlier steps went as far as the clip range lets
-    them.
+    A single step may have none: its rollouts may equal the mean, or earlier steps may have reached the clip range.
     """
     if steps:
         return
@@ -96,7 +95,7 @@ def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: flo
 
 
 def check_weights_moved(change: float, *, moved: bool, learning_rate: float, grad_norm: float) -> None:
-    """Raise if a step, or all steps of an update, changed no weight, or made one not finite."""
+    """Raise if a step, or all steps of an update, changed no weight or made one infinite or NaN."""
     if not math.isfinite(change):
         raise UpdateRejected(
             f"the step made weights that are not finite (change {change}, learning rate {learning_rate:g})",

@@ -1,13 +1,13 @@
 """One update: a batch of groups in, new weights and metrics out, or an error and the old weights.
 
-    groups → rows with advantages → optimizer steps → micro-batches → loss → gradient → AdamW → proof
+    groups → rows with advantages → optimizer steps → micro-batches → loss → gradient → AdamW → checks
 
 With one optimizer step the policy at the update's start is the policy of the step, so the forward pass that gives
 the gradient also gives the log probabilities of the start. With several, they are computed once for all rows before
-the first of them. They are compared with the sampler's even where the ratio of the loss is not taken to them.
+the first of them. They are compared with the sampler's, even if the ratio of the loss does not use them.
 
-Each token is scored at the temperature that it was drawn at, by policy and reference alike, which is also what the
-sampler reports; log probabilities of other weights or other tokens set off the alarm in checks.py.
+Policy and reference score each token at the temperature that it was sampled at, as the sampler does. Log probabilities
+of other weights or other tokens fail a check in checks.py.
 """
 
 import logging
@@ -47,12 +47,12 @@ from nat.wire.training import TrainingConfig, TrainingGroup
 logger = logging.getLogger(__name__)
 
 USUAL_DIFFERENCE = 0.05
-"""Mean |Δ log p| of sampler and learner above which answers are not of the current weights; logged if it is allowed."""
+"""Mean |Δ log p| of sampler and learner above which a warning says that the batch is not from the current weights."""
 
 Report = Callable[[float], None]
-"""Takes the percentage that is done; what it raises ends the update and leaves everything as before."""
+"""Takes the percentage that is done; an exception from it cancels the update and restores the weights."""
 OnStep = Callable[[dict[str, float]], None]
-"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` says how many the update has."""
+"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update."""
 
 
 class Reference:
@@ -80,7 +80,7 @@ class Reference:
 
 @dataclass
 class _Update:
-    """What the optimizer steps of one update share."""
+    """State that the optimizer steps of one update share."""
 
     resolved: Resolved
     report: Report
@@ -120,7 +120,7 @@ class Learner:
     ) -> dict[str, float]:
         """Train on one batch and give its metrics; a batch without any signal changes nothing.
 
-        Steps that `on_step` was told of are undone, too, if a later one fails.
+        If a step fails, all steps of the update are undone, also those that `on_step` has seen.
 
         Raises:
             AlgorithmError: the settings name no algorithm, or contradict it.
@@ -140,7 +140,7 @@ class Learner:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Put weights, optimizer state and step back if the block fails."""
+        """Restore weights, optimizer state and step if the block fails."""
         before, step = self.optimizer.snapshot(), self.step
         try:
             yield
@@ -182,11 +182,11 @@ class Learner:
         )
         seen = sums.sampler_difference
         if seen.mean > USUAL_DIFFERENCE:
-            logger.warning("the batch was not sampled from the current weights, or not as they are: %s", seen)
+            logger.warning("the batch was not sampled from the current weights: %s", seen)
         return {
             **sums.means(),
             **means,
-            **self._prove(rows, update),
+            **self._compared(rows, update),
             "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
             "skipped_steps": len(steps) - update.steps_done,
@@ -216,7 +216,7 @@ class Learner:
             "learning_rate": learning_rate,
         }
         check_finite(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
-        if norm > 0:  # else AdamW would go on by its momentum alone
+        if norm > 0:  # else AdamW would move the weights by its momentum alone
             change = self.optimizer.step(learning_rate)
             check_weights_moved(change.norm, moved=change.moved, learning_rate=learning_rate, grad_norm=norm)
             outcome["update_ratio"] = change.norm / change.size
@@ -242,7 +242,7 @@ class Learner:
     def _scores(
         self, model: PreTrainedModel, micro_batches: Sequence[Sequence[Row]], advance: Callable[[], None]
     ) -> ByRow:
-        """Log probabilities of all sampled tokens, by row."""
+        """Score all sampled tokens; gives log probabilities by row."""
         found: ByRow = {}
         for rows in micro_batches:
             batch = make_micro_batch(rows, {}, self._policy.device)
@@ -250,8 +250,8 @@ class Learner:
             advance()
         return found
 
-    def _prove(self, rows: list[Row], update: _Update) -> dict[str, float]:
-        """Show on a few short rows that the sampler serves the new weights, and on random ones how far they moved."""
+    def _compared(self, rows: list[Row], update: _Update) -> dict[str, float]:
+        """Check on short rows that the sampler has the new weights, and measure on random rows how far they moved."""
         config, probe = update.resolved.config, probe_rows(rows)
         drawn = drawn_rows(rows, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         scored = list({row.index: row for row in (*probe, *drawn)}.values())

@@ -1,7 +1,7 @@
-"""`jobs.jsonl`: one line for each job that was trained, so that one sent again is never trained twice.
+"""`jobs.jsonl` has one line for each trained job, so that no job is trained twice.
 
-A line is on disk before the checkpoint whose weights the job is part of. Resuming from a checkpoint cuts off the
-lines of later steps: those jobs are not part of its weights. Memory holds where each line begins, not the lines.
+The line of a job is on disk before the checkpoint with its weights. Resuming from a checkpoint removes the lines of
+later steps, because its weights do not include those jobs. Only the offset of each line is in memory.
 """
 
 import os
@@ -16,12 +16,12 @@ LEDGER = "jobs.jsonl"
 
 
 class TrainedJob(WireModel):
-    """One line."""
+    """One line of the ledger."""
 
     step: int
     """Optimizer steps up to and including this job."""
     digest: str | None = None
-    """Of the request; None where a checkpoint of an older release knew the job."""
+    """Digest of the request; None for a job that comes from a checkpoint of an older release."""
     state: JobState
 
 
@@ -29,7 +29,7 @@ class JobLedger:
     """The trained jobs of one set of weights."""
 
     def __init__(self, path: Path, *, step: int = 0, jobs: Iterable[JobState] = ()) -> None:
-        """Go on from a checkpoint of this step, which knows these jobs."""
+        """Resume from a checkpoint of this step that contains these jobs."""
         self._path = path
         self._places: dict[str, int] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ class JobLedger:
                 self.add(TrainedJob(step=step, state=state))
 
     def add(self, trained: TrainedJob) -> None:
-        """Write a job down for good."""
+        """Append a job and flush it to disk."""
         line = trained.model_dump_json().encode() + b"\n"
         with self._path.open("r+b") as file:
             file.seek(self._size)
@@ -66,7 +66,7 @@ class JobLedger:
             return TrainedJob.model_validate_json(file.readline())
 
     def _lines(self) -> Iterator[tuple[int, int, TrainedJob]]:
-        """Each line with its beginning and end, up to one that a crash cut short."""
+        """Each line with its start and end, up to a line that a crash cut short."""
         place = 0
         with self._path.open("rb") as file:
             for line in file:

@@ -1,7 +1,7 @@
 """Log probabilities of chosen tokens under a causal LM, in fp32 and without a [tokens, vocabulary] tensor.
 
-Logits are computed only where a token was sampled. Where even those are too many (a vocabulary of 150 000 times
-16 000 tokens is 10 GB), the head runs over chunks, and the backward pass computes each chunk again.
+Logits are computed only where a token was sampled. If even those are too many (16,000 tokens with a vocabulary of
+150,000 are 10 GB), the head runs over chunks, and the backward pass recomputes each chunk.
 
 Shapes: K chosen tokens, C a chunk of them, V vocabulary, H hidden size.
 """
@@ -83,14 +83,14 @@ def _decoder(model: PreTrainedModel) -> nn.Module:
 
 
 def _head(model: PreTrainedModel) -> nn.Module:
-    """Everything that the model does after its decoder (head, scaling, soft caps), on the same parameters."""
+    """The model after its decoder (head, scaling, soft caps), with the same parameters."""
     head = copy.copy(model)
-    head._modules = {**model._modules, model.base_model_prefix: _Passthrough()}  # noqa: SLF001 - nn.Module has no other door
+    head._modules = {**model._modules, model.base_model_prefix: _Passthrough()}  # noqa: SLF001 - nn.Module has no public way
     return head
 
 
 class _Passthrough(nn.Module):
-    """Stands where the decoder stood: hidden states come in as embeddings and go out unchanged."""
+    """Replaces the decoder: hidden states come in as embeddings and go out unchanged."""
 
     def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutputWithPastAndCrossAttentions:
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=inputs_embeds)

@@ -1,6 +1,6 @@
-"""Sums over sampled tokens that become the metrics of an update; `nat.wire.metrics` says what each means.
+"""Metrics of an update, as sums over sampled tokens; `nat.wire.metrics` describes each of them.
 
-Sums stay on the device until the end, so that measuring never makes the device wait.
+The sums stay on the device until the end, so that metrics never make the device wait.
 
 Shapes: K sampled tokens of a micro-batch.
 """
@@ -56,7 +56,7 @@ class TokenSums:
 
     @property
     def clipped(self) -> float:
-        """Share of the tokens that the clip range touched."""
+        """Share of the tokens that were clipped."""
         return float(self._sums["clip_fraction_low"] + self._sums["clip_fraction_high"]) / self._count
 
     def means(self) -> dict[str, float]:
@@ -71,7 +71,7 @@ class TokenSums:
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
-    """Counts of what is trained on."""
+    """Counts of the trained groups, rollouts, rows and tokens."""
     rows = [row.input_ids for row in batch.rows]
     return {
         "truncated_fraction": batch.truncated_share,

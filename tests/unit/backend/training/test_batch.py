@@ -204,12 +204,12 @@ def test_each_token_has_the_advantage_of_its_answer():
 
 
 def test_returns_belong_to_all_rows_of_a_rollout_and_to_all_sampled_tokens():
-    """What is half told could be trained on in two ways."""
-    told = with_returns(0, [(2, 3)]).rows[0]
-    untold = rollout(0, [None, -1.0]).rows[0]
-    with pytest.raises(ValueError, match="1 of 2 rows tell returns"):
-        TrainingRollout(reward=0, rows=[told, untold])
-    with pytest.raises(ValueError, match="the returns are of 1 sampled tokens; 2 carry a logprob"):
+    """Returns of some rows or tokens only could be trained on in two ways."""
+    with_them = with_returns(0, [(2, 3)]).rows[0]
+    without = rollout(0, [None, -1.0]).rows[0]
+    with pytest.raises(ValueError, match="1 of 2 rows have returns"):
+        TrainingRollout(reward=0, rows=[with_them, without])
+    with pytest.raises(ValueError, match="the returns cover 1 sampled tokens; 2 tokens have a logprob"):
         TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -1, -1], returns=[AnswerReturn(num_tokens=1, value=0)])
 
 
@@ -217,5 +217,5 @@ def test_given_advantages_leave_no_room_for_returns():
     """A job that sends both is refused."""
     groups = [TrainingGroup(id="a", rollouts=[with_returns(0, [(1, 3)])])]
     groups[0].rollouts[0].advantage = 1.0
-    with pytest.raises(UpdateRejected, match="rows carry returns"):
+    with pytest.raises(UpdateRejected, match="rows have returns"):
         make_batch(groups, resolve(TrainingConfig(advantage="given")))

@@ -369,7 +369,7 @@ def test_a_damaged_best_is_no_longer_called_so(tmp_path, source, caplog):
     flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
     assert checkpoints.open() is not None
     assert not (tmp_path / "best").is_symlink()
-    assert "the best checkpoint, step_000002, is damaged or gone, too" in caplog.text
+    assert "the best checkpoint, step_000002, is damaged or missing, too" in caplog.text
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
