@@ -29,7 +29,7 @@ from nat.wire.serving import (
 
 
 def main() -> int:
-    """Run the backend until it is told to stop; return the exit code."""
+    """Run the backend until it is stopped; return the exit code."""
     keep_files_private()
     redact_output()
     options = parse(sys.argv[1:], os.environ)
@@ -38,7 +38,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if missing := missing_packages(LOCAL_PACKAGES):
         return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))
-    from nat.backend.failures import explained  # noqa: PLC0415 - torch; a mistake in the options is told without it
+    from nat.backend.failures import explained  # noqa: PLC0415 - imports torch, which the check of the options does not need
     from nat.backend.serve import serve  # noqa: PLC0415 - likewise
 
     try:
@@ -85,7 +85,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOpti
 
 
 def _handover(descriptor: int | None) -> Handover:
-    """The first line of a pipe, and not a byte more: the end of stdin has a meaning of its own."""
+    """Read the first line of a pipe and not a byte more, because the end of stdin has another meaning."""
     if descriptor is None:
         return Handover()
     line = b""

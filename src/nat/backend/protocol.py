@@ -29,12 +29,12 @@ class Opened:
     answers: AnswerMemory | None = None
     """Remembers chat answers, if training needs more of them than clients send back."""
     greeting: str | None = None
-    """Tells the person who started the server how to connect; printed as it is."""
+    """Printed for the user: how to connect."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the server listens and which key it asks for."""
+    """The server's ports and key."""
 
     ports: Mapping[str, int]
     """The ports that were taken, by the options that choose them."""

@@ -46,7 +46,7 @@ LOCK = ".lock"
 
 
 def serve(options: ServeOptions) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process is stopped."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""An open workflow and the limits it runs under: built once, however many passes are made over the data."""
+"""An open workflow and its limits: built once for any number of passes over the data."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ OnPass = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Remote:
-    """A workflow that runs elsewhere, and how long one rollout there may take."""
+    """A workflow behind a URL, and the time limit of a rollout there."""
 
     workflow: RemoteWorkflow
     timeout: float
@@ -38,8 +38,8 @@ class Remote:
 class WorkflowSession:
     """Runs items through one open workflow; all passes together share one limit of concurrent rollouts.
 
-    The builder is somebody else's to close. With `remote` the workflow is the one there, and the builder needs none.
-    With `training` the LLMs are asked for logprobs and token ids, and each rollout has a seed for its calls.
+    The caller closes the builder. With `remote`, the remote workflow runs, and the builder needs none. With `training`,
+    LLM calls request logprobs and token ids, and each rollout has a seed for its calls.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class WorkflowSession:
         remote: Remote | None = None,
         replaced: ReplacedSampling | None = None,
     ) -> None:
-        """`replaced` is how training rollouts are sampled, whatever the agent asks for; others are not touched."""
+        """`replaced` overrides the sampling options of training rollouts; other rollouts keep the agent's."""
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed
@@ -72,7 +72,7 @@ class WorkflowSession:
 
     @property
     def phase(self) -> Phase:
-        """What rollouts are for, here and now."""
+        """The purpose of rollouts in the current context."""
         if not self._training:
             return "eval"
         return "validation" if _held_out.get() else "train"
@@ -93,13 +93,13 @@ class WorkflowSession:
         return next(self._passes) if self.phase == "train" else 0
 
     def seed_of(self, item_id: str, pass_index: int) -> int:
-        """The seed of an item's rollout: new in each training pass, the same in all others."""
+        """The seed of an item's rollout: a new one in each training pass, the same one in all other passes."""
         if self.phase == "train":
             return training_seed(self.seed, pass_index, item_id)
         return held_out_seed(self.seed, item_id)
 
     async def run(self, item: EvalInputItem, *, seed: int | None, generation: int = 0) -> Rollout:
-        """One rollout, as soon as there is a free slot; what goes wrong in it is in the record."""
+        """Run one rollout as soon as there is a free slot; its failure is part of the record."""
         policy = CapturePolicy()
         if self._training:
             replaced = self._replaced if self.phase == "train" else None
@@ -120,7 +120,7 @@ class WorkflowSession:
         return rollout
 
     def announce(self, rollouts: int) -> None:
-        """Tell the listeners that a pass of so many rollouts begins."""
+        """Tell the listeners that a pass of `rollouts` rollouts begins."""
         for _, on_pass in tuple(self._listeners):
             if on_pass is not None:
                 on_pass(rollouts)
@@ -142,7 +142,7 @@ _sessions: ContextVar[tuple[WorkflowSession, ...]] = ContextVar("nat_sessions", 
 
 @contextmanager
 def held_out_phase() -> Iterator[None]:
-    """Passes that begin inside the block are validation: they play the same games each time."""
+    """Passes that begin inside the block are validation: their seeds are the same each time."""
     token = _held_out.set(True)
     try:
         yield
@@ -152,7 +152,7 @@ def held_out_phase() -> Iterator[None]:
 
 @contextmanager
 def using_session(session: WorkflowSession) -> Iterator[WorkflowSession]:
-    """Let evaluations inside the block use this session where it serves their config; blocks can be nested."""
+    """Let evaluations inside the block use this session if it serves their config; blocks can be nested."""
     token = _sessions.set((session, *_sessions.get()))
     try:
         yield session
@@ -177,9 +177,9 @@ async def opened_session(
     endpoint: str | None = None,
     endpoint_timeout: float = 300,
 ) -> AsyncIterator[WorkflowSession]:
-    """A session of its own: loads the YAML (or takes the loaded config), builds the workflow, closes it again.
+    """Open a new session: load the YAML unless given a loaded config, build the workflow, and close it at the end.
 
-    With `endpoint` the workflow is the one at that URL, and none is built.
+    With `endpoint`, the workflow at that URL is used, and none is built.
     """
     path = config_file if isinstance(config_file, Path) else None
     config = config_file if isinstance(config_file, Config) else load_config(Path(str(config_file)), override)
@@ -197,7 +197,7 @@ async def opened_session(
 
 
 def _deadline(config: Config, remote: Remote | None) -> tuple[float | None, str]:
-    """Seconds that a rollout may take, and the option that says so: the shorter of the two where there are two."""
+    """Seconds that a rollout may take, and the option that sets them; the shorter limit if there are two."""
     local = config.eval.general.item_timeout
     if remote is None or (local is not None and local < remote.timeout):
         return local, ITEM_TIMEOUT

@@ -258,7 +258,7 @@ class RunSummary(RunRecord):
     best: BestEpoch | None = None
     """The weights that scored highest, and their checkpoint."""
     best_model: str | None = None
-    """These weights as a plain model, relative to the run's folder, where `finetuning.export_best` asked for it."""
+    """These weights as a plain model, relative to the run's folder, if `finetuning.export_best` is set."""
     next_step: str | None = None
     """What to try if no improvement was shown."""
 

@@ -28,7 +28,7 @@ NEWEST_CHECKPOINT = "latest"
 BEST_CHECKPOINT = "best"
 """In CHECKPOINTS, a link to the checkpoint that a client keeps as the best so far; it is never deleted."""
 PROTOCOLS = "nat.backend.protocols"
-"""Entry-point group of protocols that the backend can serve instead of its own; each value is a class of options."""
+"""Entry-point group of further protocols of the backend; each value is a class of options."""
 
 
 class Handover(BaseModel):
@@ -56,7 +56,7 @@ class ServeOptions(BaseModel):
     opener: ClassVar[str] = "nat.backend.serve:open_training"
     """`module:function` of a `nat.backend.protocol.Open`; imported in the backend's process only."""
     well_known_key: ClassVar[str | None] = None
-    """The key of a server for which nobody chose one, if its clients expect a certain one; else a key is made up."""
+    """Default key, if clients of the protocol expect a certain one; otherwise a key is generated."""
 
     model: Path
     """Directory of a Hugging Face checkpoint: config.json, safetensors, tokenizer and chat template."""

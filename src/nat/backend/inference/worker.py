@@ -3,7 +3,7 @@
 Updates: `run_exclusive` lets every request that has begun finish with the weights it began with (its cached keys and
 values come from them), holds the others back, runs the function, and continues with the new weights. So no answer
 mixes two policies, and no request is refused. Requests that waited during an update begin before the next one, as far
-as there is room, so updates in a row starve nobody.
+as there is room, so consecutive updates starve no request.
 
 Each set of weights has an engine. A request goes to the engine of the model name it requests; after an update,
 requests that have not begun are looked up again, because the name may mean other weights now.
@@ -97,7 +97,7 @@ class _Task(Generic[T]):
 
 
 class Worker:
-    """Runs engines on a thread of its own; every method may be called from any thread."""
+    """Runs engines on the model thread; every method may be called from any thread."""
 
     def __init__(self, engine: Engine, pool: EnginePool | None = None) -> None:
         self.engine = engine
