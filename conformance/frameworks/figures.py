@@ -18,24 +18,23 @@ PAGE = REPOSITORY / "docs" / "reference" / "frameworks.md"
 HEAD = """\
 # Frameworks, as tested
 
-This page is made by `conformance/frameworks/figures.py` from the figures of `make frameworks`, which plays one
-scripted agent in each framework, in an environment of its own, against a scripted server. The agent talks over several
-turns, calls a tool with arguments, two tools at once and one that fails, says the same text twice, asks the same
-question again from the beginning, is refused once and asks again, asks a sub-agent with a system prompt of its own,
-shows a picture, and streams. It does so once, in 32 rollouts at once, and in 8 threads. What was captured is compared
-with what the server saw: every call, in order, with its messages, tools, answer, log probabilities, token ids and
-function.
+`conformance/frameworks/figures.py` generates this page from the figures of `make frameworks`, which runs one
+scripted agent in each framework, in an environment of its own, against a scripted server. The agent has
+conversations of several turns, calls a tool with arguments, two tools in parallel and a tool that fails, repeats a
+text, repeats a question from the beginning, retries a refused request, calls a sub-agent with its own system prompt,
+sends an image, and streams. It does so once, in 32 concurrent rollouts, and in 8 threads. The test compares every
+captured call with the server's record, in order: messages, tools, answer, log probabilities, token ids and function.
 
-An agent named `…_sync` or `…_blocking` is played through the framework's blocking functions, in a thread.
+Agents named `…_sync` or `…_blocking` use the framework's blocking functions, in a thread.
 
 | agent | version | captured / made | differences | rows per rollout | broken prefixes |
 |---|---|---|---|---|---|
 """
 
 TAIL = """
-- *Rows per rollout*: 12 if the framework sends each history back as it was: ten conversations, the repeated question
-  and the sub-agent. Another number says that the framework asks otherwise than the script expects.
-- *Broken prefixes*: calls that go on with a conversation in words, but not token by token, over all rollouts.
+- *Rows per rollout*: 12 if the framework sends each history back unchanged: ten conversations, the repeated question
+  and the sub-agent. Any other number means that the framework sends other requests than the script expects.
+- *Broken prefixes*: calls over all rollouts that continue a conversation by its text but not by its tokens.
 """
 
 
