@@ -1,4 +1,4 @@
-"""`/generate`, `/generate/stream`, `/generate/full`, and what all routes share."""
+"""`/generate…`, `/chat…` and `/v1/chat/completions`, with the OpenAI SDK where it is the client."""
 
 import asyncio
 import json

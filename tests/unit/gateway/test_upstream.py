@@ -1,4 +1,4 @@
-"""How long an answer an agent may ask for."""
+"""What goes upstream: answer lengths within the limit, and sampling as it is recorded."""
 
 from dataclasses import replace
 

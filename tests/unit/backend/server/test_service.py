@@ -1,4 +1,4 @@
-"""What is refused before it is tokenised."""
+"""Limits of length, which apply before anything is tokenised."""
 
 import asyncio
 import dataclasses
