@@ -1,8 +1,8 @@
 """The interface between the backend's process and the protocol that it serves.
 
-The backend's own protocol is one of them (`nat.backend.serve.open_training`). A package adds another without a change
-here: a subclass of `ServeOptions` with the options, announced as an entry point in the group `nat.backend.protocols`,
-and a function that its `opener` names.
+The backend's own protocol (`nat.backend.serve.open_training`) uses it, too. A package adds another one with a subclass
+of `ServeOptions`, announced as an entry point in the group `nat.backend.protocols`, and with the function that this
+class names as its `opener`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -42,9 +42,6 @@ class ArtJob:
             return self._make_status(TrainingStatusEnum.CANCELED, "Training was canceled.")
         return self._make_status(TrainingStatusEnum.RUNNING, "Training is in progress.", progress=self._progress)
 
-    def of(self, run_id: str) -> bool:
-        return self.ref.run_id == run_id
-
     async def end(self) -> TrainingJobStatus:
         """Wait for the end; canceling the wait does not cancel the job."""
         await asyncio.wait([self.task])
