@@ -143,7 +143,7 @@ class HiddenFields:
 
     def removed(self, text: bytes) -> bytes:
         """A completion, or a line of a stream, without them; unchanged if it has none, or is not JSON."""
-        if not self or not any(mark in text for mark in _MARKS):
+        if not any(mark in text for mark in _MARKS):
             return text
         prefix = DATA + b" " if text.startswith(DATA) else b""
         try:

@@ -102,6 +102,8 @@ def test_a_choice_belongs_to_a_prompt_that_was_asked(index, conversation):
     [
         ({"content": "a", "refusal": None, "tool_calls": []}, {"role": "assistant", "content": "a"}),
         ({"content": "", "tool_calls": [1]}, {"role": "assistant", "content": None, "tool_calls": [1]}),
+        ({"content": "a", "tool_calls": [1]}, {"role": "assistant", "content": "a", "tool_calls": [1]}),
+        ({"content": ""}, {"role": "assistant", "content": ""}),
         (
             {"role": "assistant", "reasoning_content": "r"},
             {"role": "assistant", "content": None, "reasoning_content": "r"},
@@ -170,6 +172,12 @@ def test_what_the_agent_asked_for_it_gets():
 def test_what_cannot_be_read_is_shown_as_it_is(body):
     """It is for the agent's own client to say what is wrong with it."""
     assert ALL.removed(body) == body
+
+
+def test_a_line_without_hidden_fields_keeps_its_bytes():
+    """It is not parsed, so its spaces stay."""
+    line = b'data: {"id":  1, "choices": []}'
+    assert ALL.removed(line) == line
 
 
 def test_odd_choices_are_no_error_here():
