@@ -92,12 +92,12 @@ def s3_address(request: ArtBucketRequest, buckets: Sequence[str]) -> str:
     bucket = request.s3_bucket or buckets[0]
     if bucket not in buckets:
         named = ", ".join(buckets)
-        message = f"s3_bucket {bucket!r} is none of those that the server's owner named: {named}"
+        message = f"s3_bucket {bucket!r} is not one of those that the server's owner named: {named}"
         raise ApiError(message, status=403, param="s3_bucket")
     prefix = (request.prefix or "").strip("/")
     if prefix and _PREFIX.fullmatch(prefix) is None:
-        wanted = "names of letters, digits, '.', '_' and '-', with '/' between them"
-        raise ApiError(f"prefix {prefix!r}: wanted are {wanted}", param="prefix")
+        allowed = "names of letters, digits, '.', '_' and '-', with '/' between them"
+        raise ApiError(f"prefix {prefix!r} must be {allowed}", param="prefix")
     return "/".join(filter(None, [f"s3://{bucket}", prefix, request.model.project, "models", request.model.name]))
 
 

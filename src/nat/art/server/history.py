@@ -34,9 +34,7 @@ def record(
 
     """
     if _SPLIT.fullmatch(split) is None:
-        raise NameRefused(
-            f"split {split!r} cannot name a folder: wanted are letters, digits, '.', '_' and '-', at most 64"
-        )
+        raise NameRefused(f"split {split!r} cannot name a folder: use letters, digits, '.', '_' and '-', at most 64")
     lines = [group.model_dump_json(exclude_none=True) for group in groups]
     _append(folder / TRAJECTORIES / split / f"{step:04d}.jsonl", lines)
     means = averages(groups)

@@ -142,5 +142,5 @@ def _smoothing(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:
-        raise ApiError(f"benchmark_smoothing is {text!r}; wanted is a number above 0 and up to 1", status=422)
+        raise ApiError(f"benchmark_smoothing is {text!r}; it must be a number above 0 and at most 1", status=422)
     return value

@@ -162,7 +162,7 @@ def _page(http: Request, items: Sequence[Item]) -> Response:
     after, limit = http.query_params.get("after"), http.query_params.get("limit", "100")
     if _COUNT.fullmatch(limit) is None:
         raise ApiError(
-            f"limit is {limit!r}; wanted is a number from 1 on, of 9 digits at most", status=422, param="limit"
+            f"limit is {limit!r}; it must be a number from 1 on, with at most 9 digits", status=422, param="limit"
         )
     ids = [item.id for item in items]
     if after is not None and after not in ids:

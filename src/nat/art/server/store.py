@@ -49,7 +49,7 @@ def key_of(model: ArtModel) -> ModelKey:
     for what, text in (("project", model.project), ("name", model.name)):
         if _FOLDER.fullmatch(text) is None:
             raise NameRefused(
-                f"{what} {text!r} cannot name a folder: wanted are letters, digits, '.', '_' and '-', "
+                f"{what} {text!r} cannot name a folder: use letters, digits, '.', '_' and '-', "
                 "at most 128, the first one a letter or a digit"
             )
     return ModelKey(model.project, model.name)

@@ -89,7 +89,7 @@ class HistoryReader:
 
     def _token(self, token: ArtTokenLogprob, where: str) -> int:
         if not math.isfinite(token.logprob):
-            raise BatchRefused(f"{where}.logprob is {token.logprob}, wanted is a finite number")
+            raise BatchRefused(f"{where}.logprob is {token.logprob}; it must be a finite number")
         token_id = _id_in(token.token)
         if token_id is None:
             token_id = self.tokenizer.token_id(token.token, token.bytes)
