@@ -131,7 +131,7 @@ class Checkpoints:
             remove_folder(aside)
             path.replace(aside)
             logger.warning(
-                "%s; it is renamed to %s, and training continues from %s", error.message, aside.name, instead.path.name
+                "%s; it is now %s, and training continues from %s", error.message, aside.name, instead.path.name
             )
         if damaged:
             replace_link(self.folder / NEWEST_CHECKPOINT, instead.path.name)
