@@ -1,14 +1,17 @@
-"""`python -m bench [name …]`: run the benches named, all of them without a name, and print their tables."""
+"""Run the benches that are named, all of them without a name, and print their tables."""
 
+import argparse
 import runpy
 import sys
 
 BENCHES = ("harness", "frameworks", "gateway", "sampler", "learner", "epochs", "verdict")
 
-names = sys.argv[1:] or BENCHES
+parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
+names = parser.parse_args().names or BENCHES
 del sys.argv[1:]  # the benches have options of their own
 for name in names:
     if name not in BENCHES:
-        sys.exit(f"there is no bench {name!r}; there are {', '.join(BENCHES)}")
+        parser.error(f"there is no bench {name!r}; there are {', '.join(BENCHES)}")
     print(f"\n## {name}\n", flush=True)
     runpy.run_module(f"bench.{name}", run_name="__main__", alter_sys=True)
