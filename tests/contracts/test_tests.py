@@ -4,6 +4,31 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+SOURCE, UNIT = ROOT / "src" / "nat", ROOT / "tests" / "unit"
+LONG = 150
+"""Lines that are not blank, from which a module has a test file of its name."""
+SUBJECTS = {
+    "backend/training/test_temperature.py": "tokens of several temperatures, from batch to gradient",
+    "eval/test_facades.py": "import paths of the toolkit's guides that lead to one class",
+    "finetuning/test_endpoint.py": "training and validation with a workflow behind a URL",
+    "gateway/dialects/test_malformed.py": "what every dialect does with requests that are none",
+    "gateway/dialects/test_round_trips.py": "both dialects there and back",
+    "gateway/test_security.py": "who may ask the gateway for what",
+    "utils/test_run_workflow.py": "the guide's helpers for a workflow's YAML",
+}
+"""Tests of something that several modules do together, and every `test_fuzz.py`: a package's routes, any input."""
+ELSEWHERE = {
+    "art/server/pool.py": "models are created, trained and removed in test_models.py",
+    "art/wire.py": "records, read and written by the tests of client and server",
+    "errors.py": "each error is shown where it is raised",
+    "finetuning/runtime.py": "whole runs, in tests/e2e",
+    "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",
+    "gateway/dialects/responses/answer.py": "test_responses_answer.py, beside the other dialect's",
+    "gateway/dialects/responses/request.py": "test_responses_request.py, beside the other dialect's",
+    "wire/chat.py": "the records of chat requests, parsed by the tests of backend and gateway",
+    "wire/training.py": "the records of training jobs, validated by the tests of the backend",
+}
+"""Long modules that are tested under another name."""
 FOLDERS = ("tests", "examples", "conformance")
 CHECKS = ("raises", "warns", "fail")
 """What pytest offers beside the statement."""
@@ -42,3 +67,27 @@ def test_every_test_asserts_something():
     helpers = {f.name for _, f in known if not f.name.startswith("test_") and asserts(f, set())}
     silent = [place for place, f in known if f.name.startswith("test_") and not asserts(f, helpers)]
     assert silent == []
+
+
+def test_unit_tests_stand_where_their_module_does():
+    """`tests/unit/PATH/test_NAME.py` tests the module or package PATH/NAME, or one part of it (`test_NAME_PART.py`)."""
+    names = {path.relative_to(SOURCE).with_suffix("").as_posix() for path in SOURCE.rglob("*")}
+    lost = []
+    for file in UNIT.rglob("test_*.py"):
+        place = file.relative_to(UNIT)
+        words = place.stem.removeprefix("test_").split("_")
+        parts = {(place.parent / "_".join(words[:n])).as_posix() for n in range(1, len(words) + 1)}
+        if names.isdisjoint(parts) and place.name != "test_fuzz.py":
+            lost.append(place.as_posix())
+    assert sorted(lost) == sorted(SUBJECTS)
+
+
+def test_long_modules_have_tests_of_their_name():
+    """Whoever changes a module finds its tests by its path."""
+    lost = [
+        module.relative_to(SOURCE).as_posix()
+        for module in SOURCE.rglob("*.py")
+        if sum(bool(line.strip()) for line in module.read_text().splitlines()) >= LONG
+        and not list((UNIT / module.relative_to(SOURCE).parent).glob(f"test_{module.stem}*.py"))
+    ]
+    assert sorted(lost) == sorted(ELSEWHERE)
