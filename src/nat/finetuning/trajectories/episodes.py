@@ -51,6 +51,14 @@ def rows_of_episode(trajectory: Trajectory, *, model: str | None) -> list[Traini
     return merge(call for call in found if call is not None and model in {None, call.model})
 
 
+def fingerprint(item: EpisodeItem) -> int:
+    """Hash of all that training reads from an answer."""
+    call = _tokens(item, None)
+    tokens = None if call is None else (call.model, tuple(call.prompt), tuple(call.sampled), tuple(call.logprobs))
+    facts = item.metadata or {}
+    return hash((tokens, facts.get("logprobs_temperature"), facts.get("finish_reason")))
+
+
 def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewards: Mapping[int, float]) -> EpisodeItem:
     role = _ROLES.get(str(message.get("role")), EpisodeItemRole.OTHER)
     metadata = shared | {key: message[key] for key in _KEPT if message.get(key)}

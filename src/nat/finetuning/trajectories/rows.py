@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
+from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.errors import NoTrajectories
 from nat.finetuning.trajectories.calls import tokens_of_call
-from nat.finetuning.trajectories.episodes import rows_of_episode
+from nat.finetuning.trajectories.episodes import fingerprint, rows_of_episode
 from nat.finetuning.trajectories.messages import Conversation
 from nat.wire.rows import MergedRow
 from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
@@ -29,19 +29,19 @@ class RecordedTrajectory(Trajectory):
     rows: list[MergedRow] = Field(exclude=True, repr=False)
     truncated: bool = Field(default=False, exclude=True, repr=False)
     """True if an answer stopped at its token limit."""
-    _made_with: tuple[list[EpisodeItem], list[float] | None] = PrivateAttr()
+    _made_with: int = PrivateAttr()
 
     def model_post_init(self, _context: Any, /) -> None:
-        shaped = self.shaped_rewards
-        self._made_with = (self.answers, None if shaped is None else list(shaped))
+        self._made_with = self._fingerprint()
 
     @property
     def rows_are_current(self) -> bool:
-        """False if a plug-in has changed what the rows were made with."""
-        answers, shaped = self._made_with
-        current = self.answers
-        same_items = len(current) == len(answers) and all(map(lambda a, b: a is b, current, answers))
-        return same_items and self.shaped_rewards == shaped
+        """False if a plug-in has changed what the rows were made with, even within an item."""
+        return self._fingerprint() == self._made_with
+
+    def _fingerprint(self) -> int:
+        shaped = self.shaped_rewards
+        return hash((tuple(map(fingerprint, self.answers)), None if shaped is None else tuple(shaped)))
 
 
 def broken_by(threads: Iterable[Conversation]) -> dict[str, int]:

@@ -140,6 +140,16 @@ def test_what_a_plug_in_changes_in_a_trajectory_counts():
     assert [entry.value for entry in sent(copied)[0][0].returns] == [3.0, 4.0]
 
 
+def test_what_a_plug_in_changes_within_an_answer_counts():
+    """It may edit the tokens or the log probabilities in place; the merged rows are then out of date."""
+    made = recorded(FIRST)
+    made.answers[0].metadata["token_ids"] = [9]
+    assert sent(made)[0][0].token_ids == [1, 9]
+    shifted = recorded(FIRST)
+    shifted.answers[0].logprobs[0] = -7.0
+    assert sent(shifted)[0][0].logprobs == [None, -7.0]
+
+
 def test_an_answer_of_the_completions_route_is_trained_on():
     """That route reports log probabilities in a shape of its own; the recorded call has the numbers."""
     made = call([user("1")], "a", ids=([1], [2]))
