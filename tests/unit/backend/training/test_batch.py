@@ -1,13 +1,9 @@
-"""From groups to rows, to micro-batches and to optimizer steps."""
+"""From the groups of a job to rows with advantages."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nat.backend.algorithms.registry import resolve
-from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
-from nat.backend.training.micro_batch import optimizer_steps, pack, shared_prefix
-from nat.backend.tree_attention import unique_tokens
+from nat.backend.training.batch import make_batch, sampled_tokens_per_rollout
 from nat.errors import UpdateRejected
 from nat.wire.training import AnswerReturn, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
@@ -15,10 +11,6 @@ from nat.wire.training import AnswerReturn, TrainingConfig, TrainingGroup, Train
 def rollout(reward, *rows, truncated=False):
     made = [TrainingRow(token_ids=list(range(10, 10 + len(row))), logprobs=row) for row in rows]
     return TrainingRollout(reward=reward, rows=made, truncated=truncated)
-
-
-def row(index, length, group=0):
-    return Row(index, group, index, [0] * length, [0], [0], [0.0], [1.0])
 
 
 def test_a_row_ends_with_its_last_sampled_token():
@@ -59,81 +51,10 @@ def test_a_group_whose_better_and_worse_rollouts_are_masked_is_left_out():
     assert len(make_batch(groups, resolve(TrainingConfig(advantage="reinforce_pp"))).rows) == 3
 
 
-def test_each_update_deals_in_an_order_of_its_own():
-    """Groups do not meet in the same steps epoch after epoch; the same update is dealt out the same way again."""
-    rows = [row(i, 3, group=i) for i in range(12)]
-    for config in (TrainingConfig(steps_per_batch=3), TrainingConfig(tokens_per_step=9)):
-        updates = [
-            tuple(tuple(r.index for r in hand) for hand in optimizer_steps(rows, config, step)) for step in (0, 3, 6)
-        ]
-        assert len(set(updates)) == 3
-        assert optimizer_steps(rows, config, 3) == optimizer_steps(rows, config, 3)
-
-
 def test_rows_without_sampled_tokens_are_left_out():
     """They can carry no loss."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, None], [None, -1.0]), rollout(0, [None, -1.0])])]
     assert len(make_batch(groups, resolve(TrainingConfig())).rows) == 2
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 100))
-def test_packing_keeps_every_row_within_the_limit(lengths, limit):
-    """Each row is in one micro-batch; none exceeds the limit, except by a single row that is longer."""
-    packed = pack([row(i, length) for i, length in enumerate(lengths)], limit)
-    assert sorted(r.index for part in packed for r in part) == list(range(len(lengths)))
-    assert all(len(part) == 1 or unique_tokens([r.input_ids for r in part]) <= limit for part in packed)
-
-
-@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3))
-def test_every_pass_deals_out_every_group_once(groups, passes, steps, seed):
-    """Steps are even to one group, none is empty, and the same seed deals the same way."""
-    rows = [row(i, 3, group=i // 2) for i in range(2 * groups)]
-    config = TrainingConfig(num_iterations=passes, steps_per_batch=steps, seed=seed)
-    dealt = optimizer_steps(rows, config)
-    per_pass = min(steps, groups)
-    assert len(dealt) == passes * per_pass
-    for number in range(passes):
-        hands = [{r.group for r in hand} for hand in dealt[number * per_pass : (number + 1) * per_pass]]
-        assert sorted(g for hand in hands for g in hand) == list(range(groups))
-        assert max(map(len, hands)) - min(map(len, hands)) <= 1
-    assert dealt == optimizer_steps(rows, config)
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=12), st.integers(1, 60))
-def test_steps_are_filled_with_whole_rollouts(rollouts, limit):
-    """No step exceeds the limit but by a single rollout that is longer, each row is in one step, none is empty."""
-    rows = [
-        Row(2 * n + part, group, n, [0] * length, [0], [0], [0.0], [1.0])
-        for n, (group, length) in enumerate(rollouts)
-        for part in range(2)
-    ]
-    config = TrainingConfig(tokens_per_step=limit, num_iterations=2, seed=1)
-    steps = optimizer_steps(rows, config)
-    assert sorted(r.index for step in steps for r in step) == sorted([*range(len(rows))] * 2)
-    for step in steps:
-        own = {r.rollout for r in step}
-        assert len(step) == 2 * len(own) > 0
-        assert len(own) == 1 or sum(r.num_tokens for r in step) <= limit
-    assert steps == optimizer_steps(rows, config)
-
-
-def test_groups_are_side_by_side_in_a_step():
-    """What is compared with each other moves the weights together; the order of the groups depends on the seed."""
-    rows = [row(i, 3, group=i % 2) for i in range(8)]
-    for seed in range(5):
-        steps = optimizer_steps(rows, TrainingConfig(tokens_per_step=16, seed=seed))
-        assert [{r.group for r in step} for step in steps] in ([{0}, {1}], [{1}, {0}])
-    orders = {
-        tuple(r.index for step in optimizer_steps(rows, TrainingConfig(tokens_per_step=16, seed=s)) for r in step)
-        for s in range(5)
-    }
-    assert len(orders) > 1
-
-
-def test_one_way_to_deal_a_batch_out():
-    """Number and size of the steps cannot both be fixed."""
-    with pytest.raises(ValueError, match="tokens_per_step 5 and steps_per_batch 2"):
-        TrainingConfig(tokens_per_step=5, steps_per_batch=2)
 
 
 def test_given_advantages_and_weights_reach_the_rows():
@@ -152,37 +73,6 @@ def test_advantages_are_given_or_computed(given, method, seen):
     groups[0].rollouts[0].advantage = given
     with pytest.raises(UpdateRejected, match=rf"groups\.0\.rollouts\.0 {seen} advantage.*{method}"):
         make_batch(groups, resolve(TrainingConfig(advantage=method)))
-
-
-def prompted(index, prompt, answer, *, group=0):
-    """A row that was sampled after its prompt."""
-    whole = [*prompt, *answer]
-    positions = list(range(len(prompt) - 1, len(whole) - 1))
-    return Row(index, group, index, whole[:-1], positions, answer, [0.0] * len(answer), [1.0] * len(answer))
-
-
-def test_a_shared_prompt_takes_its_room_once():
-    """Four answers of 10 tokens to one prompt of 100 need 99 + 4 · 11 tokens; another group brings its own prompt."""
-    rows = [prompted(i, [7] * 100, [i] * 10) for i in range(4)]
-    assert shared_prefix(rows) == 99
-    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143))) == 1
-    assert sorted(map(len, optimizer_steps(rows, TrainingConfig(tokens_per_step=142)))) == [1, 3]
-    rows.append(prompted(4, [8] * 100, [4] * 10, group=1))
-    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143 + 109))) == 2
-    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143 + 110))) == 1
-
-
-@given(
-    st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=5), st.integers(1, 3)), min_size=1, max_size=4)
-)
-def test_the_shared_prefix_is_what_all_prompts_begin_with(prompts):
-    """No sampled token is in it, nor the place that predicts the first one."""
-    rows = [prompted(i, prompt, [9] * length) for i, (prompt, length) in enumerate(prompts)]
-    shared = shared_prefix(rows)
-    assert len({tuple(row.input_ids[:shared]) for row in rows}) == 1
-    assert shared < min(len(prompt) for prompt, _ in prompts)
-    longest = min(len(prompt) for prompt, _ in prompts) - 1
-    assert shared == longest or len({row.input_ids[shared] for row in rows}) > 1
 
 
 def with_returns(reward, *rows):
