@@ -54,7 +54,7 @@ def test_lines_tell_epochs_and_validations():
     assert "\x1b" not in "".join(lines)
 
 
-def test_what_the_logged_is_not_told_twice():
+def test_what_is_logged_is_not_printed_twice():
     """At the level `info` the log has a line for each epoch and validation."""
     output = console(terminal=False)
     assert shown(LineProgress(output, logged=True), output).splitlines() == [
