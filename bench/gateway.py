@@ -161,8 +161,8 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
     from nat.gateway.access import Keyring, RolloutAccess  # noqa: PLC0415
     from nat.gateway.app import GatewayApp  # noqa: PLC0415
     from nat.http.server import listening  # noqa: PLC0415
-    from nat.plugins.llms.client import open_upstream  # noqa: PLC0415
     from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
+    from nat.plugins.llms.upstream import open_upstream  # noqa: PLC0415
 
     config = OpenAIModelConfig(model_name="stub", base_url=url)
     keyring, steps = Keyring(), list[Any]()

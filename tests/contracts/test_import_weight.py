@@ -56,6 +56,11 @@ def test_the_core_is_light(module):
     assert loaded_by(f"import {module}", heavy) == []
 
 
+def test_clients_need_no_server_packages():
+    """A plain installation, without the `serve` extra, can open OpenAI clients."""
+    assert loaded_by("import nat.plugins.llms.client", (*OF_THE_BACKEND, "httptools")) == []
+
+
 def test_built_in_components_are_light():
     """Registering what is built in imports no SDK; each is imported when something that needs it is opened."""
     assert loaded_by("import nat.plugins.register", (*UNUSED_BY_A_CONFIG, "openai", "httpx2", "jsonpath_ng")) == []

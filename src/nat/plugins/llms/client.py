@@ -11,7 +11,6 @@ from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.errors import ConfigError
-from nat.gateway.upstream import Upstream
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 
@@ -55,19 +54,6 @@ def open_sync_client(
     client = SyncOpenAIClient(**connection(config, llm_name=llm_name), http_client=CapturingClient(tap))
     client.model_name = config.model_name
     return client
-
-
-def open_upstream(config: OpenAIModelConfig, *, llm_name: str | None) -> Upstream:
-    """The gateway's connection to the LLM's server; the caller closes it (`async with`)."""
-    return Upstream(
-        open_tap(config, llm_name=llm_name, framework=None),
-        base_url=config.server_url,
-        api_key=api_key(config, llm_name=llm_name),
-        model_name=config.model_name,
-        timeout=config.timeout,
-        max_retries=config.max_retries,
-        max_tokens=config.max_tokens or config.max_completion_tokens,
-    )
 
 
 def open_tap(config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMFrameworkEnum | None) -> Tap:

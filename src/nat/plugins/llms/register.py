@@ -46,7 +46,7 @@ def openai_sync_tool(name: str, fn: Function, _builder: Builder) -> SyncOpenAITo
 @register_llm_client(config_type=OpenAIModelConfig, wrapper_type=WRAPPER_TYPE)
 async def gateway_upstream(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
     """An Upstream, for a `nat.gateway.access.RolloutAccess`."""
-    from nat.plugins.llms.client import open_upstream  # noqa: PLC0415 - the HTTP library takes a second to import
+    from nat.plugins.llms.upstream import open_upstream  # noqa: PLC0415 - needs packages of the `serve` extra
 
     async with open_upstream(config, llm_name=builder.llm_name) as upstream:
         yield upstream
