@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nat.art.server.batch import ArtBatch
+from nat.art.server.store import key_of
 from nat.art.wire import ArtModel
 from nat.backend.model import LoadedModel
-from nat.errors import ModelBusy, ModelNotPrepared, NameRefused
+from nat.errors import ModelBusy, ModelNotPrepared
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 STEPS = [{"loss": 0.5, "grad_norm": 1.0, "num_gradient_steps": 2.0}, {"loss": 0.25, "num_gradient_steps": 2.0}]
@@ -79,8 +80,7 @@ class FakeArtModels:
         return list(self.checkpoints.get(model.name, []))
 
     def folder(self, model: ArtModel) -> Path:
-        if "/" in model.name:
-            raise NameRefused(f"name {model.name!r} cannot name a folder")
+        key_of(model)
         return self.output_dir / model.project / "models" / model.name
 
     def train(self, model: ArtModel, batch: ArtBatch) -> FakeCall:

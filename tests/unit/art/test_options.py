@@ -26,7 +26,7 @@ def test_a_server_for_art_has_arts_defaults():
 def test_the_well_known_key_is_for_loopback(host):
     """All of it; an address that others can reach needs a key of its own."""
     assert options(port=1, inference_port=2, host=host).key_is_well_known
-    with pytest.raises(ValidationError, match="the key must be yours"):
+    with pytest.raises(ValidationError, match="needs a key that you set"):
         options(port=1, inference_port=2, host="192.0.2.1")
 
 
