@@ -22,9 +22,9 @@ from nat.capture.policy import CapturePolicy
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall
-from nat.plugins.command.workflow import COMMAND_STEP, reward_of
+from nat.plugins.command.evaluator import COMMAND_STEP, CommandRecord
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.rollout.rollout import Rollout, play
+from nat.rollout.rollout import Rollout, run_rollout
 from nat.wire.chat import ChatRequest
 
 TASK = "Look up the number of {name} in prices.json, double it, and write it into reward.txt."
@@ -68,7 +68,7 @@ async def opened(agent: CodingAgent, server: OpenAIServer, folder: Path) -> Asyn
         async def rollout(name: str) -> Rollout:
             item = EvalInputItem(id=name, input_obj=TASK.format(name=name), expected_output_obj=None)
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=3)
-            return await play(workflow, item, seed=3, policy=policy, deadline=None)
+            return await run_rollout(workflow, item, seed=3, policy=policy, deadline=None)
 
         yield rollout
 
@@ -76,7 +76,7 @@ async def opened(agent: CodingAgent, server: OpenAIServer, folder: Path) -> Asyn
 def reward_in(rollout: Rollout) -> float | None:
     """The number that the agent wrote."""
     (ended,) = (step for step in rollout.steps if step.name == COMMAND_STEP)
-    return reward_of(ended.data.output)
+    return CommandRecord.model_validate(ended.data.output).reward
 
 
 @pytest.fixture(params=AGENTS, ids=lambda agent: agent.name)

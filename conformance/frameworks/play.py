@@ -30,7 +30,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.registry.discovery import discover_components
-from nat.rollout.rollout import Rollout, play
+from nat.rollout.rollout import Rollout, run_rollout
 
 AT_ONCE, THREADS = 32, 8
 
@@ -152,7 +152,7 @@ def _threads() -> list[str]:
 async def _play(workflow: Workflow, name: str) -> Rollout:
     item = EvalInputItem(id=name, input_obj=name, expected_output_obj=None, full_dataset_entry={})
     policy = CapturePolicy(logprobs=True, token_ids=True, seed=7)
-    return await play(workflow, item, seed=7, policy=policy, deadline=900)
+    return await run_rollout(workflow, item, seed=7, policy=policy, deadline=900)
 
 
 def told(rollout: Rollout) -> dict[str, Any]:
