@@ -10,7 +10,7 @@ from conformance.frameworks.driver import OFFLINE
 from conformance.frameworks.server import Script, serving
 
 from e2e.doc_pages import ROOT, Block, Page
-from nat.wire.chat import ChatRequest
+from nat.wire.openai_requests import ChatRequest
 
 FOLDER = ROOT / "docs" / "guides" / "frameworks"
 PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md")) if path.stem != "index"}

@@ -25,7 +25,7 @@ ELSEWHERE = {
     "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",
     "gateway/dialects/responses/answer.py": "test_responses_answer.py, beside the other dialect's",
     "gateway/dialects/responses/request.py": "test_responses_request.py, beside the other dialect's",
-    "wire/chat.py": "the records of chat requests, parsed by the tests of backend and gateway",
+    "wire/openai_requests.py": "the records of chat requests, parsed by the tests of backend and gateway",
     "wire/training.py": "the records of training jobs, validated by the tests of the backend",
 }
 """Long modules that are tested under another name."""

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from nat.wire.hosts import HOST_LIST, is_loopback
+from nat.wire.hosts import HOST_LIST, check_public_host
 
 KEY_VARIABLE = "NAT_GATEWAY_API_KEY"
 
@@ -27,8 +27,5 @@ class GatewayOptions(BaseModel):
 
     @model_validator(mode="after")
     def _a_public_host_has_a_key(self) -> Self:
-        if self.api_key is None and not is_loopback(self.host):
-            raise ValueError(
-                f"host {self.host} can be reached from outside, so the key must be yours: set {KEY_VARIABLE}"
-            )
+        check_public_host(self.host, self.api_key, KEY_VARIABLE)
         return self

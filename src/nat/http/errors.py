@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from nat.errors import findings_of
 from nat.secrets import redact
-from nat.wire.answers import ErrorAnswer, ErrorDetail
+from nat.wire.openai_responses import ErrorDetail, ErrorResponse
 
 _TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
@@ -41,10 +41,10 @@ class ApiError(Exception):
         self.param = param
         self.code = code
 
-    def body(self) -> ErrorAnswer:
+    def body(self) -> ErrorResponse:
         """The body, with the message also where clients of FastAPI servers look for it."""
         error = ErrorDetail(message=self.message, type=self.type, param=self.param, code=self.code)
-        return ErrorAnswer(error=error, detail=self.message)
+        return ErrorResponse(error=error, detail=self.message)
 
     def json(self) -> bytes:
         """The body as it is sent."""

@@ -22,13 +22,13 @@ from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
 from nat.rollout.step_lines import StepDecoder
 from nat.secrets import excerpt
+from nat.wire.openai_responses import ErrorDetail
 from nat.wire.rollout import (
     DATA,
     KEY_VARIABLE,
     PROTOCOL_VERSION,
     ROLLOUT_HEADER,
     STEP,
-    ErrorBody,
     ModelRedirect,
     RolloutOptions,
 )
@@ -153,7 +153,7 @@ class _RemoteAnswer:
         self._decoder = decoder
         self._publish = Context.get().intermediate_step_manager.publish
         self._results: list[Any] = []
-        self._failure: ErrorBody | None = None
+        self._failure: ErrorDetail | None = None
 
     async def read(self, response: httpx.Response) -> None:
         """Read all lines. Only a line feed ends one: JSON may contain other Unicode line separators."""
@@ -197,7 +197,7 @@ class _RemoteAnswer:
             ) from error
         failure = data.get("error") if isinstance(data, dict) else None
         if isinstance(failure, dict):
-            self._failure = ErrorBody.model_validate({"type": "Error", "message": str(failure), **failure})
+            self._failure = ErrorDetail.model_validate({"type": "Error", "message": str(failure), **failure})
         elif isinstance(data, dict) and "value" in data and (whole or len(data) == 1):
             self._results.append(data["value"])
         else:
@@ -241,7 +241,7 @@ def _options(policy: CapturePolicy) -> RolloutOptions:
 
 def _refusal(endpoint: str, response: httpx.Response) -> str:
     try:
-        failure = ErrorBody.model_validate(response.json()["error"])
+        failure = ErrorDetail.model_validate(response.json()["error"])
     except (ValueError, KeyError, TypeError):
         return f"{endpoint}/generate/full answers {_status(response)}"
     return f"{endpoint}/generate/full answers {response.status_code}: {failure.type}: {failure.message}"

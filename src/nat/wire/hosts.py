@@ -2,12 +2,14 @@
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from pydantic import SecretStr
+
 HOST_LIST = r"^[A-Za-z0-9._:\[\]-]+(,[A-Za-z0-9._:\[\]-]+)*$"
-"""Pattern of a server option: names and addresses, separated by commas."""
+"""Pattern of a server option: host names and addresses, comma-separated."""
 
 
 def host_names(text: str | None) -> list[str]:
-    """The names of such a list in the form for comparisons."""
+    """The names of a comma-separated list, in lower case and without brackets."""
     return [name.strip("[]").lower() for name in text.split(",")] if text else []
 
 
@@ -15,6 +17,12 @@ def is_loopback(host: str) -> bool:
     """True if only this machine can reach the address."""
     address = _address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def check_public_host(host: str, api_key: SecretStr | None, variable: str) -> None:
+    """Raise ValueError if other machines can reach the host and no key is set; `variable` is where to set one."""
+    if api_key is None and not is_loopback(host):
+        raise ValueError(f"host {host} can be reached from outside, so it needs a key that you set: {variable}")
 
 
 def is_everywhere(host: str) -> bool:

@@ -56,15 +56,3 @@ class RolloutOptions(BaseModel):
     @classmethod
     def from_header(cls, text: str) -> Self:
         return cls.model_validate_json(text)
-
-
-class ErrorBody(BaseModel):
-    """Why there is no result; in `{"error": …}`, as the last `data:` line or as the body of an error status."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    type: str
-    """Name of the exception's class."""
-    message: str
-    param: str | None = None
-    code: str | None = None

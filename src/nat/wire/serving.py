@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
-from nat.wire.hosts import HOST_LIST, is_loopback
+from nat.wire.hosts import HOST_LIST, check_public_host
 
 logger = logging.getLogger(__name__)
 
@@ -101,10 +101,7 @@ class ServeOptions(BaseModel):
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        if self.api_key is None and not is_loopback(self.host):
-            raise ValueError(
-                f"host {self.host} can be reached from outside, so it needs a key that you set: {API_KEY_VARIABLE}"
-            )
+        check_public_host(self.host, self.api_key, API_KEY_VARIABLE)
         if self.resume and self.output_dir is None:
             raise ValueError("resume needs output_dir, the folder of the checkpoints")
         return self

@@ -14,7 +14,7 @@ from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
 from nat.finetuning.trajectories.calls import tokens_of_call
-from nat.wire.chat import SESSION_HEADER
+from nat.wire.openai_requests import SESSION_HEADER
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 EXACT = CapturePolicy(logprobs=True, token_ids=True)

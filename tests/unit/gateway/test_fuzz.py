@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fakes.gateway import gateway
 from fakes.json_bodies import bodies, check_answer
 from nat.gateway.app import ROUTES
-from nat.wire.chat import ChatRequest, CompletionRequest
+from nat.wire.openai_requests import ChatRequest, CompletionRequest
 
 TEXT = {"type": "string"}
 PART = {

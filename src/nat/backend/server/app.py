@@ -29,7 +29,7 @@ from nat.http.errors import ApiError
 from nat.http.guards import Guard, KeyCheck, OriginCheck
 from nat.http.limits import MAX_BATCH_BYTES, BodyLimit
 from nat.http.starlette import add_error_handlers, error_response
-from nat.wire.answers import ModelCard, ModelList
+from nat.wire.openai_responses import ModelCard, ModelList
 
 OPENAI_PATHS = "/v1/"
 """The OpenAI SDKs send their key on paths that begin with this."""

@@ -18,8 +18,8 @@ from nat.backend.server.tool_parser import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.errors import ModelNotSupported
 from nat.http.errors import ApiError
-from nat.wire.answers import AnsweredMessage, AnsweredToolCall, CalledFunction, ChatAnswer, ChatChoice
-from nat.wire.chat import SESSION_HEADER, ChatRequest
+from nat.wire.openai_requests import SESSION_HEADER, ChatRequest
+from nat.wire.openai_responses import ChatChoice, ChatCompletion, ResponseFunction, ResponseMessage, ResponseToolCall
 
 
 class ChatRoute:
@@ -136,7 +136,7 @@ class _ChatWriter:
 
     def _choice(self, sequence: Sequence) -> ChatChoice:
         text = self._service.text(sequence)
-        message = AnsweredMessage(role="assistant", content=text, refusal=None)
+        message = ResponseMessage(role="assistant", content=text, refusal=None)
         finish_reason: Any = sequence.finish_reason
         if self._body.calls_tools:
             parser = HermesParser(self._calls_wanted)
@@ -153,7 +153,7 @@ class _ChatWriter:
     def _opening(self, request: Request) -> bytes:
         choices = [
             ChatChoice(
-                index=s.index, delta=AnsweredMessage(role="assistant", content=""), logprobs=None, finish_reason=None
+                index=s.index, delta=ResponseMessage(role="assistant", content=""), logprobs=None, finish_reason=None
             )
             for s in request.sequences
         ]
@@ -170,7 +170,7 @@ class _ChatWriter:
         wants_tokens = self._body.logprobs or self._body.return_token_ids
         if not (content or calls or finish_reason or wants_tokens):
             return b""
-        message = AnsweredMessage()
+        message = ResponseMessage()
         if content:
             message.content = content
         if calls:
@@ -180,7 +180,7 @@ class _ChatWriter:
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
         return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 
-    def _add_prompt(self, answer: ChatAnswer) -> None:
+    def _add_prompt(self, answer: ChatCompletion) -> None:
         if self._body.return_token_ids:
             answer.prompt_token_ids = self._prompt.ids
             if self._prompt.broken is not None:
@@ -196,8 +196,8 @@ class _ChatWriter:
         if self._body.return_token_ids:
             choice.token_ids = token_ids
 
-    def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatAnswer:
-        return ChatAnswer(
+    def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
+        return ChatCompletion(
             id=self._id,
             object=kind,
             created=self._service.now(),
@@ -207,9 +207,9 @@ class _ChatWriter:
         )
 
 
-def _answered(call: ParsedCall, index: int | None = None) -> AnsweredToolCall:
-    function = CalledFunction(name=call.name, arguments=call.arguments)
-    answered = AnsweredToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)
+def _answered(call: ParsedCall, index: int | None = None) -> ResponseToolCall:
+    function = ResponseFunction(name=call.name, arguments=call.arguments)
+    answered = ResponseToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)
     if index is not None:
         answered.index = index
     return answered

@@ -13,8 +13,8 @@ from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter, Ranked
 from nat.backend.server.service import Service, usage_of
 from nat.http.errors import ApiError
-from nat.wire.answers import TextAnswer, TextChoice
-from nat.wire.chat import CompletionRequest
+from nat.wire.openai_requests import CompletionRequest
+from nat.wire.openai_responses import TextChoice, TextCompletion
 
 
 class CompletionRoute:
@@ -109,8 +109,8 @@ class _TextWriter:
         if self._body.return_token_ids:
             choice.token_ids = token_ids
 
-    def _answer(self, request: Request, choices: list[TextChoice]) -> TextAnswer:
-        return TextAnswer(
+    def _answer(self, request: Request, choices: list[TextChoice]) -> TextCompletion:
+        return TextCompletion(
             id=self._id,
             object="text_completion",
             created=self._service.now(),

@@ -23,7 +23,7 @@ from typing import Any
 from nat.backend.byte_cache import ENTRY_BYTES
 from nat.backend.server.tool_parser import HermesParser
 from nat.backend.tokenizer import ChatTokenizer, template_message
-from nat.wire.answers import BrokenPrefix
+from nat.wire.openai_responses import BrokenPrefix
 
 MAX_BYTES = 256 * 2**20
 MAX_TURNS = 256

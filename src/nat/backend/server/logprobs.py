@@ -1,7 +1,7 @@
 """Log probabilities in the two shapes of the OpenAI API."""
 
 from nat.backend.tokenizer import ChatTokenizer, TokenText
-from nat.wire.answers import Alternative, ChatLogprobs, TextLogprobs, TokenLogprob
+from nat.wire.openai_responses import Alternative, ChatLogprobs, TextLogprobs, TokenLogprob
 
 Ranked = list[tuple[int, float]]
 

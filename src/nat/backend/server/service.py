@@ -18,8 +18,8 @@ from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import TOO_LONG
 from nat.backend.server.threads import PromptThreads
 from nat.http.errors import ApiError
-from nat.wire.answers import PromptTokens, Usage
-from nat.wire.chat import ChatRequest, SamplingRequest
+from nat.wire.openai_requests import ChatRequest, SamplingRequest
+from nat.wire.openai_responses import PromptTokens, Usage
 from nat.wire.sampling import Sampling, read_sampling
 
 MAX_CHOICES = 256

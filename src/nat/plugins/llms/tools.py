@@ -12,7 +12,7 @@ from nat.errors import NatError
 Message = dict[str, Any]
 
 
-class CalledFunction(Protocol):
+class ResponseFunction(Protocol):
     """The `function` of a tool call, as the SDK gives it."""
 
     name: str
@@ -23,7 +23,7 @@ class ToolCall(Protocol):
     """One of the `tool_calls` of an answer, as the SDK gives it."""
 
     id: str
-    function: CalledFunction
+    function: ResponseFunction
 
 
 class RequestTool(dict[str, Any]):

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, findings_of
 from nat.secrets import excerpt
-from nat.wire.answers import ErrorAnswer
 from nat.wire.json import json_text
+from nat.wire.openai_responses import ErrorResponse
 from nat.wire.training import (
     ExportedModel,
     ExportRequest,
@@ -122,7 +122,7 @@ class BackendClient:
 def _reason(response: httpx.Response) -> str:
     """What an error answer says; all of it if it is not one of the backend's."""
     try:
-        return ErrorAnswer.model_validate_json(response.content).error.message
+        return ErrorResponse.model_validate_json(response.content).error.message
     except ValidationError:
         return excerpt(response.text, 2000)
 

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
-from nat.wire.chat import SESSION_HEADER
+from nat.wire.openai_requests import SESSION_HEADER
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 CALL = '<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>'

@@ -10,7 +10,7 @@ from fakes.json_bodies import bodies, check_answer, with_fields
 from nat.backend.server.app import inference_router
 from nat.backend.server.service import Service
 from nat.backend.server.training import training_router
-from nat.wire.chat import ChatRequest, CompletionRequest
+from nat.wire.openai_requests import ChatRequest, CompletionRequest
 from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingConfig, TrainingJob
 
 FEW = {"enum": [1, 2]}

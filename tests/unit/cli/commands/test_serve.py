@@ -31,7 +31,7 @@ def invoked(scripted: ScriptedWorkflow, command, *arguments: str):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--host", "0.0.0.0"), "needs a key: set NAT_SERVE_API_KEY"),  # noqa: S104 - refused
+        (("--host", "0.0.0.0"), "needs a key that you set: NAT_SERVE_API_KEY"),  # noqa: S104 - refused
         (("--host", "0.0.0.0", "--api_key", ""), "api_key"),  # noqa: S104 - refused
     ],
 )

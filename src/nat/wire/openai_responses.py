@@ -24,19 +24,19 @@ class BrokenPrefix(StrEnum):
     """Messages and answers are unchanged, but the chat template renders them differently now."""
 
 
-class Answer(BaseModel):
-    """Built by the server from checked parts, so unknown fields are programming errors."""
+class ResponseModel(BaseModel):
+    """The server builds it from checked parts, so unknown fields are programming errors."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class PromptTokens(Answer):
+class PromptTokens(ResponseModel):
     """Prompt tokens that came from the prefix cache."""
 
     cached_tokens: int = 0
 
 
-class Usage(Answer):
+class Usage(ResponseModel):
     """Tokens of all choices; end-of-sequence tokens count."""
 
     prompt_tokens: int
@@ -45,7 +45,7 @@ class Usage(Answer):
     prompt_tokens_details: PromptTokens = PromptTokens()
 
 
-class Alternative(Answer):
+class Alternative(ResponseModel):
     """A token and its log probability; `bytes` is null if they are unknown."""
 
     token: str
@@ -59,44 +59,44 @@ class TokenLogprob(Alternative):
     top_logprobs: list[Alternative]
 
 
-class ChatLogprobs(Answer):
+class ChatLogprobs(ResponseModel):
     """One entry per sampled token, end-of-sequence tokens included."""
 
     content: list[TokenLogprob]
     refusal: None
 
 
-class CalledFunction(Answer):
+class ResponseFunction(ResponseModel):
     """A function's name and its arguments, JSON in a string."""
 
     name: str
     arguments: str
 
 
-class AnsweredToolCall(Answer):
+class ResponseToolCall(ResponseModel):
     """A tool call that the model made; `index` only in streams."""
 
     index: int | None = None
     id: str
     type: Literal["function"]
-    function: CalledFunction
+    function: ResponseFunction
 
 
-class AnsweredMessage(Answer):
+class ResponseMessage(ResponseModel):
     """The assistant's message, or a chunk's addition to it."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
     refusal: None = None
-    tool_calls: list[AnsweredToolCall] | None = None
+    tool_calls: list[ResponseToolCall] | None = None
 
 
-class ChatChoice(Answer):
+class ChatChoice(ResponseModel):
     """One answer; `token_ids` on request, `logprobs_temperature` if it is not 1."""
 
     index: int
-    message: AnsweredMessage | None = None
-    delta: AnsweredMessage | None = None
+    message: ResponseMessage | None = None
+    delta: ResponseMessage | None = None
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     token_ids: list[int] | None = None
@@ -104,7 +104,7 @@ class ChatChoice(Answer):
     """Temperature T of the log probabilities, those of softmax(logits / T)."""
 
 
-class ChatAnswer(Answer):
+class ChatCompletion(ResponseModel):
     """`chat.completion`, or a `chat.completion.chunk` whose choices hold deltas."""
 
     id: str
@@ -120,7 +120,7 @@ class ChatAnswer(Answer):
     """Set if `prompt_token_ids` lack sampled tokens of the history."""
 
 
-class TextLogprobs(Answer):
+class TextLogprobs(ResponseModel):
     """Parallel lists over the sampled tokens."""
 
     tokens: list[str]
@@ -129,7 +129,7 @@ class TextLogprobs(Answer):
     text_offset: list[int]
 
 
-class TextChoice(Answer):
+class TextChoice(ResponseModel):
     """One continuation; the ids and the temperature as in a `ChatChoice`."""
 
     index: int
@@ -141,7 +141,7 @@ class TextChoice(Answer):
     logprobs_temperature: float | None = None
 
 
-class TextAnswer(Answer):
+class TextCompletion(ResponseModel):
     """`text_completion`, whole or a chunk of it."""
 
     id: str
@@ -153,7 +153,7 @@ class TextAnswer(Answer):
     usage: Usage | None = None
 
 
-class ModelCard(Answer):
+class ModelCard(ResponseModel):
     """A name that requests can use for the model."""
 
     id: str
@@ -163,25 +163,28 @@ class ModelCard(Answer):
     max_model_len: int
 
 
-class ModelList(Answer):
+class ModelList(ResponseModel):
     """GET /v1/models."""
 
     object: Literal["list"]
     data: list[ModelCard]
 
 
-class ErrorDetail(Answer):
-    """What went wrong, as the OpenAI SDKs expect it."""
+class ErrorDetail(BaseModel):
+    """An error in the shape that the OpenAI SDKs read."""
+
+    model_config = ConfigDict(extra="ignore")
 
     message: str
     type: str
-    param: str | None
-    code: str | None
+    """Kind of the error; `nat serve` gives the name of the exception's class."""
+    param: str | None = None
+    code: str | None = None
 
 
-class ErrorAnswer(Answer):
-    """The body of every answer that is not a success, in two shapes side by side."""
+class ErrorResponse(ResponseModel):
+    """The body of every error response; it has the message in two places."""
 
     error: ErrorDetail
     detail: str
-    """The message again, where clients of FastAPI servers look for it."""
+    """The message again, for clients of FastAPI servers."""
