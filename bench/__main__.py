@@ -1,4 +1,4 @@
-"""Run the benches that are named, all of them without a name, and print their tables."""
+"""Run the named benches, or all of them, and print their tables."""
 
 import argparse
 import runpy

@@ -45,11 +45,11 @@ Samples = list[tuple[float, float]]
 
 
 class StubConfig(OpenAIModelConfig, name="bench_stub"):
-    """The stub of the backend."""
+    """Configuration of the stub backend."""
 
 
 class CoinConfig(FunctionBaseConfig, name="bench_coin"):
-    """Asks the model, and is right every second time."""
+    """Configuration of an agent that makes one call."""
 
     llm: LLMRef
 
@@ -66,7 +66,7 @@ class Watch(RunProgress):
 
 @register_llm_provider(config_type=StubConfig)
 async def stub(config: StubConfig, builder: Builder) -> AsyncGenerator[LocalProviderInfo, None]:
-    """A child process that looks like the backend."""
+    """Start the stub backend as a child process."""
     assert builder.run_dir is not None, "it is a run"
     command, log = (sys.executable, "-m", "bench.stub_backend"), builder.run_dir / "backend.log"
     async with running_backend([str(builder.run_dir)], log_path=log, startup_timeout=60, command=command) as backend:
@@ -77,7 +77,7 @@ async def stub(config: StubConfig, builder: Builder) -> AsyncGenerator[LocalProv
 
 @register_function(config_type=CoinConfig)
 async def coin(config: CoinConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """An agent of one call."""
+    """An agent that makes one call."""
     client: Any = await builder.get_llm(config.llm, wrapper_type="openai")
     asked: dict[str, int] = {}
 
@@ -90,7 +90,7 @@ async def coin(config: CoinConfig, builder: Builder) -> AsyncGenerator[FunctionI
 
 
 def main() -> None:
-    """Print a line for each of the two processes."""
+    """Print one row for the harness and one for the backend."""
     print(f"| process | {' | '.join(f'epoch {mark}, MB | ms' for mark in MARKS)} |\n|---{'|---:' * 2 * len(MARKS)}|")
     for title in EPOCHS:
         command = [sys.executable, "-m", "bench.epochs", title]
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def row(title: str, samples: Samples) -> str:
-    """Memory at each mark, and the median time of up to twenty epochs before it."""
+    """Format memory at each mark and the median time of up to twenty epochs before it."""
     cells = [f"{samples[mark - 1][1]:.0f} | {_ms(samples[:mark])}" if mark <= len(samples) else " | " for mark in MARKS]
     return f"| {title} | {' | '.join(cells)} |"
 
@@ -109,7 +109,7 @@ def _ms(samples: Samples) -> str:
 
 
 async def harness(folder: Path, epochs: int) -> Samples:
-    """A run against the stub."""
+    """Measure a run of the harness against the stub."""
     rows = folder / "rows.json"
     rows.write_text(json.dumps([{"id": str(n), "question": f"{n}?", "answer": "right"} for n in range(EXAMPLES)]))
     config = {
@@ -139,7 +139,7 @@ async def harness(folder: Path, epochs: int) -> Samples:
 
 
 async def backend(folder: Path, epochs: int) -> Samples:
-    """Jobs for the real backend, one after the other."""
+    """Measure jobs on the real backend, one after another."""
     from bench.learner import model_of  # noqa: PLC0415 - torch, which the harness does without
 
     random = Random(0)
@@ -159,7 +159,7 @@ async def backend(folder: Path, epochs: int) -> Samples:
 
 
 def _job(random: Random, number: int) -> TrainingJob:
-    """Rows that the model did not sample; only memory and time are looked at."""
+    """Make a job with invented tokens; the bench measures only memory and time."""
     config = TrainingConfig(max_logprob_difference=1e6, max_served_difference=1e6)
     rows = [[random.randrange(500) for _ in range(40)] for _ in range(8)]
     rollouts = [
@@ -171,7 +171,7 @@ def _job(random: Random, number: int) -> TrainingJob:
 
 
 def resident(pid: int) -> float:
-    """Memory of a process, in MB."""
+    """Resident memory of a process in MB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 

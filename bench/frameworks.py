@@ -13,10 +13,10 @@ from conformance.environments import python_of
 
 CASES = (
     Case("LangChain alone", "langchain"),
-    Case("LangChain alone, asked for logprobs and ids", "langchain_exact"),
+    Case("LangChain alone, with logprobs and ids", "langchain_exact"),
     Case("captured, as in `nat eval`", "captured"),
     Case("captured, logprobs and ids, as in `nat finetune`", "captured_exact"),
-    Case("LangChain alone, asked for logprobs and ids, 100 turns", "langchain_exact", examples=2, turns=100),
+    Case("LangChain alone, with logprobs and ids, 100 turns", "langchain_exact", examples=2, turns=100),
     Case("captured, logprobs and ids, 100 turns", "captured_exact", examples=2, turns=100),
 )
 
@@ -31,14 +31,14 @@ def main() -> None:
 
 
 async def measure(base_url: str, case: Case) -> Row:
-    """The row of one case."""
+    """Measure one row of the table."""
     async with _model(base_url, case.client) as model:
         return await play(model.ainvoke, case)
 
 
 @asynccontextmanager
 async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
-    """LangChain's chat model as it comes, or as the harness gives it to an agent."""
+    """LangChain's own chat model, or the one that the harness gives to an agent."""
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an optional framework
 
     from nat.plugins.frameworks.langchain import open_model  # noqa: PLC0415 - likewise

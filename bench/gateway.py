@@ -1,4 +1,4 @@
-"""CPU time that a gateway takes for a streamed call, 64 of them at a time: ours, a bare reverse proxy, and LiteLLM's.
+"""CPU time per streamed call, 64 at a time: our gateway, a bare reverse proxy and LiteLLM's proxy.
 
 Each runs in a process of its own between the same clients and the same stub server, which streams 32 tokens, one event
 each. A call is one request of a rollout, and the steps of all calls are kept. The rows take turns, and each shows its
@@ -28,7 +28,7 @@ MESSAGES = [{"role": "system", "content": "You play a game. " * 20}, {"role": "u
 
 
 Start = Callable[[str], Iterator[tuple[int, int, str]]]
-"""For the address of a server: what stands before it, as process id, port and key."""
+"""Starts a proxy for a server's address; gives process id, port and key."""
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def _measured(start: Any, url: str) -> tuple[float, float]:
 
 
 async def _load(port: int, key: str, calls: int) -> None:
-    """Make so many calls, as many at a time as there are streams."""
+    """Make the calls, with one in progress for each stream."""
     left = iter(range(calls))
 
     async def client() -> None:
@@ -86,7 +86,7 @@ async def _load(port: int, key: str, calls: int) -> None:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of a process and its children."""
+    """CPU seconds of a process and its children."""
     total, left = 0.0, [pid]
     while left:
         one = left.pop()
@@ -111,7 +111,7 @@ def _started(kind: str, url: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _litellm(program: Path, url: str) -> Iterator[tuple[int, int, str]]:
-    """LiteLLM's proxy with one worker, without a database and without logs of the calls."""
+    """Start LiteLLM's proxy with one worker, without a database and call logs."""
     model = {"model_name": "stub", "litellm_params": {"model": "openai/stub", "api_base": url, "api_key": "none"}}
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
@@ -124,7 +124,7 @@ def _litellm(program: Path, url: str) -> Iterator[tuple[int, int, str]]:
 
 
 async def _answers(port: int) -> None:
-    """Wait until something listens there."""
+    """Wait until a server listens on the port."""
     async with asyncio.timeout(READY_SECONDS):
         while True:
             try:
@@ -146,7 +146,7 @@ def _process(command: list[str], *, quiet: bool = False) -> Iterator[subprocess.
 
 
 async def serve(kind: str, url: str) -> None:
-    """Stand between a client and a server: print port and key, and end with the parent's pipe."""
+    """Serve a proxy: print port and key, and exit when the parent's pipe closes."""
     bare = kind in ("bare", "lean")
     opened = _bare(url, lean=kind == "lean") if bare else _gateway(url, exact=kind == "exact")
     async with opened as (port, key):
@@ -182,7 +182,7 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
 
 @asynccontextmanager
 async def _bare(url: str, *, lean: bool) -> AsyncIterator[tuple[str, str]]:
-    """Hands on what comes, and looks at nothing."""
+    """A reverse proxy that forwards requests and responses unchanged."""
     from nat.capture.library import httpx  # noqa: PLC0415 - not in the rows of others
     from nat.gateway.transport import PlainTransport  # noqa: PLC0415
     from nat.http.asgi import Receive, Scope, Send, Sender  # noqa: PLC0415

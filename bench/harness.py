@@ -20,7 +20,7 @@ CONCURRENCY = 16
 GENERATIONS = 4
 ROUNDS = 3
 Chat = Callable[[list[Any]], Awaitable[Any]]
-"""Gives the message that goes on with some."""
+"""Gives the model's next message for a list of messages."""
 Row = dict[str, float]
 
 
@@ -37,7 +37,7 @@ class Case:
 CASES = (
     Case("httpx alone", "httpx"),
     Case("OpenAI SDK alone", "sdk"),
-    Case("OpenAI SDK alone, asked for logprobs", "sdk_logprobs"),
+    Case("OpenAI SDK alone, with logprobs", "sdk_logprobs"),
     Case("captured, as in `nat eval`", "captured"),
     Case("captured, logprobs and ids, as in `nat finetune`", "captured_exact"),
     Case("the same, 100 turns", "captured_exact", examples=2, turns=100),
@@ -54,15 +54,15 @@ def main() -> None:
 
 
 def begin(table: Callable[[], None], measure: Callable[[str, Case], Coroutine[Any, Any, Row]]) -> None:
-    """Print the table; or, if the arguments are an address and a case, measure that row for whoever prints it."""
-    if len(sys.argv) == 3:  # noqa: PLR2004 - as told
+    """Print the table; with an address and a case as arguments, measure that row and print it as JSON."""
+    if len(sys.argv) == 3:  # noqa: PLR2004 - address and case
         print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
     else:
         table()
 
 
 def best_rows(cases: Sequence[Case], python: str, module: str) -> Iterator[tuple[Case, Row]]:
-    """The best row of each case; an interpreter runs the module once for each row."""
+    """Give the best row of each case; each row is measured in a process of its own."""
     stub = subprocess.Popen([sys.executable, "-m", "bench.stub"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert stub.stdin is not None
     assert stub.stdout is not None
@@ -83,7 +83,7 @@ def _row(command: list[str], case: Case) -> Row:
 
 
 async def measure(base_url: str, case: Case) -> Row:
-    """The row of one case."""
+    """Measure one row of the table."""
     from nat.plugins.llms.client import open_client  # noqa: PLC0415 - not in the rows of others
     from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ async def measure(base_url: str, case: Case) -> Row:
 
 
 async def play(chat: Chat, case: Case) -> Row:
-    """Play all rollouts of a case, after one that does not count; CPU is in seconds."""
+    """Run all rollouts of a case after one for warm-up; CPU is in seconds."""
     from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
     from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
 
@@ -128,7 +128,7 @@ async def play(chat: Chat, case: Case) -> Row:
 
 
 def _chat(client: str, base_url: str, captured: Any) -> tuple[Chat, Callable[[], Awaitable[None]]]:
-    """How a turn is asked for, and how to close what that needs."""
+    """Give the function that makes a call, and the one that closes its client."""
     if client == "httpx":
         import httpx  # noqa: PLC0415 - only here
 

@@ -1,6 +1,6 @@
 """Tokens per second and peak memory of an update: 192 rows of 86 tokens, a model of 1 M parameters.
 
-The first line is what one would write with transformers alone: a padded batch, all logits, forward and backward.
+The first line uses transformers alone: a padded batch, all logits, forward and backward.
 The last two lines have prompts of 256 tokens, each row its own or the rows of a group the same one: tokens of rows
 per second, against the ceiling that is the number of row tokens for each one that differs.
 Each line runs in a process of its own, so that its peak memory is its own.
@@ -35,7 +35,7 @@ PROMPTS = ("long prompts, apart", "long prompts, shared")
 
 
 def main() -> None:
-    """Print one line per case, the best of a few repetitions each."""
+    """Print one line per case: the best of a few repetitions."""
     print(f"{'case':<24}{'tokens/s':>12}{'peak MB':>10}{'added MB':>10}")
     for case in (*CASES, *PROMPTS):
         command = [sys.executable, "-m", "bench.learner", case]

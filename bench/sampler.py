@@ -19,7 +19,7 @@ from pathlib import Path
 CONCURRENCY = (1, 16, 64)
 NEW_TOKENS = 32
 VLLM_TOKENS_PER_SECOND = {1: 356, 16: 2300, 64: 3400}
-"""vLLM 0.32 on two CPU cores, same model and load; the figures to beat."""
+"""Tokens per second of vLLM 0.32 on two CPU cores, with the same model and load."""
 
 
 class Chat:
@@ -43,7 +43,7 @@ class Chat:
         self._request = head.encode() + content
 
     async def run(self, times: int) -> None:
-        """Send and read `times` answers, one after another."""
+        """Send `times` requests, each after the answer to the one before."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         for _ in range(times):
             writer.write(self._request)
@@ -68,7 +68,7 @@ async def measure(port: int, api_key: str, concurrency: int, rounds: int, *, tra
 
 
 def start_backend(model: Path, api_key: str) -> tuple[subprocess.Popen[str], int]:
-    """The backend as a user starts it; it ends when our side of its stdin closes."""
+    """Start the backend as a user does; it exits when its stdin closes."""
     command = [sys.executable, "-m", "nat.backend", f"--model={model}", "--served_model_name=bench", "--port=0"]
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [*command, "--exit_with_parent", f"--output_dir={os.devnull}"],

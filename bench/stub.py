@@ -13,7 +13,7 @@ WORDS = [f" word{i}" for i in range(TOKENS)]
 
 
 def _answer(*, detailed: bool) -> bytes:
-    """With logprobs and ids, as when they are asked for, or without."""
+    """The answer, with logprobs and ids or without."""
     choice: dict[str, Any] = {
         "index": 0,
         "message": {"role": "assistant", "content": "".join(WORDS)},
@@ -83,7 +83,7 @@ class Stub(asyncio.Protocol):
         head, separator, body = self.buffered.partition(b"\r\n\r\n")
         if not separator:
             return
-        if b"content-length:" not in head.lower():  # somebody asks whether it is alive
+        if b"content-length:" not in head.lower():  # a health check
             self.transport.close()
             return
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
@@ -92,7 +92,7 @@ class Stub(asyncio.Protocol):
             self.answer(head, body[:length])
 
     def answer(self, head: bytes, body: bytes) -> None:  # noqa: ARG002 - for a stub with other paths
-        """Write the answer to a request; every path means a chat."""
+        """Write the answer to a request; every path is answered as a chat."""
         detailed = b'"logprobs":true' in body[-200:]
         if b'"stream":true' in body or b'"stream": true' in body:
             self._stream(iter(DETAILED_EVENTS if detailed else PLAIN_EVENTS))
@@ -100,7 +100,7 @@ class Stub(asyncio.Protocol):
             self.transport.write(DETAILED if detailed else PLAIN)
 
     def _stream(self, events: Iterator[bytes]) -> None:
-        """One event after the other, as a model samples them."""
+        """Write one event per token."""
         event = next(events, None)
         if event is not None:
             self.transport.write(event)
@@ -108,7 +108,7 @@ class Stub(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Serve until the parent closes our input."""
+    """Serve until the parent closes stdin."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Stub, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

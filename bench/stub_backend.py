@@ -1,4 +1,4 @@
-"""The stub server with the embedded backend's routes for training: each job is done as soon as it is asked for."""
+"""The stub server with the embedded backend's routes for training: each job is completed at once."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ METRICS = {f"metric_{number}": 0.125 * number for number in range(25)}
 
 
 class StubBackend(Stub):
-    """Answers chats as the stub does, and knows every job as completed; its models are empty folders."""
+    """Answers chats as the stub does, and reports every job as completed; its models are empty folders."""
 
     def data_received(self, data: bytes) -> None:
         if self.buffered or not data.startswith(b"GET "):
@@ -33,7 +33,7 @@ class StubBackend(Stub):
             self.transport.write(DETAILED)
 
     def write(self, answer: object) -> None:
-        """Write it as JSON."""
+        """Write the value as a JSON response."""
         content = json.dumps(answer).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
         self.transport.write(head.encode() + content)
@@ -44,7 +44,7 @@ def _job(job_id: str) -> dict[str, object]:
 
 
 async def main() -> None:
-    """Serve until the parent closes our input."""
+    """Serve until the parent closes stdin."""
     server = await asyncio.get_running_loop().create_server(StubBackend, "127.0.0.1", 0)
     print(json.dumps({"event": "ready", "port": server.sockets[0].getsockname()[1]}), flush=True)
     await asyncio.to_thread(sys.stdin.read)

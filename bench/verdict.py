@@ -1,4 +1,4 @@
-"""How often the verdict is wrong, by simulation: its interval beside five others.
+"""Simulate how often the verdict is wrong, with its confidence interval and five others.
 
     python -m bench verdict
 
@@ -93,7 +93,7 @@ CHANGED = (
 
 
 def ours(before_N: Array, after_N: Array) -> Ends:
-    """The interval that a run reports."""
+    """The interval that `nat finetune` reports."""
     return compare(dict(enumerate(before_N.tolist())), dict(enumerate(after_N.tolist()))).interval  # type: ignore[arg-type]  # any key will do
 
 
@@ -132,7 +132,7 @@ def bca_levels(changes_N: Array, means_B: Array) -> list[float]:
 
 
 def sign_flips(changes_N: Array, rng: Random) -> Ends:
-    """All means that flipping signs at random about them does not rule out: percentiles of the means of subsets."""
+    """Hartigan's typical values: percentiles of the means of random subsets."""
     taken_BN = rng.integers(0, 2, size=(RESAMPLES, len(changes_N)))
     taken_BN = taken_BN[taken_BN.any(axis=1)]
     low, high = np.quantile(taken_BN @ changes_N / taken_BN.sum(axis=1), [TAIL, 1 - TAIL])
@@ -140,7 +140,7 @@ def sign_flips(changes_N: Array, rng: Random) -> Ends:
 
 
 def intervals(case: Case, count: int, rng: Random) -> dict[str, Array]:
-    """What each method makes of the same runs, (R, 2)."""
+    """Each method's intervals for the same runs, (R, 2)."""
     found: dict[str, list[Ends]] = {}
     for before_N, after_N in zip(*case.scores(rng, (RUNS, count)), strict=True):
         changes_N = (after_N - before_N).round(12)
@@ -153,7 +153,7 @@ def intervals(case: Case, count: int, rng: Random) -> dict[str, Array]:
 
 
 def outside(ends_R2: Array, mean: float) -> Mask:
-    """Which runs' intervals do not hold the mean."""
+    """True for each run whose interval excludes the mean."""
     return (ends_R2[:, 0] > mean + ROUNDING) | (ends_R2[:, 1] < mean - ROUNDING)
 
 

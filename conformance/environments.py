@@ -1,4 +1,4 @@
-"""Make the environments in which other people's releases live, each as it was tested.
+"""Make the virtual environments of other projects' releases from locked requirements.
 
 `python -m conformance.environments [NAME …]`; see the package's docstring. An environment is made again only when its
 requirement file or its lock changes.
@@ -40,17 +40,17 @@ def file_of(name: str) -> Path:
 
 
 def python_of(name: str) -> Path:
-    """The interpreter of an environment of Python packages, made first where it is missing or out of date."""
+    """The interpreter of a Python environment, which is made first if it is missing or out of date."""
     return _made(name) / "bin" / "python"
 
 
 def program_of(name: str) -> Path:
-    """The program of an npm release, installed first where it is missing or another version."""
+    """The program of an npm release, which is installed first if it is missing or has another version."""
     return _made(name) / "node_modules" / ".bin" / name
 
 
 def renew(name: str) -> None:
-    """Make the environment of the newest releases that are allowed, and lock what it then holds."""
+    """Make the environment with the newest allowed releases, and lock their versions."""
     file = file_of(name)
     if file.suffix == ".npm":
         package = file.read_text().strip().rpartition("@")[0]
@@ -65,7 +65,7 @@ def renew(name: str) -> None:
 
 
 def check(name: str) -> list[str]:
-    """What an environment would leave to the newest release of the day, in words."""
+    """List the requirements of an environment that its lock does not pin to a fitting version."""
     file = file_of(name)
     if file.suffix == ".npm":
         package, _, version = file.read_text().strip().rpartition("@")
@@ -73,7 +73,7 @@ def check(name: str) -> list[str]:
     wanted, locked = requirements_in(file), requirements_in(file.with_suffix(".lock"))
     if "--editable ." in file.read_text():
         wanted = {name_of(text): Requirement(text) for text in PROJECT["dependencies"]} | wanted
-    return [f"{name}: {each} is not locked so" for key, each in wanted.items() if not _fits(locked.get(key), each)]
+    return [f"{name}: {each} is not locked" for key, each in wanted.items() if not _fits(locked.get(key), each)]
 
 
 def requirements_in(file: Path) -> dict[str, Requirement]:
@@ -88,7 +88,7 @@ def name_of(requirement: str) -> str:
 
 
 def outside() -> dict[str, str]:
-    """The environment variables that a process of another virtual environment may inherit."""
+    """The environment variables without those that select another Python environment."""
     ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     return {name: value for name, value in os.environ.items() if name not in ours}
 
@@ -106,7 +106,7 @@ def _fits(locked: Requirement | None, wanted: Requirement) -> bool:
 
 
 def _made(name: str) -> Path:
-    """The environment's folder; whoever comes while it is made waits for it, be it another thread or another run."""
+    """Give the environment's folder, made if needed; other threads and processes wait meanwhile."""
     file, folder = file_of(name), HOME / name
     lock, done = file.with_suffix(".lock"), folder / "wanted.txt"
     wanted = file.read_text() + (lock.read_text() if lock.exists() else "")
@@ -125,11 +125,11 @@ def _made(name: str) -> Path:
 
 
 def _install_python_packages(folder: Path, file: Path, options: list[str]) -> Path:
-    """Paths in requirement files are read from the repository's root."""
+    """Install a requirement file; paths in it are relative to the repository's root."""
     python = folder / "bin" / "python"
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-    # Twice quiet: errors only. What is never imported need not be compiled.
+    # `-qq` prints errors only.
     quick = ["-qq", "--no-compile", "--build-constraint", "constraints.txt"]
     pip(python, "install", *quick, *options, "--requirement", str(file))
     return python
@@ -156,7 +156,7 @@ def _run(command: list[str]) -> str:
 
 
 def main() -> None:
-    """Make or renew what the command line names."""
+    """Make or renew the environments that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m conformance.environments")
     folders = sorted(folder.name for folder in REQUIREMENTS.iterdir())
     parser.add_argument("names", nargs="+", metavar="NAME", help=f"an environment, or one of {', '.join(folders)}")

@@ -1,9 +1,9 @@
 """`python -m mutants [TARGET …]`: change one thing in the code at a time, and list the changes that no test notices.
 
-Each changed module runs in a child process with its own tests, until the first of them fails. A change that all tests
-pass with has survived. It is printed with its line in the file, the line as it was and as it became:
+Each changed module runs in a child process with its own tests, until the first of them fails. A change survives if
+all tests pass. It is printed with its line number, the line before and the line after:
 
-    - a gap: no test proves what the line says; write the test, or delete what nobody needs;
+    - a gap: no test checks the line; write the test, or delete unneeded code;
     - marked `=`, if equivalent.py says why it changes nothing that a test could see.
 
 The exit code is 1 if there is a gap.
@@ -31,12 +31,12 @@ LIMIT_S = 300
 """Of the unchanged tests of a target; a change gets ten times what they took, and at least ten seconds."""
 ALL_S = 2 * 3600
 HEAVY = ("pydantic", "httpx", "openai")
-"""Imported once, before the children; no module of ours is."""
+"""Imported once before the children; modules of `nat` are not."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Modules, and the tests that are to notice when one of them changes."""
+    """Modules, and the tests that should fail if one of them changes."""
 
     modules: Sequence[str]
     tests: Sequence[str]

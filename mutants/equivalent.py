@@ -1,7 +1,7 @@
 """Changes that no test can notice, by module and changed line, each with the reason."""
 
 _SAME_LENGTH = "both lists have one entry for each group, a few lines above; `strict` guards against mistakes there"
-_EXACT_END = "it matters where an end of the interval is exactly 0.0, and then either answer is as good"
+_EXACT_END = "matters only if an end of the interval is exactly 0.0, where both answers are right"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
     "backend/algorithms/advantages.py": {
@@ -10,7 +10,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "group for group, keep in zip(advantages, has_signal, strict=False) if keep]": _SAME_LENGTH,
         "es_C) for group, keep in zip(advantages, has_signal, strict=False)], has_signal=has_signal)": _SAME_LENGTH,
         "return difference_C.where(difference_C.abs() >= allowed, 0.0)": (
-            "a value exactly as far from the mean as rounding may take it is equal or not, as one likes"
+            "a value exactly at the rounding bound may count as equal or not"
         ),
     },
     "capture/policy.py": {

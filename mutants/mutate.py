@@ -63,7 +63,7 @@ def mutants(source: str) -> Iterator[Mutant]:
 
 
 def _excerpts(before: str, after: str) -> tuple[str, str]:
-    """Of two long lines, where they differ and some characters around that."""
+    """The part of two long lines where they differ, with some context."""
     differ = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
     same = next(differ, len(before))
     begin, end = max(0, same - _AROUND), same + _AROUND
@@ -71,7 +71,7 @@ def _excerpts(before: str, after: str) -> tuple[str, str]:
 
 
 Site = tuple[ast.expr | ast.stmt, Callable[[], None]]
-"""What is changed, and the function that changes it in place."""
+"""A node, and the function that changes it in place."""
 
 
 def _sites(tree: ast.AST) -> Iterator[Site]:

@@ -1,6 +1,6 @@
 """The coding agents, each with the configuration that the page of the docs shows for it.
 
-Nothing of an agent is changed: the configurations use its own options and variables.
+The agents are unmodified; the configurations use their own options and variables.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,19 @@ PAGE = Page(ROOT / "docs" / "guides" / "coding_agents.md")
 
 @dataclass(frozen=True)
 class CodingAgent:
-    """A release, and what a model has to know to use it."""
+    """A released agent, and its shell tool."""
 
     name: str
-    """Of its program, and of the file in `requirements/agents/`."""
+    """Name of its program and of its file in `requirements/agents/`."""
     configuration: str
-    """The file's name on the page."""
+    """Name of the configuration file on the page."""
     shell_tool: str
-    """What its tool for the shell is called."""
+    """Name of its shell tool."""
     shell_arguments: Callable[[str], dict[str, Any]]
-    """The arguments with which this tool runs a command."""
+    """Arguments with which the shell tool runs a command."""
 
     def command(self) -> CommandConfig:
-        """The workflow of the page."""
+        """The workflow that the page shows."""
         (block,) = (block for block in PAGE.blocks if block.file_name == self.configuration)
         return cast("CommandConfig", parse_config(parse_yaml(block.text), source=block.place).workflow)
 

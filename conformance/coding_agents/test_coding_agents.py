@@ -1,4 +1,4 @@
-"""Released coding agents, unmodified, as `command` workflows: what they do is done, and what they say is recorded."""
+"""Released coding agents, unmodified, as `command` workflows: they finish their task; their calls are recorded."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ Play = Callable[[str], Any]
 
 
 def a_model_for(agent: CodingAgent) -> Callable[[SeenRequest], Say]:
-    """Looks into the file, writes twice what it saw there, and says that it is done."""
+    """A scripted model: it reads the file, writes twice the number, and reports that it is done."""
 
     def answer(request: SeenRequest) -> Say:
         messages = request.body["messages"]
@@ -57,7 +57,7 @@ def _run(agent: CodingAgent, command: str, call_id: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(agent: CodingAgent, server: OpenAIServer, folder: Path) -> AsyncIterator[Play]:
-    """The docs' workflow of the agent, in a copy of `folder`."""
+    """Open the page's workflow of the agent in a copy of `folder`."""
     (folder / "prices.json").write_text(json.dumps(PRICES))
     async with WorkflowBuilder() as builder:
         llm = OpenAIModelConfig(model_name="tiny", base_url=server.base_url, max_retries=0)
@@ -93,12 +93,12 @@ def calls_of(rollout: Rollout) -> list[LLMCall]:
 
 
 async def test_an_agent_does_its_task_and_is_one_row(agent: CodingAgent, tmp_path: Path) -> None:
-    """Two of them at once: each finds its own answer with its tools, and each prompt goes on from the ids before it."""
+    """Two agents at once: each finds its own answer with its tools; each prompt continues the token ids before it."""
     async with OpenAIServer(a_model_for(agent)) as server:
         async with opened(agent, server, tmp_path) as rollout:
             rollouts = await asyncio.gather(*map(rollout, PRICES))
         for request in server.bodies:
-            ChatRequest.model_validate(request)  # our backend takes all that the agent asks for
+            ChatRequest.model_validate(request)  # the backend accepts every request of the agent
     for played, number in zip(rollouts, PRICES.values(), strict=True):
         assert (played.error, reward_in(played)) == (None, 2 * number)
         assert FINAL_WORDS in played.output

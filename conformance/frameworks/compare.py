@@ -1,4 +1,4 @@
-"""What was captured of a rollout beside what the server saw of it. Pure."""
+"""Compare the captured calls of a rollout with the server's log. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Any
 from conformance.frameworks.server import Served
 
 FUNCTIONS = {"expertise": "expert"}
-"""Scenes that a function of their own plays; all others are the workflow's."""
+"""Functions that make the calls of some scenes; the workflow makes all others."""
 WORKFLOW = "<workflow>"
 
 
 def differences(served: Sequence[Served], captured: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every field in which the n-th answered call of a rollout and the n-th captured one differ, in words."""
+    """Describe every field in which the n-th answered call of a rollout and the n-th captured one differ."""
     answered = [call for call in served if call.completion is not None]
     found = [] if len(answered) == len(captured) else [f"{len(answered)} calls made, {len(captured)} captured"]
     for number, (made, seen) in enumerate(zip(answered, captured, strict=False)):
@@ -26,7 +26,7 @@ def differences(served: Sequence[Served], captured: Sequence[Mapping[str, Any]])
 
 
 def rows_of(served: Sequence[Served]) -> int:
-    """Rows by the rule alone: a call that continues the tokens of the longest earlier one joins its row."""
+    """Count rows: a call that continues the tokens of an earlier one joins its row; the longest such row wins."""
     ends: list[list[int]] = []
     for call in served:
         if call.completion is None:
@@ -41,7 +41,7 @@ def rows_of(served: Sequence[Served]) -> int:
 
 
 def _expected(made: Served) -> Iterator[tuple[str, Any]]:
-    """The fields of a captured call, as the two bodies on the wire have them."""
+    """The fields that the captured call should have, from the request's and the response's body."""
     assert made.completion is not None
     choice, asked = made.completion["choices"][0], made.asked
     said = {key: value for key, value in choice["message"].items() if value is not None}
@@ -60,12 +60,12 @@ def _expected(made: Served) -> Iterator[tuple[str, Any]]:
 
 
 def _joined(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice as its events tell it: what is null does not come in any of them."""
+    """The choice as its stream gives it, without null fields."""
     message = {key: value for key, value in choice["message"].items() if value is not None}
     logprobs = {key: value for key, value in choice["logprobs"].items() if value is not None}
     return {**choice, "message": {"content": "", **message}, "logprobs": logprobs}
 
 
 def _text(value: Any) -> str:
-    """Texts that are equal exactly if the values are; the order of keys is nobody's."""
+    """JSON text of a value, independent of the order of keys."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)

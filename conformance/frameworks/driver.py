@@ -1,4 +1,4 @@
-"""Play a framework's agent in its environment, against a scripted server, and keep what both saw."""
+"""Run a framework's agent in its environment against a scripted server; keep the captured calls and the log."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ SHARED = {
     "smolagents_code": "smolagents",
     "strands_blocking": "strands",
 }
-"""Agents that live in another one's environment."""
+"""Agents that share another one's environment."""
 OFFLINE = {
     "DO_NOT_TRACK": "1",
     "OTEL_SDK_DISABLED": "true",
@@ -44,11 +44,11 @@ OFFLINE = {
     "OPENAI_API_KEY": "",
     "PYTHONPATH": str(REPOSITORY),
 }
-"""Nothing is fetched or reported at run time; scripts of this package are found."""
+"""Offline and without telemetry; scripts of this package can be imported."""
 
 
 class PlayFailed(Exception):
-    """The agent could not be played; tells what it wrote."""
+    """The agent's process failed; the message has its output."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,20 @@ class Played:
     wrapper_type: str
     versions: Mapping[str, str]
     cannot: Mapping[str, str]
-    """Scenes that the framework has no way to play, with the reason."""
+    """Scenes that the framework does not support, with the reason."""
     blocks: bool
     rollouts: Mapping[str, Mapping[str, Any]]
     served: Mapping[str, list[Served]]
     unknown: list[bytes]
-    """Requests that the script has no answer for."""
+    """Requests for which the script has no answer."""
     seconds: float
 
     def rows(self, name: str) -> int:
-        """How many training rows a rollout's captured calls become."""
+        """Number of training rows that a rollout's captured calls become."""
         return len(ConversationGraph(self._calls(name)).rows)
 
     def broken_prefixes(self, name: str) -> int:
-        """Captured calls of a rollout that go on with a history, but not with its tokens."""
+        """Number of captured calls that continue a conversation by its text but not by its tokens."""
         return sum(broken_by(ConversationGraph(self._calls(name)).conversations).values())
 
     def _calls(self, name: str) -> list[SeenCall]:
@@ -90,7 +90,7 @@ def names() -> list[str]:
 
 
 def played(framework: str, folder: Path) -> Played:
-    """Everything that the framework's agent does; raises PlayFailed if its process fails."""
+    """Run the framework's agent; raises PlayFailed if its process fails."""
     file, log = folder / f"{framework}.json", folder / f"{framework}.log"
     python = python_of(SHARED.get(framework, framework))
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The figures of each framework's last run, and the page of the docs that is made from them.
+"""Keep the figures of each framework's last run, and write the docs page from them.
 
 `python -m conformance.frameworks.figures` writes `docs/reference/frameworks.md`; `--check` compares.
 """
@@ -39,7 +39,7 @@ TAIL = """
 
 
 def figures(played: Played) -> dict[str, Any]:
-    """What the table says about a framework."""
+    """The figures of a framework for the table."""
     rollouts = list(played.rollouts)
     wrong = [differences(played.served[name], played.rollouts[name]["calls"]) for name in rollouts]
     return {
@@ -57,7 +57,7 @@ def figures(played: Played) -> dict[str, Any]:
 
 
 def keep(played: Played) -> None:
-    """Put the framework's figures into the file, beside those of the others, which may be played at the same time."""
+    """Write the framework's figures into the file; other processes may write theirs at the same time."""
     FILE.parent.mkdir(parents=True, exist_ok=True)
     with FILE.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -86,13 +86,13 @@ def _row(name: str, row: dict[str, Any]) -> str:
 
 
 def last_runs() -> dict[str, dict[str, Any]]:
-    """The figures of every agent that there is; KeyError if one was not played yet."""
+    """The figures of every agent; KeyError if one has not been run."""
     known = json.loads(FILE.read_text())
     return {name: known[name] for name in names()}
 
 
 def main(*, check: bool) -> None:
-    """Write the page, or end with an error where it is not what the runs gave."""
+    """Write the page; with `--check`, fail if it is out of date."""
     text = page(last_runs())
     if not check:
         PAGE.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Play the scripted agent of one framework, in that framework's environment: once, 32 at once, and from threads.
+"""Run the scripted agent of one framework in its environment: once, 32 times concurrently, and from threads.
 
-`python -m conformance.frameworks.play FRAMEWORK BASE_URL FILE` writes what was captured to the file, and prints one
+`python -m conformance.frameworks.play FRAMEWORK BASE_URL FILE` writes the captured calls to the file, and prints one
 line of JSON.
 """
 
@@ -51,7 +51,7 @@ class PlayerConfig(FunctionBaseConfig, name="player"):
     """The agent."""
 
     threads: bool = False
-    """Let the agent run in a thread of its own, as blocking agents always do."""
+    """Run the agent in its own thread, as blocking agents always run."""
 
 
 @register_function(config_type=AddConfig)
@@ -79,7 +79,7 @@ async def expert_tool(_config: ExpertConfig, builder: Builder) -> AsyncGenerator
     llm = await builder.get_llm("student", AGENT.WRAPPER)
 
     async def expert(question: str) -> str:
-        """Ask somebody who knows."""
+        """Ask an expert."""
         answers = await said(llm, [], expertise(question), threads=False)
         return answers[-1]
 
@@ -92,7 +92,7 @@ async def player(config: PlayerConfig, builder: Builder) -> AsyncGenerator[Funct
     tools = {name: await builder.get_tool(name, AGENT.WRAPPER) for name in ("add", "divide", "expert")}
 
     async def play_all(rollout: str) -> dict[str, list[str]]:
-        """Every conversation that the framework can have, one after the other."""
+        """Run every conversation that the framework supports, one after another."""
         said_by: dict[str, list[str]] = {}
         for number, talk in enumerate(talks_of(rollout)):
             if talk.scene not in AGENT.CANNOT:
@@ -104,7 +104,7 @@ async def player(config: PlayerConfig, builder: Builder) -> AsyncGenerator[Funct
 
 
 async def said(llm: Any, tools: list[Any], talk: Talk, *, threads: bool) -> list[str]:
-    """The agent's answers; an agent that blocks plays in a thread, one that does not is started from one."""
+    """The agent's answers; a blocking agent runs in a thread, another one is started from a thread."""
     if not inspect.iscoroutinefunction(AGENT.talk):
         return await run_in_thread(AGENT.talk, llm, tools, talk)
     if not threads:
@@ -118,7 +118,7 @@ async def said(llm: Any, tools: list[Any], talk: Talk, *, threads: bool) -> list
 
 
 def agent_of(framework: str) -> ModuleType:
-    """The module of the scripted agent, by its file: a framework's own package may have any name, ours too."""
+    """Load the scripted agent by its file, because its module and the framework's package may have the same name."""
     path = Path(__file__).parent / "agents" / f"{framework}.py"
     spec = importlib.util.spec_from_file_location(f"scripted_{framework}", path)
     assert spec is not None
@@ -130,7 +130,7 @@ def agent_of(framework: str) -> ModuleType:
 
 
 async def rollouts(base_url: str) -> list[Rollout]:
-    """All of them, in the order of their names."""
+    """All rollouts, sorted by name."""
     llm = OpenAIModelConfig(model_name="scripted", base_url=base_url, api_key="key", max_retries=2)
     played: list[Rollout] = []
     for threads, batches in ((False, [["once-0"], [f"many-{n}" for n in range(AT_ONCE)]]), (True, [_threads()])):
@@ -156,7 +156,7 @@ async def _play(workflow: Workflow, name: str) -> Rollout:
 
 
 def told(rollout: Rollout) -> dict[str, Any]:
-    """What the driver compares with the server's log."""
+    """The captured calls as JSON, for comparison with the server's log."""
     return {
         "name": rollout.item_id,
         "error": None if rollout.error is None else str(rollout.error),
@@ -167,7 +167,7 @@ def told(rollout: Rollout) -> dict[str, Any]:
 
 
 def _call(step: IntermediateStep) -> dict[str, Any]:
-    """The record of a call, with what stands beside it in its step."""
+    """The record of a call with the framework and function of its step."""
     assert isinstance(step.metadata, TraceMetadata)
     assert step.metadata.llm_call is not None
     assert step.data is not None
@@ -180,7 +180,7 @@ def _call(step: IntermediateStep) -> dict[str, Any]:
 
 
 def main(framework: str, base_url: str, file: str) -> None:
-    """Play, write, and say in one line what there was."""
+    """Run the agent, write the captured calls, and print a summary as one line of JSON."""
     played = [told(rollout) for rollout in asyncio.run(rollouts(base_url))]
     result = {
         "framework": framework,

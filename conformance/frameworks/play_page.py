@@ -1,7 +1,7 @@
-"""Play the agents of one page of the docs, in its framework's environment, against a scripted server.
+"""Run the agents of one page of the docs in its framework's environment against a scripted server.
 
 `python -m conformance.frameworks.play_page FOLDER BASE_URL FILE`: the folder holds the page's code as `agent.py` and
-its `config.yml`; what each agent did is written to the file.
+its `config.yml`; the calls of each agent are written to the file.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ DEADLINE_S = 60
 
 
 def code_of(folder: Path) -> ModuleType:
-    """The page's code, run."""
+    """Execute the page's code."""
     spec = importlib.util.spec_from_file_location("page", folder / "agent.py")
     assert spec is not None
     assert spec.loader is not None
@@ -39,14 +39,14 @@ def code_of(folder: Path) -> ModuleType:
 
 
 def agents_of(module: ModuleType) -> Iterator[str]:
-    """The types of the workflows that the page registers: functions that ask for a model."""
+    """The types of the workflows that the page registers: configurations with an `llm`."""
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, FunctionBaseConfig) and "llm" in value.model_fields:
             yield str(value.static_type())
 
 
 async def played(agent: str, name: str, folder: Path, base_url: str) -> dict[str, Any]:
-    """One rollout of one agent, under the page's YAML as it is but for where the models are."""
+    """Run one rollout of one agent with the page's YAML; only the models' URLs are replaced."""
     config = load_config(folder / "config.yml", (("workflow._type", agent),))
     served = OpenAIModelConfig(model_name="scripted", base_url=base_url, api_key="key")
     config = config.model_copy(update={"llms": dict.fromkeys(config.llms, served)})
@@ -65,7 +65,7 @@ async def played(agent: str, name: str, folder: Path, base_url: str) -> dict[str
 
 
 def main(folder: Path, base_url: str, file: Path) -> None:
-    """All agents of the page, one after the other; each rollout is called `page-` and the agent's number."""
+    """Run all agents of the page, one after another; the rollouts are named `page-` and the agent's number."""
     discover_components()
     agents = agents_of(code_of(folder))
     results = {

@@ -1,8 +1,8 @@
-"""The scripted agent's day: what its user says, and what the scripted server answers.
+"""The script: the user's messages, and the scripted server's answers.
 
 Every text of the user carries a marker, `[many-7 sum]`: the rollout and the scene. The server knows from the last
-marker, and from how often the assistant has spoken since, what comes next. So one server plays with many rollouts at
-once, and frameworks may dress the texts as they like.
+marker, and from how often the assistant has spoken since, what comes next. So one server answers many rollouts at
+once, and frameworks may wrap the texts in others.
 """
 
 import re
@@ -17,12 +17,12 @@ from fakes.openai_replies import Refuse, Say, tool_call
 _OPEN, _CLOSE = "<code>", "</code>"
 _MARKER = re.compile(r"\[([a-z]+-\d+) ([a-z]+)\]")
 _FINISH = "final_answer"
-"""A tool of this name is how some frameworks want to be told that the agent has finished."""
+"""Some frameworks have a tool of this name, which the agent calls when it has finished."""
 
 
 @dataclass(frozen=True)
 class Cue:
-    """Where in the script a request stands."""
+    """A request's place in the script."""
 
     rollout: str
     scene: str
@@ -33,7 +33,7 @@ class Cue:
 def cue_of(body: Mapping[str, Any]) -> Cue | None:
     """None if no message carries a marker.
 
-    An error that is told counts as an answer: smolagents keeps it and forgets the call that it came from.
+    An error message counts as an answer: smolagents keeps it and forgets the call that it came from.
     """
     spoken = 0
     for message in reversed(body["messages"]):
@@ -50,7 +50,7 @@ def cue_of(body: Mapping[str, Any]) -> Cue | None:
 
 
 def reply(cue: Cue, body: Mapping[str, Any], times: int) -> Say | Refuse:
-    """What the server answers; `times` says how often it has been asked exactly this, this time included."""
+    """The server's answer; `times` is the number of equal requests so far, this one included."""
     if cue.scene == "busy" and times == 1:
         return Refuse(503, "busy", {"retry-after-ms": "1"})
     lines = SCENES[cue.scene]
@@ -76,12 +76,12 @@ def _say(text: str, cue: Cue, body: Mapping[str, Any]) -> Say:
 
 
 def _filled(arguments: Mapping[str, Any], cue: Cue) -> dict[str, Any]:
-    """With the rollout's name in the texts, which then are a sub-agent's own cue."""
+    """The answer with the rollout's name in its texts, so that a sub-agent's request has a cue."""
     return {k: v.format(rollout=cue.rollout) if isinstance(v, str) else v for k, v in arguments.items()}
 
 
 def _offered(name: str, body: Mapping[str, Any]) -> str:
-    """The tool under the name that the framework gave it: its plug-in's may stand before ours."""
+    """The tool's name in the request: the framework may put a prefix before ours."""
     return next((offered for offered in _tools(body) if offered.endswith(name)), name)
 
 
@@ -90,14 +90,14 @@ def _tools(body: Mapping[str, Any]) -> list[str]:
 
 
 def text_of(content: Any) -> str:
-    """The texts of a message, pictures left out."""
+    """The texts of a message, without images."""
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content)
     return str(content or "")
 
 
 def wants_code(body: Mapping[str, Any]) -> bool:
-    """True if the system prompt says how code is to be marked: such an agent acts by Python, not by calls of tools."""
+    """True if the system prompt says how to mark code: such an agent writes Python instead of tool calls."""
     return any(_OPEN in str(message["content"]) for message in body["messages"] if message["role"] == "system")
 
 

@@ -1,4 +1,4 @@
-"""The scripted server: OpenAI's chat route, with a log of every request and every answer, byte for byte."""
+"""The scripted server: OpenAI's chat route, with an exact log of every request and response."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ MODEL, FINGERPRINT = "scripted", "scripted@1"
 
 @dataclass(frozen=True)
 class Served:
-    """One request and what was answered."""
+    """One request and its response."""
 
     rollout: str
     scene: str
@@ -26,7 +26,7 @@ class Served:
     status: int
     streamed: bool
     answer: bytes
-    """As it was sent, events included."""
+    """The response's body as it was sent, events included."""
     completion: dict[str, Any] | None
     """The answer as it is unstreamed; None for a refusal."""
 
@@ -45,7 +45,7 @@ class Script(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.log: list[Served] = []
         self.unknown: list[bytes] = []
-        """Requests that the script has no answer for."""
+        """Requests for which the script has no answer."""
         self._lock = threading.Lock()
         self._asked = Counter[Cue]()
 
@@ -54,7 +54,7 @@ class Script(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def answer(self, body: bytes) -> tuple[int, dict[str, str], list[bytes], bool]:
-        """Status, headers, the pieces of the answer, and whether they are events of a stream."""
+        """Give status, headers, the pieces of the body, and whether they are events of a stream."""
         asked = json.loads(body)
         cue = cue_of(asked)
         if cue is None:

@@ -1,6 +1,6 @@
 """The conversations that every framework's agent plays, and the answers that it gets.
 
-Needs nothing but the standard library: this is read in each framework's own environment.
+Standard library only: every framework's environment imports this module.
 """
 
 import base64
@@ -18,7 +18,7 @@ ONE_PIXEL = (
 )
 
 Line = str | tuple[tuple[str, Mapping[str, Any]], ...]
-"""What the assistant says next: a text, or calls of tools with their arguments."""
+"""The assistant's next message: a text, or tool calls with their arguments."""
 
 SCENES: Mapping[str, Sequence[Line]] = {
     "hello": ("Good morning.",),
@@ -46,18 +46,18 @@ class Said:
     @property
     def picture(self) -> bytes:
         """The bytes of the image, a PNG, for frameworks that do not take its URL."""
-        assert self.image_url is not None, "only of a message with an image"
+        assert self.image_url is not None, "this message has no image"
         return base64.b64decode(self.image_url.partition("base64,")[2])
 
 
 class AsGiven:
-    """A picture for a framework that takes PIL images, and would encode those anew: it is sent in its own bytes."""
+    """A picture for a framework that encodes PIL images; `save` writes the original bytes."""
 
     def __init__(self, picture: bytes) -> None:
         self._picture = picture
 
     def save(self, file: IO[bytes], format: str) -> None:  # noqa: A002 - PIL's names
-        """As PIL's images do."""
+        """Write the original bytes, with the signature of PIL's `save`."""
         file.write(self._picture)
 
 
@@ -69,7 +69,7 @@ class Talk:
     system: str
     says: tuple[Said, ...]
     answers: tuple[str, ...]
-    """What the agent is to answer, one for each message."""
+    """The agent's expected answers, one for each message."""
     tools: tuple[str, ...] = ()
     stream: bool = False
 

@@ -1,4 +1,4 @@
-"""The comparison that all else stands on finds every way in which a capture can be wrong."""
+"""The comparison finds every kind of difference between captured calls and the log."""
 
 import copy
 import json
@@ -32,7 +32,7 @@ def _ask(script: Script, messages: list) -> dict:
 
 
 def captured(log: list[Served]) -> list[dict]:
-    """What a faultless capture would be."""
+    """A correct capture of these calls."""
     return [_captured(call) for call in log]
 
 
@@ -56,14 +56,14 @@ def _captured(made: Served) -> dict:
 
 
 def test_equal_is_equal():
-    """A faultless capture has no differences."""
+    """A correct capture has no differences."""
     log = served()
     assert differences(log, captured(log)) == []
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_dropped_call_is_found(number):
-    """Also the repetition of an earlier one."""
+    """A missing call is a difference, also if it repeats an earlier one."""
     log = served()
     seen = captured(log)
     del seen[number]
@@ -71,13 +71,13 @@ def test_a_dropped_call_is_found(number):
 
 
 def test_an_invented_call_is_found():
-    """More captured than made."""
+    """More captured calls than made ones are a difference."""
     log = served()
     assert differences(log, [*captured(log), captured(log)[-1]]) == ["3 calls made, 4 captured"]
 
 
 def test_another_order_is_found():
-    """The same calls, two of them swapped."""
+    """Two swapped calls are a difference."""
     log = served()
     first, second, third = captured(log)
     assert differences(log, [second, first, third])
@@ -97,7 +97,7 @@ def test_another_order_is_found():
     ],
 )
 def test_a_wrong_field_is_found_and_named(field, value):
-    """Whatever is not what went over the wire."""
+    """A difference names the call and the field."""
     log = served()
     seen = copy.deepcopy(captured(log))
     seen[1]["call"][field] = value
@@ -114,13 +114,13 @@ def test_the_wrong_function_is_found():
 
 
 def test_a_conversation_is_one_row_and_a_repetition_another():
-    """The rule that rows are counted by, from the server's own tokens."""
+    """Rows are counted from the server's tokens: a conversation is one row, its repetition another."""
     log = served()
     assert [rows_of(log[:n]) for n in (1, 2, 3)] == [1, 1, 2]
 
 
 def test_the_script_goes_by_marker_and_turn():
-    """The last marker says the scene; each answer since then is a step in it."""
+    """The last marker names the scene; the answers after it are counted as steps."""
     cue = cue_of({"messages": [*MESSAGES, {"role": "assistant", "content": "…"}]})
     assert cue is not None
     assert (cue.rollout, cue.scene, cue.spoken) == ("once-0", "sum", 1)

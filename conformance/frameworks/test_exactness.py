@@ -1,4 +1,4 @@
-"""What a framework's agent said and heard is captured exactly: each rule once, for each framework."""
+"""A framework's calls are captured exactly: one test per rule and framework."""
 
 import re
 
@@ -11,11 +11,11 @@ from conformance.frameworks.talks import AGENT, CAUSE, EXPERT, ONE_PIXEL, talks_
 
 BATCHES = ("once", "many", "thread")
 REWRITES_PICTURES = {"autogen"}
-"""They decode and encode a picture before they send it."""
+"""These frameworks decode and encode an image before they send it."""
 
 
 def test_the_agent_heard_every_answer(run: Played) -> None:
-    """Each conversation ends as the script says, so what follows was a real agent's work."""
+    """Each conversation ends with the script's answer, so the agent got every response."""
     for name, rollout in run.rollouts.items():
         assert rollout["error"] is None
         heard = {
@@ -27,33 +27,33 @@ def test_the_agent_heard_every_answer(run: Played) -> None:
 
 
 def test_no_request_went_astray(run: Played) -> None:
-    """The server was asked nothing that is not in the script, and knew each request's rollout."""
+    """Every request is in the script and carries its rollout's name."""
     assert run.unknown == []
     assert set(run.served) == set(run.rollouts)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_every_call_is_captured_as_it_was_on_the_wire(batch: str, run: Played) -> None:
-    """Every call, in order, with messages, tools, answer, logprobs, ids and function; alone, 32 at once, in threads."""
+    """Each captured call has the messages, tools, answer, logprobs, ids and function; once, 32 at once, in threads."""
     assert run.names(batch)
     wrong = {name: differences(run.served[name], run.rollouts[name]["calls"]) for name in run.names(batch)}
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
 def test_steps_name_their_framework(run: Played) -> None:
-    """Each call's step says which framework made it, as `wrapper_type` has it."""
+    """Each call's step names the framework, as `wrapper_type` does."""
     seen = {call["framework"] for rollout in run.rollouts.values() for call in rollout["calls"]}
     assert seen == {run.wrapper_type}
 
 
 def test_a_refusal_is_recorded_as_such(run: Played) -> None:
-    """The 503 before a retry is a failed attempt of its own, and no call."""
+    """The 503 before a retry is recorded as a failed attempt, not as a call."""
     for rollout in run.rollouts.values():
         assert [failed["status"] for failed in rollout["failed"]] == [503]
 
 
 def test_rows_are_what_the_tokens_say(run: Played) -> None:
-    """A conversation whose tokens go on is one row; nothing apart is fused, nothing repeated is dropped."""
+    """Calls that continue each other's tokens are one row; other calls are neither merged nor dropped."""
     for name, calls in run.served.items():
         assert run.rows(name) == rows_of(calls)
 
@@ -67,7 +67,7 @@ def test_tools_run_with_the_models_arguments(run: Played) -> None:
 
 
 def test_each_agent_has_its_own_system_prompt(run: Played) -> None:
-    """The sub-agent is asked under its own prompt, and only it."""
+    """Only the sub-agent's calls have the sub-agent's system prompt."""
     for calls in run.served.values():
         for call in calls:
             prompt = str(call.asked["messages"][0]["content"])
@@ -77,7 +77,7 @@ def test_each_agent_has_its_own_system_prompt(run: Played) -> None:
 
 
 def test_images_and_streams_are_on_the_wire(run: Played) -> None:
-    """A picture arrives, as it was given unless the framework writes it anew, and a stream is a stream."""
+    """An image arrives unchanged, unless the framework encodes it again; a streamed call is streamed."""
     picture = ONE_PIXEL.partition(",")[0] if run.framework in REWRITES_PICTURES else ONE_PIXEL
     for calls in run.served.values():
         if "image" not in run.cannot:
@@ -87,9 +87,9 @@ def test_images_and_streams_are_on_the_wire(run: Played) -> None:
 
 
 def _new(calls: list[Served], scene: str) -> str:
-    """The texts that were sent after the model's first answer in a scene, its own words left out.
+    """The texts of other roles that were sent after the model's first answer in a scene.
 
-    A framework may put them into messages of their own, or into one that was there already.
+    A framework may send them as new messages, or add them to an earlier one.
     """
     first, second = (call.asked["messages"] for call in calls if call.scene == scene)
     messages = [message for message in second if message["role"] != "assistant" and message not in first]

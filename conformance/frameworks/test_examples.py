@@ -1,4 +1,4 @@
-"""The examples that are agents of other people's frameworks: trained for real, each in its own environment."""
+"""The examples with agents of other frameworks train in each framework's environment."""
 
 import json
 import subprocess
@@ -16,10 +16,10 @@ DEADLINE_S = 900
 def test_the_agent_gets_better_at_what_it_was_not_trained_on(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """One command trains the tiny model, and the held-out questions are answered better than before."""
+    """One command trains the tiny model, and it answers held-out questions better than before."""
     wanted = request.config.getoption("--framework")
     if wanted and name.removesuffix("_agent") not in wanted:
-        pytest.skip("another framework was asked for")
+        pytest.skip("another framework was selected")
     nat = python_of(name).parent / "nat"
     config = f"examples/{name}/configs/finetune.yml"
     run = subprocess.run(

@@ -18,14 +18,14 @@ DEADLINE_S = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every page, or those of the frameworks that are wanted."""
+    """Test every page, or those of the selected frameworks."""
     if "page" in metafunc.fixturenames:
         wanted = metafunc.config.getoption("--framework") or PAGES
         metafunc.parametrize("page", [name for name in PAGES if name in wanted])
 
 
 def test_the_page_works(page: str, tmp_path: Path) -> None:
-    """Each agent answers after its tool has run; every call is captured, and is one that a `local` LLM takes."""
+    """Each agent answers after its tool has run; every call is captured, and a `local` LLM accepts it."""
     write(PAGES[page].blocks, tmp_path)
     with serving() as script:
         results = play(page, tmp_path, script)
@@ -43,7 +43,7 @@ def test_the_page_works(page: str, tmp_path: Path) -> None:
 
 
 def write(blocks: list[Block], folder: Path) -> None:
-    """The page's Python, all in one file, and its YAML."""
+    """Write the page's Python into one file, and its YAML."""
     python = [block.text for block in blocks if block.language == "python"]
     (yaml,) = [block.text for block in blocks if block.language == "yaml"]
     (folder / "agent.py").write_text("\n\n".join(python))
@@ -51,7 +51,7 @@ def write(blocks: list[Block], folder: Path) -> None:
 
 
 def play(page: str, folder: Path, script: Script) -> dict[str, dict[str, object]]:
-    """What each agent of the page did, by the name of its rollout."""
+    """Run the page's agents; gives the calls of each rollout by its name."""
     ended = subprocess.run(
         [python_of(page), "-m", "conformance.frameworks.play_page", folder, script.base_url, folder / "result.json"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""What a plug-in promises beyond the script, shown in the framework's own environment."""
+"""Each framework plug-in keeps its documented promises, in the framework's environment."""
 
 import subprocess
 from pathlib import Path
@@ -11,14 +11,14 @@ DEADLINE_S = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every framework that has promises, or those that are wanted."""
+    """Test every framework that has promises, or the selected ones."""
     names = sorted(file.stem for file in PROMISES.glob("*.py"))
     wanted = metafunc.config.getoption("--framework") or names
     metafunc.parametrize("framework", [name for name in names if name in wanted])
 
 
 def test_the_promises_are_kept(framework: str) -> None:
-    """Each script says in its functions what it shows, and fails where that does not hold.
+    """Each function of a script tests one promise.
 
     `-P`, since a script here has the name of the package that it imports.
     """

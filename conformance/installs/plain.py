@@ -1,4 +1,4 @@
-"""Plain virtual environments, made as a user makes one: `python -m venv`, then pip; nothing of `.venv` is used.
+"""Plain virtual environments, as users make them with `python -m venv` and pip; independent of `.venv`.
 
 pip chooses the newest release of everything that `pyproject.toml` allows. On Linux its torch is the CUDA build of
 several gigabytes, unless `cpu_torch()` names another; `lowest()` names the oldest release of everything instead.
@@ -20,22 +20,22 @@ INSTALL_DEADLINE_S = 1200
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment in a folder of its own, removed by who made it."""
+    """A virtual environment in its own folder; the caller removes it."""
 
     folder: Path
 
     def pip(self, *arguments: str | Path) -> None:
-        """What `pip ARGUMENTS` does in the activated environment; raises CalledProcessError."""
+        """Run `pip ARGUMENTS` in the environment; raises CalledProcessError."""
         quiet = ("--disable-pip-version-check", "-qq")
         command = [self.folder / "bin" / "python", "-m", "pip", *quiet, *arguments]
         subprocess.run(command, cwd=REPOSITORY, env=outside(), check=True, timeout=INSTALL_DEADLINE_S)
 
     def nat(self, *arguments: str | Path, deadline_s: float = 300) -> subprocess.CompletedProcess[str]:
-        """What `nat ARGUMENTS` prints; in the repository's root, where the examples' configs expect to be."""
+        """Run `nat ARGUMENTS` in the repository's root; gives its output."""
         return self._run("nat", *arguments, deadline_s=deadline_s)
 
     def python(self, *arguments: str | Path, deadline_s: float = 300) -> subprocess.CompletedProcess[str]:
-        """What `python ARGUMENTS` prints."""
+        """Run `python ARGUMENTS`; gives its output."""
         return self._run("python", *arguments, deadline_s=deadline_s)
 
     def _run(self, program: str, *arguments: str | Path, deadline_s: float) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ class Environment:
 
 
 def made(name: str, python: Path) -> Environment:
-    """A new, empty environment of that interpreter."""
+    """Make an empty environment with this interpreter."""
     folder = HOME / name
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", folder], env=outside(), check=True, timeout=INSTALL_DEADLINE_S)
@@ -55,7 +55,7 @@ def made(name: str, python: Path) -> Environment:
 
 @cache
 def interpreter(version: str) -> Path | None:
-    """A Python of that minor version: on PATH, or as pyenv keeps them; None if there is none that starts."""
+    """Find a Python of this minor version on PATH or in pyenv; None if none starts."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
     return next((Path(path) for path in found if path is not None and _starts(path, version)), None)

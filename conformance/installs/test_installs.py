@@ -1,4 +1,4 @@
-"""`pip install` in a plain environment, as people do it, gives a `nat` that trains; on every Python that we name."""
+"""After `pip install` in a plain environment `nat` trains, on every supported Python."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ for module in pkgutil.walk_packages(nat.__path__, "nat."):
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our package as it would be released."""
+    """The package as a wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     with environment("build", "3.11") as builder:
         builder.pip("wheel", "--no-deps", "--wheel-dir", folder, ".")
@@ -63,7 +63,7 @@ def test_the_wheel_trains_with_torch_for_the_cpu(wheel: Path) -> None:
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_pip_finds_all_that_the_extra_needs(version: str, tmp_path: Path) -> None:
-    """On each Python there are wheels of everything; they are chosen here, and installed by the large tests only."""
+    """Pip resolves all requirements to wheels on each Python; only the large tests install them."""
     python = interpreter(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")
@@ -76,7 +76,7 @@ def test_pip_finds_all_that_the_extra_needs(version: str, tmp_path: Path) -> Non
 
 @pytest.mark.large
 def test_the_source_trains_with_whatever_pip_finds() -> None:
-    """`pip install '.[local]'` in a clone, and nothing else."""
+    """`pip install '.[local]'` in a clone is enough to train."""
     with environment("source", "3.12") as plain:
         plain.pip("install", ".[local]", EXAMPLE)
         check_it_trains(plain)
@@ -93,7 +93,7 @@ def test_the_extra_can_be_added_by_name(wheel: Path) -> None:
 
 @pytest.mark.large
 def test_the_lowest_versions_train() -> None:
-    """The lower bounds in pyproject.toml are true: with all of them at once, modules import and a run ends well."""
+    """With every lower bound of pyproject.toml installed, modules import and a run succeeds."""
     with environment("lowest", "3.11") as plain:
         plain.pip("install", ".[local,parquet]", EXAMPLE, *lowest("local", "parquet"))
         imported = plain.python("-c", EVERY_MODULE)
@@ -102,7 +102,7 @@ def test_the_lowest_versions_train() -> None:
 
 
 def check_the_harness_alone(plain: Environment) -> None:
-    """Version, components, and the refusal to serve a model."""
+    """Check version, components, and the refusal to serve a model."""
     assert plain.nat("--version").stdout.split()[-1] == PROJECT["version"]
     components = json.loads(plain.nat("info", "components", "--json").stdout)
     assert any(component["type"] == "local_trainer_adapter" for component in components)
@@ -113,7 +113,7 @@ def check_the_harness_alone(plain: Environment) -> None:
 
 
 def check_it_trains(plain: Environment) -> None:
-    """Two epochs of the first example, and an answer of what came out."""
+    """Train two epochs of the first example, and get an answer from the trained model."""
     folder = plain.folder / "runs"
     short = ["-o", "finetuning.num_epochs", "2", "-o", "finetuning.output_dir", str(folder)]
     trained = plain.nat("finetune", "--config_file", CONFIG, *short, "--json")

@@ -1,4 +1,4 @@
-"""One server for all clients, each of which registers a model of its own name."""
+"""One server for all clients, each with its own model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,26 +14,26 @@ TABLE = pytest.StashKey[Table]()
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers whose answers are spread widely enough to be rewarded, and narrowly enough to be met again."""
+    """A model of two layers whose answers vary enough to be compared, but also repeat."""
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny-qwen2", spread=2.0)
 
 
 @pytest.fixture(scope="session")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Our server in ART mode, on port 8000 for answers: the upstream plug-in asks nowhere else."""
+    """Our server in ART mode; inference is on port 8000, the only port that the upstream plug-in uses."""
     with serving(tiny_model, tmp_path_factory.mktemp("server"), inference_port=8000) as served:
         yield served
 
 
 @pytest.fixture(scope="session")
 def table(pytestconfig: pytest.Config) -> Iterator[Table]:
-    """The table of versions; written when all proofs have ended."""
+    """The table of versions; written after all tests."""
     table = pytestconfig.stash.setdefault(TABLE, Table())
     yield table
     table.write()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show what was tried with whom."""
+    """Print the table of versions."""
     for row in config.stash.get(TABLE, Table()).rows:
         terminalreporter.write_line(f"{row.result:6} {row.package} {row.versions.get(row.package, '?'):8} {row.role}")

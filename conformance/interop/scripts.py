@@ -19,11 +19,11 @@ OFFLINE = {
     "TQDM_DISABLE": "1",
     "DO_NOT_TRACK": "1",
 }
-"""Nothing is fetched or reported at run time, and progress bars stay out of the logs."""
+"""Offline, without telemetry, and without progress bars in the logs."""
 
 
 class ScriptFailed(Exception):
-    """A script ended badly, hung or said nothing; tells what it wrote."""
+    """A script failed, hung or reported nothing; the message has its output."""
 
 
 def run(script: str, environment: str, told: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def run(script: str, environment: str, told: Mapping[str, Any], folder: Path) ->
 
 
 def start(script: str, environment: str, told: Mapping[str, Any], folder: Path, log: Any) -> subprocess.Popen[bytes]:
-    """Start `clients/{script}.py` in `folder`; what it writes goes to the open file `log`."""
+    """Start `clients/{script}.py` in `folder`; its output goes to the open file `log`."""
     variables = {name: value for name, value in outside().items() if not name.startswith("WANDB_")}
     return subprocess.Popen(
         [python_of(environment), CLIENTS / f"{script}.py"],
@@ -57,7 +57,7 @@ def start(script: str, environment: str, told: Mapping[str, Any], folder: Path, 
 
 
 def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait for somebody else's server, which says in no other way that it is ready."""
+    """Wait until a server of another project accepts connections."""
     deadline = time.monotonic() + DEADLINE_S
     while process.poll() is None and time.monotonic() < deadline:
         try:

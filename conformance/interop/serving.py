@@ -1,4 +1,4 @@
-"""Our own server in ART mode: a process of its own, on a tiny model, as a user starts it."""
+"""Our server in ART mode, in its own process with a tiny model, as a user starts it."""
 
 import contextlib
 import json
@@ -14,16 +14,16 @@ from typing import Any
 from nat.wire.serving import API_KEY_VARIABLE
 
 HOST = "127.0.0.2"
-"""A loopback address that nobody else uses, so that ports of one's choice are free there."""
+"""A loopback address of its own, so that the chosen ports are free."""
 NO_KEY = "default"
-"""The well-known key that clients use when nobody chose another one."""
+"""The well-known key that clients use by default."""
 READY_DEADLINE_S = 300
 STOP_DEADLINE_S = 30
 
 
 @dataclass(frozen=True)
 class Served:
-    """Where the server is, what it serves and where it writes."""
+    """The server's addresses, model and output folder."""
 
     port: int
     inference_port: int
@@ -34,7 +34,7 @@ class Served:
 
     @property
     def told(self) -> dict[str, str]:
-        """What a client needs to know; a key goes into the URL, since ART's own clients have no other place for it."""
+        """The settings for a client; the key is in the URL, since ART's clients have no other place for it."""
         user = "" if self.api_key == NO_KEY else f"art:{self.api_key}@"
         return {
             "host": HOST,
@@ -46,7 +46,7 @@ class Served:
         }
 
     def model_folder(self, name: str) -> Path:
-        """Where the server keeps the model `name` of the project that all clients use."""
+        """The server's folder of the model `name` in the clients' project."""
         return self.output_dir / "interop" / "models" / name
 
 
@@ -73,7 +73,7 @@ def serving(model: Path, folder: Path, *, inference_port: int = 0, api_key: str 
 
 
 def _ports_of(process: subprocess.Popen[str], log: Path) -> dict[str, Any]:
-    """Wait for the line that says that the server is ready."""
+    """Read the ports from the server's ready line."""
     assert process.stdout is not None
     deadline = threading.Timer(READY_DEADLINE_S, process.kill)
     deadline.start()

@@ -1,4 +1,4 @@
-"""Real clients, each in its own environment, train with our server and see the rewarded answer become likelier."""
+"""Real clients, each in its own environment, train with our server; the rewarded answer becomes likelier."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +16,7 @@ LESSON = "registered, gathered rollouts, trained four times, logged, deleted old
 
 
 def _checkpoints(server: Served, name: str) -> list[str]:
-    """Those of the steps, without the link to the latest."""
+    """The steps' checkpoints, without the link to the latest."""
     folders = (server.model_folder(name) / "checkpoints").iterdir()
     return sorted(folder.name for folder in folders if folder.name.isdigit())
 
@@ -49,9 +49,9 @@ def test_a_released_client_trains(environment: str, script: str, server: Served,
 
 @pytest.mark.parametrize("environment", ["nat-1.6.0", "nat-1.9.0"])
 def test_the_upstream_plug_in_trains(environment: str, server: Served, table: Table, tmp_path: Path) -> None:
-    """Its adapter completes each epoch, and the learning rate of its configuration is the one that is used.
+    """Its adapter completes each epoch, and the server uses the learning rate of its configuration.
 
-    The call itself says 5e-05, at which nothing would be learnt in four steps.
+    The call itself has 5e-05, too low to learn anything in four steps.
     """
     name = f"adapter-{environment}".replace(".", "-")
     did = "its trainer adapter initialised, submitted four epochs and one with a minimal configuration; each completed"

@@ -1,4 +1,4 @@
-"""A real client trains with a server whose key was chosen, and goes on where it was when the server is started anew."""
+"""A real client trains on a server with a chosen key, and continues after a restart of the server."""
 
 from pathlib import Path
 

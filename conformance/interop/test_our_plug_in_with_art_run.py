@@ -1,4 +1,4 @@
-"""Our plug-in trains with the real `art run` application, whose GPU part is the smallest fake that writes things down.
+"""Our plug-in trains with the real `art run` application, whose GPU part is a minimal fake with a log.
 
 The application of each version parses what we send with its own records and streams the answers itself.
 """
@@ -34,7 +34,7 @@ TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"ty
 
 
 class ToolAgentConfig(FunctionBaseConfig, name="tool_agent"):
-    """Looks something up, then answers."""
+    """Configuration of an agent that calls a tool, then answers."""
 
     llm: LLMRef
 
@@ -59,7 +59,7 @@ def register_tool_agent() -> None:
 
 
 class Policy:
-    """Calls the tool first; then it is right every second time it is asked the same, so each group has a difference."""
+    """Calls the tool first; then every second answer to the same prompt is right, so rewards in a group differ."""
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()
@@ -142,7 +142,7 @@ def application(environment: str, folder: Path, inference_url: str) -> Iterator[
 
 @asynccontextmanager
 async def stage(environment: str, folder: Path) -> AsyncIterator[dict[str, Any]]:
-    """The application, an inference server, the agent; gives the configuration of a run with them."""
+    """Start the application, an inference server and the agent; gives the configuration of a run."""
     async with OpenAIServer(Policy()) as inference:
         inference.models = [NAME]
         with pushed_catalog(), application(environment, folder, inference.base_url) as port:
@@ -151,7 +151,7 @@ async def stage(environment: str, folder: Path) -> AsyncIterator[dict[str, Any]]
 
 
 def given(folder: Path, call: str) -> list[dict[str, Any]]:
-    """What the fake was given in all calls of that kind."""
+    """The fake's arguments in all calls of this kind."""
     lines = map(json.loads, (folder / "given.jsonl").read_text().splitlines())
     return [line for line in lines if line["call"] == call]
 
@@ -165,10 +165,10 @@ def messages_in(call: dict[str, Any]) -> list[Any]:
 async def test_the_application_trains_on_what_our_plug_in_sends(
     environment: str, kind: str | None, beta: float | None, table: Table, tmp_path: Path
 ) -> None:
-    """Two epochs are completed; groups, rewards, roles, sampled tokens and the YAML's numbers arrive as they were.
+    """Two epochs are completed; groups, rewards, roles, sampled tokens and the YAML's numbers arrive unchanged.
 
     0.5.0 makes its own `Choice` of each answer, which it trains on, and takes beta. 0.5.17 leaves a plain dict there,
-    for which its real GPU part has no use, and no longer knows beta.
+    which its real GPU part ignores, and no longer knows beta.
     """
     role = "server of our plug-in (`art run`, its GPU part replaced by a fake)"
     did = "our plug-in registered, played two epochs, deleted old checkpoints, trained; the stream gave the metrics"
@@ -196,7 +196,7 @@ async def test_the_application_trains_on_what_our_plug_in_sends(
 
 
 async def test_a_stream_that_breaks_off_is_a_failed_run_with_the_reason(tmp_path: Path) -> None:
-    """The third call fails after the header is out; the run says so instead of calling it done."""
+    """The third call fails after its header was sent; the run reports the failure."""
     async with stage("art-0.5.0", tmp_path) as config:
         config["finetuning"]["num_epochs"] = 3
         with pytest.raises(NatError, match="broke the stream off"):
@@ -207,7 +207,7 @@ async def test_a_stream_that_breaks_off_is_a_failed_run_with_the_reason(tmp_path
 async def test_an_application_without_the_route_to_train_ends_the_run_before_it_begins(
     table: Table, tmp_path: Path
 ) -> None:
-    """0.5.18 can no longer train over HTTP; the run says so, and has neither registered a model nor asked one."""
+    """0.5.18 cannot train over HTTP; the run reports it before it registers a model or makes a call."""
     did = "our plug-in ended the run before the first rollout and said that the route is gone"
     with table.proof("openpipe-art", "art-0.5.18", "server of our plug-in (`art run`): refused", did) as row:
         async with stage("art-0.5.18", tmp_path) as config:

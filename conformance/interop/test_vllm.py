@@ -32,18 +32,18 @@ pytestmark = pytest.mark.large
 START_DEADLINE_S = 300
 TURNS, GENERATIONS = 3, 4
 UNUSED = ("torchvision", "torchaudio", "torchcodec")
-"""Come along, and are built for another torch."""
+"""Optional dependencies that are built for another torch."""
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Heads of 32, the least that vLLM computes with."""
+    """A model with a head size of 32, the smallest that vLLM supports."""
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny", hidden=128)
 
 
 @pytest.fixture(scope="module")
 def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where vLLM serves the model."""
+    """The URL of vLLM with the model."""
     python = python_of("vllm")
     pip(python, "uninstall", "-qq", "-y", *UNUSED)
     with socket.socket() as free:
@@ -77,7 +77,7 @@ def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None
 
 
 async def _rollout(url: str, seed: int, *, stream: bool) -> list[LLMCall]:
-    """A few turns of an agent, as the capture records them."""
+    """The captured calls of an agent's few turns."""
     steps, said = [], [{"role": "user", "content": "the"}]
     async with CapturingAsyncClient(Tap(steps.append), timeout=120) as http:
         client = AsyncOpenAI(base_url=url, api_key="none", http_client=http, max_retries=0)
@@ -96,7 +96,7 @@ async def _rollout(url: str, seed: int, *, stream: bool) -> list[LLMCall]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_rows_are_exact_with_vllm(url: str, model: Path, stream: bool) -> None:
-    """Each row holds what vLLM saw and sampled, id by id, and a new one begins wherever its prompt does not go on."""
+    """Each row has exactly vLLM's token ids, and a new row begins where a prompt does not continue them."""
     tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(model))
     rollouts = await asyncio.gather(*(_rollout(url, seed, stream=stream) for seed in range(GENERATIONS)))
     broken = 0

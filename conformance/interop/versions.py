@@ -1,4 +1,4 @@
-"""The table of who was tried with whom, written for the page of the docs that says which versions work."""
+"""The table of tested version pairs, written for the docs page on compatibility."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ FILE = REPOSITORY / ".tmp" / "interop_versions.json"
 
 @dataclass
 class Row:
-    """One proof; it has failed until it has not."""
+    """One test; its result is `failed` until it succeeds."""
 
     package: str
     environment: str
@@ -26,13 +26,13 @@ class Row:
 
 @dataclass
 class Table:
-    """All rows of this run, in the order in which the proofs ended."""
+    """All rows of this run, in the order in which the tests ended."""
 
     rows: list[Row] = field(default_factory=list)
 
     @contextlib.contextmanager
     def proof(self, package: str, environment: str, role: str, did: str) -> Iterator[Row]:
-        """Enter a row, which works if the block does."""
+        """Add a row, which succeeds if the block does."""
         row = Row(package, environment, role, did)
         self.rows.append(row)
         yield row

@@ -1,4 +1,4 @@
-"""The scripted agent behind Google ADK's blocking door, which runs each turn in a thread and a loop of its own."""
+"""The scripted agent in Google ADK's blocking API, which runs each turn in a thread with its own event loop."""
 
 import asyncio
 

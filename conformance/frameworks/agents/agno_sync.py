@@ -1,4 +1,4 @@
-"""The scripted agent in Agno, without await."""
+"""The scripted agent in Agno's blocking API."""
 
 from typing import Any
 

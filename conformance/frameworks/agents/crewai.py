@@ -1,4 +1,4 @@
-"""The scripted agent in CrewAI, awaited."""
+"""The scripted agent in CrewAI's asynchronous API."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ CANNOT: dict[str, str] = {}
 
 
 async def talk(llm: BaseLLM, tools: list[Any], talk: Talk) -> list[str]:
-    """One agent; its kickoff takes the history that goes before."""
+    """One agent; its kickoff takes the earlier messages."""
     set_suppress_console_output(True)
     if talk.stream:
         llm = llm.model_copy(update={"stream": True})

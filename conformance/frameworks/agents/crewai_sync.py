@@ -1,4 +1,4 @@
-"""The scripted agent in CrewAI, called without await: a crew where one task is enough, else the agent alone."""
+"""The scripted agent in CrewAI's blocking API: a crew where one task is enough, else the agent alone."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ CANNOT: dict[str, str] = {}
 
 
 def talk(llm: BaseLLM, tools: list[Any], talk: Talk) -> list[str]:
-    """A crew has no history, and an agent's kickoff takes the one that goes before."""
+    """A crew has no history; an agent's kickoff takes the earlier messages."""
     set_suppress_console_output(True)
     if talk.stream:
         llm = llm.model_copy(update={"stream": True})

@@ -1,4 +1,4 @@
-"""The same agent through the blocking half of LangChain."""
+"""The LangChain agent in LangChain's blocking API."""
 
 from typing import Any
 

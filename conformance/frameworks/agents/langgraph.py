@@ -13,7 +13,7 @@ CANNOT: dict[str, str] = {}
 
 
 async def talk(llm: Any, tools: list[Any], talk: Talk) -> list[str]:
-    """One thread of the graph; the checkpointer hands it its history with each message."""
+    """One thread of the graph; the checkpointer keeps its history."""
     graph = create_agent(llm, tools, system_prompt=talk.system, checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1"}}
     answers = []

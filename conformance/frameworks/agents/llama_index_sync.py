@@ -1,4 +1,4 @@
-"""The scripted agent on LlamaIndex's blocking calls; its agents have no blocking door, so the loop is its own."""
+"""The scripted agent with LlamaIndex's blocking calls; its agents have no blocking API, so the loop is ours."""
 
 from conformance.frameworks.talks import Said, Talk
 from llama_index.core.base.llms.types import ChatResponse

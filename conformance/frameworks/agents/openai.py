@@ -1,4 +1,4 @@
-"""An agent on the bare OpenAI client: the loop is its own."""
+"""An agent on the bare OpenAI client, with its own loop."""
 
 from typing import Any
 

@@ -13,7 +13,7 @@ CANNOT: dict[str, str] = {}
 
 
 async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
-    """One run per user message; the history goes from run to run as the SDK's own input list."""
+    """One run per user message; the SDK's input list carries the history."""
     agent = Agent(name="assistant", instructions=talk.system, model=llm, tools=tools)
     history: list[TResponseInputItem] = []
     answers = []

@@ -1,4 +1,4 @@
-"""The scripted agent in the OpenAI Agents SDK, without await: each run has an event loop of its own thread."""
+"""The scripted agent in the OpenAI Agents SDK's blocking API: each run uses its thread's event loop."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ CANNOT = {"stream": "Runner.run_streamed wants an event loop"}
 
 
 def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
-    """One run per user message; the history goes from run to run as the SDK's own input list."""
+    """One run per user message; the SDK's input list carries the history."""
     agent = Agent(name="assistant", instructions=talk.system, model=llm, tools=tools)
     history: list[TResponseInputItem] = []
     answers = []

@@ -1,4 +1,4 @@
-"""An agent on the bare OpenAI client that blocks: the loop is its own."""
+"""An agent on the bare, blocking OpenAI client, with its own loop."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ CANNOT: dict[str, str] = {}
 
 
 async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
-    """One run per user message; the history goes from run to run as the framework's own messages."""
+    """One run per user message; the framework's messages carry the history."""
     agent = Agent(llm, system_prompt=talk.system, tools=tools)
     history: list[ModelMessage] = []
     answers = []

@@ -1,4 +1,4 @@
-"""The scripted agent in Pydantic AI, without await: each run has an event loop of its own thread."""
+"""The scripted agent in Pydantic AI's blocking API: each run uses its thread's event loop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ CANNOT: dict[str, str] = {}
 
 
 def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
-    """One run per user message; the history goes from run to run as the framework's own messages."""
+    """One run per user message; the framework's messages carry the history."""
     agent = Agent(llm, system_prompt=talk.system, tools=tools)
     history: list[ModelMessage] = []
     answers = []

@@ -13,7 +13,7 @@ CANNOT: dict[str, str] = {}
 
 
 def talk(llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:
-    """One agent; it keeps the history where it is not told to forget it."""
+    """One agent; it keeps the history unless a run resets it."""
     agent = CodeAgent(
         model=llm,
         tools=tools,

@@ -1,4 +1,4 @@
-"""The scripted agent in Strands, awaited."""
+"""The scripted agent in Strands' asynchronous API."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
 
 
 def _prompt(said: Said) -> Any:
-    """What the user says; Strands takes a picture as bytes."""
+    """The user's message; Strands takes an image as bytes."""
     if said.image_url is None:
         return said.text
     return [{"text": said.text}, {"image": {"format": "png", "source": {"bytes": said.picture}}}]

@@ -1,4 +1,4 @@
-"""The scripted agent in Strands, called without await: each call runs in an event loop of its own."""
+"""The scripted agent in Strands' blocking API: each call runs in its own event loop."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ CANNOT: dict[str, str] = {}
 
 
 def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
-    """One agent, which keeps the history itself; without an awaited API, streaming is what it does anyway."""
+    """One agent, which keeps the history; it always streams."""
     agent = Agent(model=llm, tools=tools, system_prompt=talk.system, callback_handler=None)
     return [str(agent(_prompt(said))).strip() for said in talk.says]
 
 
 def _prompt(said: Said) -> Any:
-    """What the user says; Strands takes a picture as bytes."""
+    """The user's message; Strands takes an image as bytes."""
     if said.image_url is None:
         return said.text
     return [{"text": said.text}, {"image": {"format": "png", "source": {"bytes": said.picture}}}]

@@ -1,4 +1,4 @@
-"""Agno's model makes no clients of its own, and Agno reports nothing to its makers, unless it is told to."""
+"""Agno's model always uses the recorded clients, and telemetry is off unless the user turns it on."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ async def a_copied_or_closed_model_has_the_recorded_clients() -> None:
 
 
 async def telemetry_is_off_until_it_is_asked_for() -> None:
-    """By Agno's own variable, whose value the user may set."""
+    """Agno's own variable turns telemetry on or off, and the user's value wins."""
     for given, telemetry in ((None, False), ("true", True)):
         os.environ.pop("AGNO_TELEMETRY", None)
         if given is not None:

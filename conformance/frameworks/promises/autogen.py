@@ -7,7 +7,7 @@ from nat.plugins.frameworks.autogen import ALL_CAPABILITIES, open_model
 
 
 async def any_name_will_do() -> None:
-    """OpenAI's own names keep what AutoGen knows of them; of all others nothing is said that they cannot do."""
+    """AutoGen keeps its knowledge of OpenAI's models; any other name counts as able to do everything."""
     for name, known in (("gpt-4o-mini", True), ("student", False), ("Qwen/Qwen3-0.6B", False)):
         config = OpenAIModelConfig(model_name=name, base_url="http://127.0.0.1:9/v1")
         async with open_model(config, llm_name="student") as client:

@@ -1,4 +1,4 @@
-"""LangChain's model sends what agent and YAML say and nothing of its own; its tools tell the model what went wrong."""
+"""LangChain's model sends only what agent and YAML set; tool errors go to the model."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ ANSWER = json.dumps({"id": "1", "object": "chat.completion", "created": 1, "mode
 
 
 class Heard(HTTPServer):
-    """Answers "ok" and keeps what it was asked."""
+    """Answers "ok" and keeps the requests' bodies."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(ANSWER)
 
     def log_message(self, *_args: object) -> None:
-        """Kept are the bodies."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def listening() -> Iterator[Heard]:
 
 
 async def nothing_is_added() -> None:
-    """A request has the agent's words and the model's name; what the YAML sets is filled in, and the agent wins."""
+    """A request has the agent's messages, the model's name and the YAML's settings; the agent's settings win."""
     with listening() as server:
         plain = OpenAIModelConfig(model_name="m", base_url=server.base_url)
         async with open_model(plain, llm_name="student") as model:
@@ -81,7 +81,7 @@ async def nothing_is_added() -> None:
 
 
 async def tools_tell_what_went_wrong() -> None:
-    """What the function raises, and arguments that do not fit, are answers; an error of the harness is none."""
+    """The model sees errors of the function and of its arguments; an error of the harness ends the run."""
 
     async def divide(a: int, b: int) -> float:
         if b < 0:
@@ -99,7 +99,7 @@ async def tools_tell_what_went_wrong() -> None:
         await tool.ainvoke({"a": 1, "b": -1})
     except WorkflowError:
         return
-    raise AssertionError("an error of the harness was told to the model")
+    raise AssertionError("the model saw an error of the harness")
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK reports nothing to OpenAI, unless it is told to; an error of the harness ends the run."""
+"""The OpenAI Agents SDK sends traces only if the user turns them on; an error of the harness ends the run."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ CONFIG = OpenAIModelConfig(model_name="m", base_url="http://127.0.0.1:9/v1")
 
 
 class Reports(TracingProcessor):
-    """What would be sent."""
+    """Collects the traces that would be sent."""
 
     def __init__(self) -> None:
         self.traces: list[Any] = []
@@ -35,7 +35,7 @@ class Reports(TracingProcessor):
 
 
 async def tracing_is_off_until_it_is_asked_for() -> None:
-    """The model turns it off by the SDK's own variable; the user's word counts for more."""
+    """The plug-in turns tracing off with the SDK's own variable; the user's value wins."""
     os.environ.pop("OPENAI_AGENTS_DISABLE_TRACING", None)
     reports = Reports()
     async with open_model(CONFIG, llm_name="student"):
@@ -49,7 +49,7 @@ async def tracing_is_off_until_it_is_asked_for() -> None:
 
 
 async def only_errors_of_the_workflow_are_told_to_the_model() -> None:
-    """What a tool raises is its answer; an error of the harness is nobody's answer."""
+    """The model sees a tool's exception; an error of the harness ends the run."""
 
     async def tool(kind: str) -> str:
         raise WorkflowError("a circle") if kind == "harness" else ValueError("a bad day")
@@ -62,7 +62,7 @@ async def only_errors_of_the_workflow_are_told_to_the_model() -> None:
         await made.on_invoke_tool(context, json.dumps({"kind": "harness"}))
     except WorkflowError:
         return
-    raise AssertionError("the harness's error was told to the model")
+    raise AssertionError("the model saw an error of the harness")
 
 
 async def main() -> None:

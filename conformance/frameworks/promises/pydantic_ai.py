@@ -1,4 +1,4 @@
-"""A tool of Pydantic AI may fail as often as it likes: each failure is an answer, and the run goes on."""
+"""A tool of Pydantic AI may fail any number of times: the model sees each failure, and the run continues."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ ATTEMPTS = 4
 
 
 async def run(error: Exception) -> list[ModelMessage]:
-    """An agent whose model calls a failing tool several times, and then gives up."""
+    """Run an agent whose model calls a failing tool several times and then gives up."""
 
     async def tool() -> str:
         raise error
@@ -43,14 +43,14 @@ async def failures_are_answers() -> None:
 
 
 async def what_is_not_for_the_model_is_left_alone() -> None:
-    """An error of the harness ends the run as it is; what a function tells the framework, the framework hears."""
+    """An error of the harness ends the run unchanged; the framework's own exceptions reach the framework."""
     for error in (WorkflowError("a circle"), ModelRetry("again")):
         ended: Exception | None = None
         try:
             await run(error)
-        except Exception as raised:  # noqa: BLE001 - looked at right below
+        except Exception as raised:  # noqa: BLE001 - compared right below
             ended = raised
-        assert isinstance(ended, WorkflowError) or "exceeded" in str(ended), f"{error!r} was told to the model"
+        assert isinstance(ended, WorkflowError) or "exceeded" in str(ended), f"{error!r} was shown to the model"
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""A kernel function's arguments are the model's, whatever they are called, and nested models keep their schema."""
+"""A kernel function's arguments may have any names, and nested models keep their schema."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def restart(service: str, arguments: list[str], at: Place, times: int = 1)
 
 
 async def arguments_are_the_models() -> None:
-    """Also those that Semantic Kernel takes for its own; what is left out has the function's default."""
+    """The model may set arguments whose names Semantic Kernel reserves; omitted ones have the function's default."""
     function = as_tool(ToolFunction("restart", LambdaFunction.from_info(info=FunctionInfo.from_fn(restart))))
     kernel = Kernel()
     kernel.add_plugin(KernelPlugin(name="tools", functions=[function]))

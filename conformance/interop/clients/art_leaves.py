@@ -1,4 +1,4 @@
-"""openpipe-art up to 0.5.7 hangs up in the middle of a training call, and comes back to train properly."""
+"""openpipe-art up to 0.5.7 disconnects during a training call, then trains again."""
 
 import asyncio
 
@@ -6,11 +6,11 @@ import art
 import game
 
 TOKENS, SAMPLES, COPIES = 200, 8, 20
-"""Enough for many gradient steps, of which only the first is waited for."""
+"""Enough trajectories for many gradient steps; the client waits only for the first."""
 
 
 async def main() -> None:
-    """Ask in the middle of a call, leave it, look, and train once more."""
+    """Disconnect during a call, check the server, and train again."""
     told = game.settings()
     backend = art.Backend(base_url=told["control_url"])
     model = art.TrainableModel(name=told["name"], project="interop", base_model=told["base_model"])

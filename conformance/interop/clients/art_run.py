@@ -1,6 +1,6 @@
-"""The real `art run` application with the smallest fake in place of its GPU part.
+"""The real `art run` application with a minimal fake of its GPU part.
 
-The application parses the bodies and streams the answers; the fake writes down what it was given, one JSON line per
+The application parses the bodies and streams the answers; the fake logs its arguments, one JSON line per
 call, and takes as many gradient steps as its script says. The base package lacks what the real part imports, so the
 module that holds it is replaced before the application is imported.
 """
@@ -20,7 +20,7 @@ from art.types import TrainConfig
 
 TOLD = game.settings()
 FAILING_CALL = 3
-"""This training call fails after its first gradient step, when the header is long sent."""
+"""This training call fails after its first gradient step, after the header was sent."""
 
 
 class FakeLocalBackend:
@@ -77,7 +77,7 @@ class FakeLocalBackend:
 
 
 def _told(value: Any) -> Any:
-    """A value as JSON, each record with the name of the type that the application made of it."""
+    """A value as JSON; each record has the name of its type."""
     if isinstance(value, list):
         return [_told(each) for each in value]
     if isinstance(value, Model):
@@ -93,7 +93,7 @@ def main() -> None:
     module = types.ModuleType("art.local")
     module.LocalBackend = FakeLocalBackend
     sys.modules["art.local"] = module
-    from art import cli  # noqa: PLC0415 - it takes the real part from the module that was just replaced
+    from art import cli  # noqa: PLC0415 - imported after the replacement
 
     cli.run(host=TOLD["host"], port=int(TOLD["port"]))
 

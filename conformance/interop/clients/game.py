@@ -1,4 +1,4 @@
-"""The game that every client plays here: answer each prompt with the token that is second likeliest at the start.
+"""The task of every client: answer each prompt with the token that was second likeliest at the start.
 
 A reward for it is a real change of mind, and its probability can be read from one greedy answer without sampling.
 Needs nothing but an OpenAI client, so that it runs in every environment.
@@ -20,12 +20,12 @@ PACKAGES = ("openpipe-art", "nvidia-nat-openpipe-art", "openai", "pydantic")
 
 
 def messages_of(prompt: str) -> list[dict[str, str]]:
-    """What the model is asked."""
+    """The messages of a prompt."""
     return [{"role": "user", "content": prompt}]
 
 
 async def answer(client: Any, model: str, prompt: str, seed: int, tokens: int = 3) -> Any:
-    """One sampled choice, as an agent would get it; nothing asks for logprobs, since ART's users do not either."""
+    """Sample one choice as an agent does; without a request for logprobs, since ART's users make none."""
     completion = await client.chat.completions.create(
         model=model, messages=messages_of(prompt), max_completion_tokens=tokens, seed=seed
     )
@@ -33,7 +33,7 @@ async def answer(client: Any, model: str, prompt: str, seed: int, tokens: int = 
 
 
 def seed_of(number: int, sample: int) -> int:
-    """Another sample at each round, the same ones at each run."""
+    """A seed for each round, the same in each run."""
     return 1000 * number + sample
 
 
@@ -43,12 +43,12 @@ def reward_of(choice: Any, wanted: str) -> float:
 
 
 async def wanted_tokens(client: Any, model: str) -> dict[str, str]:
-    """Per prompt, the token that will be rewarded."""
+    """The rewarded token of each prompt."""
     return {prompt: list(await _beginnings(client, model, prompt))[1] for prompt in PROMPTS}
 
 
 async def probability(client: Any, model: str, wanted: dict[str, str]) -> float:
-    """Mean probability of the wanted first tokens, exact and without chance."""
+    """Mean probability of the wanted first tokens, computed without sampling."""
     found = [(await _beginnings(client, model, prompt))[token] for prompt, token in wanted.items()]
     return sum(math.exp(logprob) for logprob in found) / len(found)
 
@@ -67,17 +67,17 @@ async def _beginnings(client: Any, model: str, prompt: str) -> dict[str, float]:
 
 
 def settings() -> dict[str, str]:
-    """What the driver says: `INTEROP` holds the base model's id, the URLs and whatever else a script needs."""
+    """The driver's settings from `INTEROP`: the base model's id, the URLs and what else the script needs."""
     return json.loads(os.environ["INTEROP"])
 
 
 def report(**result: Any) -> None:
-    """Tell the driver, in one last line."""
+    """Print the report for the driver as the last line."""
     print(json.dumps({"versions": versions(), **result}), flush=True)
 
 
 def versions() -> dict[str, str]:
-    """Who is talking, as far as it is installed here."""
+    """Versions of the installed packages that the report names."""
     found = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):

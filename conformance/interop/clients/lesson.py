@@ -1,4 +1,4 @@
-"""A lesson in the game, for every client that has `art`'s own way to gather: roll out, reward, train, look again."""
+"""The training loop of clients with `art`'s gathering: roll out, reward, train, evaluate."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ import art
 import game
 
 Train = Callable[[int, list[art.TrajectoryGroup]], Awaitable[int]]
-"""Train on the groups of a round, which has a number; gives the new step."""
+"""Trains on the groups of the numbered round; gives the new step."""
 
 
 @dataclass
 class Lesson:
-    """What was seen: one probability and one step before the first round, and one of each after every round."""
+    """Results: one probability and one step before the first round, and after every round."""
 
     probabilities: list[float]
     steps: list[int]

@@ -23,7 +23,7 @@ POLL_S = 0.1
 
 
 async def main() -> None:
-    """Initialise, then some rounds of gather, submit, wait; at last one with a configuration that says little."""
+    """Initialise; some rounds of gather, submit, wait; then one with a minimal configuration."""
     told = game.settings()
     where = {"ip": told["host"], "port": int(told["port"]), "name": told["name"]}
     backend = ARTBackendConfig(

@@ -1,4 +1,4 @@
-"""The upstream toolkit as its guide has it: `nat finetune`, a LangChain agent, trajectories from its callbacks.
+"""The upstream toolkit as in its guide: `nat finetune`, a LangChain agent, trajectories from its callbacks.
 
 Only the agent and the evaluator are ours. The agent answers with its first token, since the tiny model's texts are
 bytes; the evaluator rewards the wanted one.
@@ -26,7 +26,7 @@ from nat.plugins.eval.data_models.evaluator_io import EvalOutputItem
 from nat.plugins.eval.evaluator.base_evaluator import BaseEvaluator
 
 EPOCHS = 2
-"""Its adapter looks only every ten seconds whether an epoch's training has ended."""
+"""Its adapter polls only every ten seconds."""
 
 
 class BeginnerConfig(FunctionBaseConfig, name="beginner"):
@@ -114,7 +114,7 @@ def configuration(told: dict[str, str]) -> dict:
 
 
 def write(told: dict[str, str], wanted: dict[str, str]) -> Path:
-    """The data and the configuration, in the folder where this runs."""
+    """Write the data and the configuration into the current folder."""
     rows = [{"id": prompt, "question": prompt, "answer": token} for prompt, token in wanted.items()]
     Path("train.json").write_text(json.dumps(rows))
     file = Path("config.yml")
@@ -123,7 +123,7 @@ def write(told: dict[str, str], wanted: dict[str, str]) -> Path:
 
 
 async def main() -> None:
-    """Run `nat finetune`, and look before and after; the base model answers as the untrained one will."""
+    """Run `nat finetune`, and measure before and after; the base model stands for the untrained one."""
     told = game.settings()
     client = AsyncOpenAI(base_url=told["inference_url"], api_key=told["api_key"])
     wanted = await game.wanted_tokens(client, told["base_model"])

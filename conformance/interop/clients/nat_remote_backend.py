@@ -9,7 +9,7 @@ from nat.plugins.openpipe.remote_backend import RemoteBackend
 
 
 async def main() -> None:
-    """Learn the first half of the rounds with `model.train` and the other half with `backend.train`."""
+    """Train the first half of the rounds with `model.train` and the other half with `backend.train`."""
     told = game.settings()
     backend = RemoteBackend(told["control_url"])
     model = art.TrainableModel(
@@ -25,7 +25,7 @@ async def main() -> None:
         await model.log(groups, split="train", metrics=result.metrics, step=result.step)
         return result.step
 
-    # This client says name@0 for ever, even after training; the plain name is the newest, and what workflows ask for.
+    # This client always reports name@0; workflows use the plain name, which means the newest weights.
     learnt = await lesson.teach(model, train, newest=model.name, first=model.get_inference_name())
     await model.log(learnt.groups, split="val")
     await model.delete_checkpoints()
