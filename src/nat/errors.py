@@ -4,28 +4,28 @@
     ├── ConfigError               the YAML, an override or the environment is wrong; all findings at once
     ├── RegistryError             a component type is unknown, ambiguous or registered twice
     ├── DatasetError              a dataset cannot be read, or its rows contradict each other
-    ├── WorkflowError             a workflow or function cannot be built or called as asked
+    ├── WorkflowError             a workflow or function cannot be built or called as requested
     │   └── CommandFailed         a program as workflow ended with an error, not in time, or without its answer
-    ├── EvaluationError           an evaluator is missing, or could not score what it was given
+    ├── EvaluationError           an evaluator is missing, or could not score its items
     ├── BackendError              the training or inference server failed
     │   ├── BackendUnreachable    it is dead, or did not answer before its deadline
     │   ├── TrainingFailed        a job ended without new weights
-    │   │   ├── UpdateRejected    an alarm went off during an update; the weights are as before
-    │   │   └── UpdateCanceled    someone asked for the update to stop; the weights are as before
+    │   │   ├── UpdateRejected    a check failed during an update; the weights are unchanged
+    │   │   └── UpdateCanceled    the update was canceled by a request; the weights are unchanged
     │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
-    │   ├── CheckpointDamaged     files of a checkpoint are missing, or not what was written
-    │   ├── ExportRefused         a model cannot be written where something else stands
-    │   ├── ModelNotServed        a name that no weights answer to (any more)
-    │   ├── NameRefused           a client's name for something cannot be used, as a folder's name for example
+    │   ├── CheckpointDamaged     files of a checkpoint are missing, or were changed
+    │   ├── ExportRefused         the target of an export exists and is not an exported model
+    │   ├── ModelNotServed        no weights are served under a name, or no longer
+    │   ├── NameRefused           a name that a client chose is invalid or taken
     │   ├── AlgorithmError        an algorithm is unknown or broken, or does not have the options that are set
-    │   ├── BatchRefused          trajectories cannot be trained on, or not as the call asks
-    │   ├── ModelNotPrepared      a model is to be trained before it was prepared
-    │   ├── ModelBusy             a model is being trained, and a second call came for it
-    │   └── TooManyModels         the server holds as many models as its owner allows
+    │   ├── BatchRefused          trajectories cannot be trained on, or not with the requested settings
+    │   ├── ModelNotPrepared      training was requested for a model that is not prepared
+    │   ├── ModelBusy             a model is being trained already
+    │   └── TooManyModels         the server's limit of models is reached
     ├── RunFailed                 a finetuning run cannot learn, or must not go on
     │   ├── NoTrajectories        nothing to train on, with the causes counted
     │   │   ├── InvalidTrajectories   they are not conversations that the backend can be trained on
-    │   │   └── UntrainableSampling   all answers were sampled otherwise than from the model's own distribution
+    │   │   └── UntrainableSampling   no answer was sampled from the model's own distribution
     │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
     │   ├── TooManyFailures       more rollouts failed than the configuration allows
     │   └── RewardCollapse        the reward fell far below that of the first epochs
@@ -83,7 +83,7 @@ class DatasetError(NatError, ValueError):
 
 
 class WorkflowError(NatError, ValueError):
-    """A workflow or function cannot be built or called as asked."""
+    """A workflow or function cannot be built or called as requested."""
 
 
 class CommandFailed(WorkflowError):
@@ -91,7 +91,7 @@ class CommandFailed(WorkflowError):
 
 
 class EvaluationError(NatError):
-    """An evaluator is missing, or could not score what it was given."""
+    """An evaluator is missing, or could not score its items."""
 
 
 class BackendError(NatError):
@@ -107,7 +107,7 @@ class TrainingFailed(BackendError):
 
 
 class UpdateRejected(TrainingFailed):
-    """An alarm went off during an update; `kind` names it, and the weights are as before."""
+    """A check failed during an update; `kind` names it, and the weights are unchanged."""
 
     def __init__(self, message: str, *, kind: str, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -115,7 +115,7 @@ class UpdateRejected(TrainingFailed):
 
 
 class UpdateCanceled(TrainingFailed):
-    """Someone asked for the update to stop; the weights are as before."""
+    """The update was canceled by a request; the weights are unchanged."""
 
 
 class AlgorithmError(BackendError):
@@ -127,34 +127,34 @@ class ModelNotSupported(BackendError):
 
 
 class CheckpointDamaged(BackendError):
-    """Files of a checkpoint are missing, or not what was written; `findings` says of each what is wrong."""
+    """Files of a checkpoint are missing or were changed; `findings` has one sentence per file."""
 
     def __init__(self, folder: "Path", findings: list[str]) -> None:
         self.findings = findings
         super().__init__(
             f"the checkpoint {folder} is damaged: {'; '.join(findings)}",
-            hint="bring these files back from a copy, or take another checkpoint",
+            hint="restore these files from a copy, or use another checkpoint",
         )
 
 
 class ExportRefused(BackendError):
-    """A model cannot be written where something else stands, which stays as it is."""
+    """The target of an export exists and is not an exported model; it is left unchanged."""
 
 
 class ModelNotServed(BackendError):
-    """No weights answer to a name, or those that did are gone."""
+    """No weights are served under a name, or no longer."""
 
 
 class NameRefused(BackendError, ValueError):
-    """A client's name for something cannot be used: it cannot name a folder, or is taken."""
+    """A name that a client chose is invalid, as it cannot name a folder, or is taken."""
 
 
 class BatchRefused(BackendError):
-    """Trajectories cannot be trained on, or not in the way that the call asks for."""
+    """Trajectories cannot be trained on, or not with the requested settings."""
 
 
 class ModelNotPrepared(BackendError):
-    """A model is to be trained that has no weights of its own yet."""
+    """Training was requested for a model that is not prepared: it has no weights of its own yet."""
 
 
 class ModelBusy(BackendError):
@@ -162,7 +162,7 @@ class ModelBusy(BackendError):
 
 
 class TooManyModels(BackendError):
-    """The server holds as many models as its owner allows."""
+    """The server's limit of models is reached."""
 
 
 class RunFailed(NatError):
@@ -178,7 +178,7 @@ class InvalidTrajectories(NoTrajectories, ValueError):
 
 
 class UntrainableSampling(NoTrajectories):
-    """All answers were sampled otherwise than from the model's own distribution: greedily, from a nucleus, …."""
+    """No answer was sampled from the model's own distribution, but greedily, from a nucleus, …."""
 
 
 class NoLearningSignal(RunFailed):
@@ -202,12 +202,12 @@ class JournalError(NatError):
 
 
 ANY_FAILURE = (Exception, SystemExit, KeyboardInterrupt)
-"""What is caught where code of the user's runs (one rollout, one score, one component): `sys.exit()` in it is that
-one's failure, and no end of the process. Ctrl-C raises nothing there: it cancels the task."""
+"""The exceptions to catch around user code (one rollout, one score, one component): a `sys.exit()` in it counts as its
+failure and does not end the process. Ctrl-C cancels the task instead of raising there."""
 
 
 class Finding(NamedTuple):
-    """One of the things that are wrong with a record."""
+    """One error in a record."""
 
     place: str
     """Keys and numbers with dots between them; empty for the whole record."""
@@ -218,13 +218,13 @@ class Finding(NamedTuple):
 
 
 def findings_of(error: "ValidationError") -> list[Finding]:
-    """What pydantic found, at least one finding."""
+    """Pydantic's errors as findings, at least one."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [Finding(".".join(map(str, each["loc"])), each["msg"]) for each in found]
 
 
 def traceback_of(error: BaseException) -> str:
-    """The whole traceback as Python prints it, without secrets; cut in the middle if it is endless."""
+    """The whole traceback as Python prints it, without secrets; cut in the middle if it is very long."""
     text = redact("".join(format_exception(error)))
     half = _TRACEBACK_CHARS // 2
     return text if len(text) <= _TRACEBACK_CHARS else f"{text[:half]}\n  …\n{text[-half:]}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 UNFINISHED = ".unfinished-"
-"""Prefix of what is being written; after a crash it can be deleted."""
+"""Prefix of files and folders that are being written; after a crash they can be deleted."""
 REPLACED = f"{UNFINISHED}replaced-"
 """Prefix of a folder that is being replaced by a new one of the same name."""
 REMOVED = f"{UNFINISHED}removed-"
@@ -40,7 +40,7 @@ _IN_RUST = re.compile(r"\(os error (\d+)\)")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Lend a binary file, mode 0600, that replaces `path` if the block ends well and is deleted otherwise."""
+    """Open a binary file, mode 0600, that replaces `path` if the block succeeds and is deleted otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     try:
@@ -73,8 +73,8 @@ def replace_link(path: Path, target: str) -> None:
 
 
 @contextmanager
-def whole_folder(target: Path, *, may_replace: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
-    """Lend an empty folder that becomes `target`, in place of an older one, when the block ends well.
+def replacing_folder(target: Path, *, may_replace: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
+    """Create an empty folder that becomes `target`, in place of an older one, if the block succeeds.
 
     Raises:
         FileExistsError: an existing target may not be replaced; it is left as it was.

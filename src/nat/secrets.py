@@ -62,7 +62,7 @@ class KnownSecrets:
         return sorted(self._values)
 
     def redact(self, text: str) -> str:
-        """The text with stars in place of known secrets, of keys that we made up, and of logins in URLs.
+        """The text with stars in place of known secrets, of keys that we generated, and of logins in URLs.
 
         A text without secrets costs one search for each of them, at the speed of memory.
         """
@@ -119,7 +119,7 @@ def excerpt(text: str, length: int) -> str:
 
 
 def new_key() -> str:
-    """Make a key; `redact` recognises its form, so it need not be remembered."""
+    """Generate a key; `redact` recognises its form, so it need not be remembered."""
     return f"sk-nat-{secrets.token_urlsafe(32)}"
 
 

@@ -16,7 +16,7 @@ from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, verify, wr
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.errors import ExportRefused, NatError
-from nat.files import whole_folder
+from nat.files import replacing_folder
 from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, STATE, is_export
 
 ADAPTER = "adapter"
@@ -49,7 +49,7 @@ def export_folder(target: Path) -> Iterator[Path]:
 
     """
     try:
-        with whole_folder(target, may_replace=is_export) as folder:
+        with replacing_folder(target, may_replace=is_export) as folder:
             yield folder
             write_manifest(folder, "export")
     except (FileExistsError, NotADirectoryError) as error:

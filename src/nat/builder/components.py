@@ -83,7 +83,7 @@ class Components:
         return self._opened[path]
 
     async def build(self, group: ComponentGroup, path: str, config: TypedBaseModel, builder: Any) -> Any:
-        """Enter the registered build function of a config; it is closed with the stack."""
+        """Enter the registered build function of a config; the stack closes it."""
         component = self.catalog.component_of(group, config)
         return await self.enter(path, config, component.build_fn(config, builder))
 

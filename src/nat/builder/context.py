@@ -148,7 +148,7 @@ class Context:
         `step`, the UUID of another step, it is the last one before the end of that step.
 
         Raises:
-            ValueError: the value is no number, or none that can be averaged.
+            ValueError: the value is not a number, or too large to be averaged.
 
         """
         if problem := score_problem(value, "the reward of a step"):

@@ -1,4 +1,4 @@
-"""A function of the workflow as frameworks need it for a tool: name, JSON schema, and a call by arguments."""
+"""A function of the workflow as a tool of a framework: name, JSON schema, and a call by arguments."""
 
 import asyncio
 import threading

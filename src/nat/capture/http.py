@@ -22,7 +22,7 @@ from nat.errors import describe_error
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
 """As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
 _KEEP_NONE = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-"""A connection that outlives its call would outlive its loop, and could not be closed any more."""
+"""A connection that stays open would outlive its loop and could no longer be closed."""
 _OF_THE_BODY = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
 
 
@@ -38,22 +38,22 @@ class CapturingAsyncClient(httpx.AsyncClient):
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         attempt = self._tap.open(request.url.path, await request.aread()) if _is_call(request) else None
         if attempt is None:
-            return await self._carry(request, stream=stream, **options)
+            return await self._send_on_loop(request, stream=stream, **options)
         exchange = _Exchange(attempt, request, stream=stream)
         with _failure_recorded(attempt):
             for each in exchange.requests():
-                response = await self._carry(each, stream=stream, **options)
+                response = await self._send_on_loop(each, stream=stream, **options)
                 if response.is_error:
                     await response.aread()
                 exchange.response = response
         return exchange.recorded()
 
-    async def _carry(self, request: httpx.Request, **options: Any) -> httpx.Response:
+    async def _send_on_loop(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Send the request unchanged, over a connection of the running event loop."""
-        elsewhere = self._loops.elsewhere()
-        if elsewhere is None:
+        client = self._loops.of_running_loop()
+        if client is None:
             return await super().send(request, **options)
-        return await elsewhere.send(request, **options)
+        return await client.send(request, **options)
 
 
 class CapturingClient(httpx.Client):
@@ -128,12 +128,12 @@ class _Recording:
         self._filter = ResponseFilter(attempt.hidden, events=self._events)
 
     def feed(self, chunk: bytes) -> bytes:
-        """What the agent sees of this chunk."""
+        """The part of the response that the agent gets after this chunk."""
         self._chunks.append(chunk)
         return self._filter.feed(chunk)
 
-    def over(self) -> bytes:
-        """Record the call; what the agent sees last."""
+    def end(self) -> bytes:
+        """Record the call; returns the rest of the agent's response."""
         self.attempt.answered(b"".join(self._chunks), events=self._events)
         return self._filter.end()
 
@@ -161,12 +161,12 @@ class _RecordedStream(httpx.AsyncByteStream, httpx.SyncByteStream):
             finally:
                 if isinstance(chunks, AsyncGenerator):
                     await chunks.aclose()
-        if rest := self._recording.over():
+        if rest := self._recording.end():
             yield rest
 
     async def aclose(self) -> None:
         assert isinstance(self._stream, httpx.AsyncByteStream), "an asynchronous client's stream"
-        self._recording.over()
+        self._recording.end()
         await self._stream.aclose()
 
     def __iter__(self) -> Generator[bytes, None, None]:
@@ -175,12 +175,12 @@ class _RecordedStream(httpx.AsyncByteStream, httpx.SyncByteStream):
             for chunk in self._stream:
                 if visible := self._recording.feed(chunk):
                     yield visible
-        if rest := self._recording.over():
+        if rest := self._recording.end():
             yield rest
 
     def close(self) -> None:
         assert isinstance(self._stream, httpx.SyncByteStream), "a blocking client's stream"
-        self._recording.over()
+        self._recording.end()
         self._stream.close()
 
 
@@ -201,7 +201,7 @@ def _is_call(request: httpx.Request) -> bool:
 def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
     """A response that was read whole, as the agent sees it."""
     recording = _Recording(attempt, response)
-    body = recording.feed(response.content) + recording.over()
+    body = recording.feed(response.content) + recording.end()
     if not attempt.hidden:
         return response
     visible = httpx.Response(
@@ -218,7 +218,7 @@ def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
 
 
 class LoopClients:
-    """A client for every event loop but the owner's, since a connection cannot be used by another loop.
+    """One client per event loop except the owner's, since a connection cannot be used by another loop.
 
     Frameworks with a blocking call (`run_sync`) run it in a loop of the calling thread, which ends with the call.
     """
@@ -229,8 +229,8 @@ class LoopClients:
         self._home = _running_loop()
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
-    def elsewhere(self) -> httpx.AsyncClient | None:
-        """The client of the running loop; None for the owner's loop."""
+    def of_running_loop(self) -> httpx.AsyncClient | None:
+        """The client of the running loop; None if that is the owner's loop."""
         loop = asyncio.get_running_loop()
         if loop is self._home:
             return None

@@ -1,4 +1,4 @@
-"""What a rollout's calls request from the server beyond what the agent requests.
+"""The fields that a rollout's calls request from the server in addition to the agent's.
 
 The policy is kept in a context variable: every call made inside `capturing` belongs to that rollout, whichever task or
 thread makes it. Outside of it calls are recorded too, but nothing is added to them.
@@ -18,7 +18,7 @@ from nat.capture.interning import Interner
 
 @dataclass(frozen=True, slots=True)
 class CapturePolicy:
-    """What the calls of one rollout request."""
+    """The fields that the calls of one rollout request."""
 
     logprobs: bool = False
     """Request the log probability of each sampled token."""

@@ -42,15 +42,15 @@ class Redirects:
     def __init__(self) -> None:
         self._names: dict[tuple[Address, str], str] = {}
 
-    def send(self, server: Address, asked: str, to: str) -> None:
-        self._names[server, asked] = to
+    def send(self, server: Address, requested: str, to: str) -> None:
+        self._names[server, requested] = to
 
-    def name(self, server: Address, asked: str) -> str:
-        return self._names.get((server, asked), asked)
+    def name(self, server: Address, requested: str) -> str:
+        return self._names.get((server, requested), requested)
 
     def entries(self) -> Iterator[tuple[Address, str, str]]:
         """Server, requested name, name to send; without those that change nothing."""
-        return ((server, asked, to) for (server, asked), to in self._names.items() if asked != to)
+        return ((server, requested, to) for (server, requested), to in self._names.items() if requested != to)
 
 
 _current: ContextVar[Redirects | None] = ContextVar("nat_redirects", default=None)
@@ -72,7 +72,7 @@ def current_redirects() -> Redirects | None:
     return _current.get()
 
 
-def served_name(server: Address | None, asked: str) -> str:
-    """The model name to send when an agent requests `asked`."""
+def served_name(server: Address | None, requested: str) -> str:
+    """The model name to send when an agent requests `requested`."""
     redirects = _current.get()
-    return asked if redirects is None or server is None else redirects.name(server, asked)
+    return requested if redirects is None or server is None else redirects.name(server, requested)

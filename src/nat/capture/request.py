@@ -92,7 +92,7 @@ def missing_defaults(
 
 
 def recording_fields(fields: Mapping[str, Any], *, chat: bool, policy: CapturePolicy) -> dict[str, Any]:
-    """What the policy requests and the request, with its defaults, does not, even where the agent declined it."""
+    """The fields that the policy requires and the request lacks, even if the agent set them to null or false."""
     requested = fields.get("logprobs")
     added: dict[str, Any] = {}
     if policy.logprobs and (requested is not True if chat else requested is None):

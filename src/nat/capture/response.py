@@ -20,7 +20,7 @@ _MARKS = (b'"logprobs"', b'token_ids"', b'"broken_prefix"')
 
 
 class UnreadableAnswer(ValueError):
-    """The server answered 200 with something else than a completion; the message quotes it."""
+    """The server answered 200, but not with a completion; the message quotes the body."""
 
 
 @dataclass(frozen=True, slots=True)

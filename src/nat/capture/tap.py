@@ -70,12 +70,12 @@ class Tap:
         request = read_request(path, body)
         if request is None:
             return None
-        asked, served = request.model, served_name(self.server, request.model)
-        if served != asked:
+        requested, served = request.model, served_name(self.server, request.model)
+        if served != requested:
             body = with_model(body, request.fields, served)
             request = replace(request, fields={**request.fields, "model": served})
         capture = current_capture() or RolloutCapture(CapturePolicy())
-        return Attempt(self, request, body, capture, asked_model=asked)
+        return Attempt(self, request, body, capture, asked_model=requested)
 
 
 class Attempt:

@@ -28,7 +28,7 @@ class Findings:
         """Report a key; `known` are the keys that are allowed there."""
         keys = known - {"type", "reward"}
         suggestion = did_you_mean(str(path[-1]), keys) or (f" Known keys: {', '.join(sorted(keys))}." if keys else "")
-        server = " What only this server knows goes under extra_body." if "extra_body" in keys else ""
+        server = " Put fields that only this server knows under extra_body." if "extra_body" in keys else ""
         self.add(path, f"unknown key.{suggestion}{server}")
 
     def add_validation(self, path: KeyPath, error: ValidationError, model: type[BaseModel]) -> None:
@@ -41,7 +41,7 @@ class Findings:
                 self.add((*path, *location), "this key is required")
             else:
                 message = detail["msg"].removeprefix("Value error, ")
-                seen = "" if any(map(is_secret_key, location)) else _but_it_is(detail["input"])
+                seen = "" if any(map(is_secret_key, location)) else _actual_value(detail["input"])
                 self.add((*path, *location), f"{message}{seen}")
 
     def raise_if_any(self, source: str) -> None:
@@ -87,6 +87,6 @@ def preview(value: Any, *, path: KeyPath = (), length: int = 60) -> str:
     return REDACTED if any(map(is_secret_key, path)) else excerpt(repr(redacted(value)), length)
 
 
-def _but_it_is(value: Any) -> str:
-    """The wrong value, if it is a scalar."""
+def _actual_value(value: Any) -> str:
+    """The end of the message with the actual value, if it is a scalar."""
     return f", but it is {preview(value, length=80)}" if isinstance(value, (str, int, float, bool, type(None))) else ""

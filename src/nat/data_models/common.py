@@ -37,7 +37,7 @@ class TypedBaseModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _say_the_type(cls, data: Any) -> Any:
+    def _set_type(cls, data: Any) -> Any:
         """Set `_type`, so that a dumped config can be loaded again."""
         if isinstance(data, dict) and "_type" not in data and "type" not in data:
             return {"_type": cls._local_type or "", **data}

@@ -68,7 +68,7 @@ class RolloutFacts(BaseModel):
     generation: int
     """Which pass over the data, from 0."""
     seed: int | None
-    """With it the rollout, and each of its calls, can be repeated."""
+    """Repeats the rollout and each of its calls."""
     seconds: float
 
 
@@ -84,14 +84,14 @@ class EvaluationRunOutput(BaseModel):
     evaluation_results: list[tuple[str, EvalOutput]] = []
     """Each evaluator's name and scores; failed rollouts are not among them."""
     failures: list[RolloutFailure] = []
-    """Why the rollouts without an output have none."""
+    """The failures of the rollouts that have no output."""
     rollouts: list[RolloutFacts] = []
     """One per item, in their order, the failed ones too."""
     usage_stats: UsageStats | None = None
     profiler_results: Any | None = None
     """Always None here; other tools of the toolkit set it."""
     failures_file: Path | None = None
-    """Tracebacks, one for each way in which rollouts or evaluators failed; None if nothing failed."""
+    """Tracebacks, one for each kind of failure of rollouts and evaluators; None if nothing failed."""
     config_effective_file: Path | None = None
     config_metadata_file: Path | None = None
 

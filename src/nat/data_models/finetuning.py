@@ -297,7 +297,7 @@ class FinetuneConfig(FinetuneModel):
     max_failure_rate: float = Field(default=0.5, ge=0.0, le=1.0)
     """End the run when a larger share of an epoch's rollouts fails."""
     early_stopping: EarlyStoppingConfig | None = None
-    """Stop on a plateau of the validation reward; null to run all epochs."""
+    """Stop on a plateau of the validation reward; null runs all epochs."""
     export_best: bool = False
     """Also write the best weights as a model, to `best_model/` in the run's folder, even if the run fails."""
     guards: GuardsConfig = GuardsConfig()

@@ -58,7 +58,7 @@ class FailureCount(BaseModel):
 
 
 class FirstFailure(BaseModel):
-    """The first rollout that failed in one way; `failures.txt` lists each way once."""
+    """The first rollout with one kind of failure; `failures.txt` lists each kind once."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

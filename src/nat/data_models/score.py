@@ -20,7 +20,7 @@ def is_score(value: object) -> bool:
 
 
 def score_problem(value: object, name: str = "the score") -> str | None:
-    """The reason why a value is no score; None if it is one."""
+    """The reason why a value cannot be a score; None if it can."""
     if is_score(value):
         return None
     if value is None:

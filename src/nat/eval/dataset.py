@@ -188,7 +188,7 @@ def check_expected_answers(
         return
     columns = {str(column) for item in items for column in item.full_dataset_entry or ()}
     if keys.disable:
-        seen = "structure.disable hands the whole row to the workflow, and expects nothing"
+        seen = "structure.disable passes the whole row to the workflow, without an expected answer"
     elif keys.answer_key in columns:
         seen = f"the column '{keys.answer_key}' is empty in all {len(items)} rows"
     else:

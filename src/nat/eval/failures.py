@@ -1,4 +1,4 @@
-"""Count failed rollouts by cause, show each way of failing once in `failures.txt`, and suggest a remedy. Pure."""
+"""Count failed rollouts by cause, list the first failure of each kind in `failures.txt`, and suggest a remedy. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ FAILURES_NAME = "failures.txt"
 
 
 def first_of_each(failures: Iterable[FirstFailure]) -> list[FirstFailure]:
-    """The first failure of each way of failing."""
+    """The first failure of each kind."""
     found: dict[str, FirstFailure] = {}
     for failure in failures:
         found.setdefault(failure.way, failure)
@@ -22,7 +22,7 @@ def failures_text(failures: Sequence[FirstFailure]) -> str:
     """The text of the file; empty if nothing failed."""
     if not failures:
         return ""
-    head = "Each way in which rollouts failed, once, as it happened first.\n"
+    head = "The first failure of each kind.\n"
     return "\n".join([head, *(_section(failure) for failure in failures)])
 
 
@@ -33,7 +33,7 @@ def counts_of(output: EvaluationRunOutput) -> list[FailureCount]:
 
 
 def failures_of(output: EvaluationRunOutput) -> list[FirstFailure]:
-    """Failed rollouts and missing scores of an evaluation, one per way of failing, with its traceback."""
+    """Failed rollouts and missing scores of an evaluation, one of each kind, with its traceback."""
     raised = (
         FirstFailure(rollout=f"item {f.item_id}", cause=f.cause, error=str(f), traceback=f.traceback)
         for f in output.failures
@@ -73,7 +73,7 @@ _OF_ERRORS = {
     "the model allows it.",
     r"no chat template": "The model is a base model, or its template was not saved with it: put a chat_template.jinja "
     "beside the tokenizer, or let the agent use completions.",
-    r"OPENAI_API_KEY|api_key client option|Missing credentials": "The agent makes a client of its own: take it from "
+    r"OPENAI_API_KEY|api_key client option|Missing credentials": "The agent creates its own client: take it from "
     "`builder.get_llm(name, wrapper_type=…)`, which knows the address and the key and records the calls.",
 }
 _OF_SCORES = {

@@ -1,4 +1,4 @@
-"""Scores of an evaluator and its time limits; what could not be scored has no score."""
+"""Scores of an evaluator and its time limits; an item that could not be scored has no score."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Warnings while a run goes on: metrics beyond the levels at which training usually goes wrong. Pure.
+"""Warnings about metrics beyond the levels at which training usually goes wrong. Pure.
 
 A metric that the backend does not report raises no alarm.
 """
@@ -124,7 +124,7 @@ _CHECKS: dict[str, Callable[[Sequence[EpochRecord], GuardsConfig], str | None]] 
 
 
 class EpochWindow:
-    """The epochs that guards and alarms look at, as many after a thousand epochs as after fifty.
+    """The epochs that guards and alarms read; their number is bounded, however long the run.
 
     These are the first epochs, the last ones, and those with the lowest and the highest reward.
     """
@@ -149,7 +149,7 @@ class EpochWindow:
 
     @property
     def records(self) -> list[EpochRecord]:
-        """In the order of the epochs, each once."""
+        """The selected epochs in order, without duplicates."""
         extremes = [record for record in (self._lowest, self._highest) if record is not None]
         found = {record.epoch: record for record in (*self._first, *extremes, *self._last)}
         return [found[epoch] for epoch in sorted(found)]
@@ -191,11 +191,11 @@ def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
 
 
 def _why(epochs: Sequence[EpochRecord]) -> str:
-    """The training reward distinguishes a model that learned the wrong thing from one that broke."""
+    """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
     if epochs and not has_fallen(epochs):
         return (
             f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} "
-            f"in epoch {epoch_number(epochs[-1].epoch)}): the model learns its examples by heart, or something "
+            f"in epoch {epoch_number(epochs[-1].epoch)}): the model memorises its examples, or learns something "
             "that the evaluator should not reward. Use more examples or fewer epochs, set beta, and read its answers."
         )
     found = diagnose(epochs)

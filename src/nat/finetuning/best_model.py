@@ -64,7 +64,7 @@ async def export_best_after(error: BaseException, adapter: TrainerAdapter, run: 
 
 
 def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None) -> list[str]:
-    """What a run that ended early has saved and how to use it, one sentence per line."""
+    """List what a run that ended early has saved and how to use it, one sentence per line."""
     if not run_dir.is_dir():
         return []
     lines = [f"What the run did until now is in {run_dir}"]
@@ -79,7 +79,7 @@ def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None
 
 
 def best_text(best: BestEpoch, run_dir: Path) -> str:
-    """How good it was, where it is, and the command that makes a plain model of it."""
+    """Describe the best model: its score, its path, and the command that exports it as a plain model."""
     if best.epoch == 0:
         return f"the one that the run started from ({best})"
     if best.checkpoint is not None:

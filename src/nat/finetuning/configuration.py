@@ -1,4 +1,4 @@
-"""The configuration of a run: the YAML, and over it what the command line gave; checked before anything is built."""
+"""The configuration of a run: the YAML with the command line's options applied, checked before anything is built."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -33,7 +33,7 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
 def warnings(
     config: Config, given: FinetuneRunConfig, *, of_examples: Collection[str], compares_across_groups: bool
 ) -> list[str]:
-    """What will probably go wrong, in whole sentences; first what was found in the examples."""
+    """Likely problems, in whole sentences; those of the examples come first."""
     found = [*of_examples]
     generations = num_generations(config)
     if generations == 1 and not compares_across_groups:
@@ -60,7 +60,7 @@ def num_generations(config: Config) -> int | None:
 
 
 def _unknown_targets(config: Config) -> list[str]:
-    """No error: code can name a function by `push_active_function`."""
+    """Warnings only, since the workflow's code can name a function by `push_active_function`."""
     known = {WHOLE_WORKFLOW, *config.functions}
     return [
         f"finetuning.target_functions: '{name}' is not under `functions`.{did_you_mean(name, known)} Known are: "
@@ -71,7 +71,11 @@ def _unknown_targets(config: Config) -> list[str]:
 
 
 def _sampling_findings(config: Config) -> list[str]:
-    """Of the blocks that `target_model` chooses, by their key or the model's name; without one if none is trainable."""
+    """Findings about the LLM blocks that `target_model` selects, by key or model name.
+
+    Without `target_model`, blocks are reported only if none of them is trainable.
+
+    """
     target, own = config.finetuning.target_model, config.finetuning.sampling_in_training
     blocks = {key: llm.model_dump() for key, llm in config.llms.items()}
     chosen = {

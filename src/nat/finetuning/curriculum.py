@@ -93,7 +93,7 @@ def _widened(state: CurriculumState, config: CurriculumLearningConfig, epoch: in
 
 
 def _subsample(chosen: list[int], fraction: float | None, *, of: int, rng: Random) -> list[int]:
-    """At most that fraction of `of`, drawn at random; the order stays."""
+    """A random sample of at most that fraction of `of`, in the original order."""
     if fraction is None or len(chosen) <= _share(of, fraction):
         return chosen
     drawn = set(rng.sample(chosen, _share(of, fraction)))

@@ -24,7 +24,7 @@ class Examples:
     training: int
     held_out: int | None = None
     warnings: tuple[str, ...] = ()
-    """What is doubtful in them, in whole sentences."""
+    """Likely mistakes in the examples, in whole sentences."""
 
     @property
     def counts(self) -> Mapping[Phase, int]:
@@ -32,23 +32,23 @@ class Examples:
 
 
 async def read_examples(config: Config, given: FinetuneRunConfig) -> Examples:
-    """Count the examples of both datasets, and find what is doubtful in them.
+    """Count the examples of both datasets, and collect warnings about them.
 
     Raises:
         DatasetError: one of them cannot be read, or lacks the expected answers that the reward needs.
 
     """
     training, dataset = await _read(config, given.dataset, config)
-    doubts = [answer_column_warning(training, dataset)]
+    findings = [answer_column_warning(training, dataset)]
     if given.validation_dataset is None:
-        return Examples(len(training), warnings=_texts(doubts))
+        return Examples(len(training), warnings=_texts(findings))
     other = given.validation_config_file
     held_out, held_out_dataset = await _read(
         config if other is None else load_config(Path(other)), given.validation_dataset, config
     )
     shared = num_shared(_contents(training, dataset), _contents(held_out, held_out_dataset))
-    doubts += [answer_column_warning(held_out, held_out_dataset), _shared(shared)]
-    return Examples(len(training), len(held_out), _texts(doubts))
+    findings += [answer_column_warning(held_out, held_out_dataset), _shared(shared)]
+    return Examples(len(training), len(held_out), _texts(findings))
 
 
 def _shared(count: int) -> str | None:
@@ -60,8 +60,8 @@ def _shared(count: int) -> str | None:
     )
 
 
-def _texts(doubts: Sequence[str | None]) -> tuple[str, ...]:
-    return tuple(text for text in doubts if text)
+def _texts(findings: Sequence[str | None]) -> tuple[str, ...]:
+    return tuple(text for text in findings if text)
 
 
 def planned_rollouts(config: Config, examples: Examples) -> dict[Phase, int]:

@@ -1,8 +1,8 @@
-"""Why a run went wrong, from what changed before its mean reward fell; and what to try next. Pure.
+"""Diagnose a run from what changed before its mean reward fell, and suggest what to try next. Pure.
 
-Every error that names a cause looks here first: a model that a single update has broken looks like examples that are
-too hard, like a workflow that fails, or like a gradient of zero. The backend's metrics tell these apart; without them
-there is no diagnosis.
+Every error that names a cause consults the diagnosis first: a model that a single update has broken looks like examples
+that are too hard, like a workflow that fails, or like a gradient of zero. The backend's metrics tell these apart;
+without them there is no diagnosis.
 """
 
 from collections.abc import Sequence
@@ -108,8 +108,8 @@ def broken_by_update(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
     return found if found is not None and found.cause is Cause.UPDATE_TOO_LARGE else None
 
 
-def explained(message: str, remedy: str, found: Diagnosis | None) -> tuple[str, str]:
-    """Message and remedy of an error; a diagnosis, if there is one, replaces the usual remedy."""
+def with_diagnosis(message: str, remedy: str, found: Diagnosis | None) -> tuple[str, str]:
+    """The message and the remedy of an error. A diagnosis extends the message and replaces the remedy."""
     return (message, remedy) if found is None else (f"{message}\n  {found.seen}", found.remedy)
 
 

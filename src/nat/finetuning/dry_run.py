@@ -12,7 +12,7 @@ from nat.data_models.finetuning import FinetuneRunConfig
 from nat.eval.report import check_writable
 from nat.finetuning.configuration import num_generations, resolve_config, warnings
 from nat.finetuning.datasets import Examples, read_examples
-from nat.finetuning.runtime import build_parts, check_health
+from nat.finetuning.runtime import build_components, check_health
 from nat.finetuning.workflow_sessions import opened_remote
 
 
@@ -62,16 +62,16 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         building = WorkflowBuilder.from_config(config, workflow=given.endpoint is None)
         builder = await stack.enter_async_context(building)
         await opened_remote(stack, config, given, builder)
-        parts = await build_parts(config, builder)
-        await parts.adapter.initialize(config.finetuning)
-        await check_health(parts.adapter)
+        components = await build_components(config, builder)
+        await components.adapter.initialize(config.finetuning)
+        await check_health(components.adapter)
         await builder.probe_llms()
         llms = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
-        across = parts.adapter.compares_across_groups
+        across = components.adapter.compares_across_groups
     return _plan(config, given, examples, llms, across, config_text)
 
 
-def _plan(  # noqa: PLR0917 - all that is known
+def _plan(  # noqa: PLR0917 - each is a source of the plan's fields
     config: Config,
     given: FinetuneRunConfig,
     examples: Examples,

@@ -51,7 +51,7 @@ def marked(
     chosen: TrajectoryCollection,
     config: CurriculumLearningConfig,
 ) -> list[RolloutRecord]:
-    """The records; those whose trajectory was collected but not chosen get the cause."""
+    """Set the cause in the records whose trajectory was collected but not chosen."""
     kept = {id(trajectory) for group in chosen.trajectories for trajectory in group}
     causes = {
         _key(trajectory, generation): _cause(group, config)

@@ -28,7 +28,7 @@ from nat.errors import (
     UntrainableSampling,
 )
 from nat.eval.failures import remedy_of
-from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, explained
+from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, with_diagnosis
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
 from nat.runs.records import EpochRecord, epoch_number
@@ -36,7 +36,7 @@ from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire import rewards
 
 Epochs = Callable[[], Sequence[EpochRecord]]
-"""Called only to look for a cause."""
+"""Returns the earlier epochs; called only to find a cause."""
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
@@ -104,7 +104,7 @@ def check_trajectories(
         )
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
-    message, hint = explained("\n".join(lines), _remedy(tally, tally.failures), broken_by_update(before()))
+    message, hint = with_diagnosis("\n".join(lines), _remedy(tally, tally.failures), broken_by_update(before()))
     raise NoTrajectories(message, hint=hint)
 
 
@@ -122,7 +122,7 @@ def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epoc
         return
     failures = [each for each in tally.failures if LeftOutCause(each.cause).failure]
     share = tally.num_failed / tally.num_rollouts
-    message, hint = explained(
+    message, hint = with_diagnosis(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
         f"{max_failure_rate:.0%}): {'; '.join(map(str, failures))}",
         _remedy(tally, failures),
@@ -143,7 +143,7 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
-    message, hint = explained(
+    message, hint = with_diagnosis(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
         + f"rewards from {low:g} to {high:g}",
@@ -169,7 +169,7 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     error = sqrt(_variance(first, worst, best) + _variance(recent, worst, best))
     if now - worst >= config.collapse_share * (start - worst) or start - now <= _STANDARD_ERRORS * error:
         return
-    message, hint = explained(
+    message, hint = with_diagnosis(
         f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
         f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
         "The backend does not report how far its updates went. Most often the learning rate is too high: try a third, "
@@ -184,7 +184,7 @@ def check_job(status: TrainingJobStatus, *, before: Epochs = list) -> None:
     if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
         return
     reason = status.message or "the backend gave no reason"
-    message, hint = explained(
+    message, hint = with_diagnosis(
         f"training job {status.run_id} on {status.backend} {status.status.value}: {reason}",
         "The backend's log may say more.",
         broken_by_update(before()),

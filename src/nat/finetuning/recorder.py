@@ -61,7 +61,7 @@ class Recorder:
             run.write_files()
         else:
             append_metrics(run.journal.run_dir, record)
-        run.warn_of(record.failures, f"Epoch {epoch_number(record.epoch)}", record.num_rollouts)
+        run.warn_of_failures(record.failures, f"Epoch {epoch_number(record.epoch)}", record.num_rollouts)
         run.progress.epoch_finished(record)
         if count % EPOCHS_PER_COLLECTION == 0:
             _free_memory()

@@ -34,7 +34,7 @@ def utc_now() -> datetime:
 
 
 Plotter = Callable[[Path], Awaitable[str | None]]
-"""Draws the plot of a run's folder; gives what went wrong, or None."""
+"""Draws the plot of a run's folder; returns the error's text, or None."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,20 @@ class RunContext:
         return self.planned.get(phase)
 
     def warn(self, text: str) -> None:
-        """Log it, and show it in the progress display."""
+        """Log a message and show it in the progress display."""
         logger.warning("%s", text)
         self.progress.message(text)
 
-    def warn_of(self, failures: Sequence[FailureCount], where: str, num_rollouts: int) -> None:
-        """Log the failures, if there are any, and where their tracebacks are."""
+    def warn_of_failures(self, failures: Sequence[FailureCount], where: str, num_rollouts: int) -> None:
+        """Warn of the failures, if there are any, and name the file with their tracebacks."""
         if failures:
             failed, causes = sum(each.count for each in failures), "; ".join(map(str, failures))
             place = self.journal.run_dir / FAILURES_NAME
             logger.warning("%s: %d of %d rollouts failed: %s (see %s)", where, failed, num_rollouts, causes, place)
 
     def validation_finished(self, record: ValidationRecord) -> None:
-        """Report the scores and the failures."""
-        self.warn_of(record.failures, f"Held-out {after_epoch(record.epoch)}", record.num_rollouts)
+        """Report a validation's scores and failures."""
+        self.warn_of_failures(record.failures, f"Held-out {after_epoch(record.epoch)}", record.num_rollouts)
         self.progress.validation_finished(record)
 
     async def draw(self) -> bool:
@@ -96,13 +96,13 @@ _current: ContextVar[RunContext | None] = ContextVar("finetuning_run", default=N
 
 
 def current_run() -> RunContext | None:
-    """None outside of a run."""
+    """The current run; None outside of a run."""
     return _current.get()
 
 
 @contextmanager
 def in_run(run: RunContext) -> Iterator[RunContext]:
-    """Make it the current run inside the block."""
+    """Make `run` the current run inside the block."""
     token = _current.set(run)
     try:
         yield run
@@ -120,7 +120,7 @@ def open_run(
     now: Callable[[], datetime] = utc_now,
     plotter: Plotter = draw_run,
 ) -> Iterator[RunContext]:
-    """A new run: its folder under `output_dir` and its journal, closed at the end."""
+    """Open a new run: create its folder under `output_dir` and its journal, and close them at the end."""
     run_id = new_run_id(now(), uuid4().hex[:4])
     run_dir = create_run_folder(config.output_dir, run_id)
     with (

@@ -63,8 +63,8 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What was built for the run."""
+class RunComponents:
+    """The components of the run, and the builder that closes them."""
 
     builder: WorkflowBuilder
     trainer: Trainer
@@ -108,7 +108,7 @@ async def run_finetuning(
         return result
 
 
-async def build_parts(config: Config, builder: WorkflowBuilder) -> Parts:
+async def build_components(config: Config, builder: WorkflowBuilder) -> RunComponents:
     """The three components that the `finetuning` section names, bound to each other."""
     finetuning = config.finetuning
     assert finetuning.trainer is not None, "checked when the configuration was validated"
@@ -117,7 +117,7 @@ async def build_parts(config: Config, builder: WorkflowBuilder) -> Parts:
     trajectories = await builder.get_trajectory_builder(finetuning.trajectory_builder)
     adapter = await builder.get_trainer_adapter(finetuning.trainer_adapter)
     trainer = await builder.get_trainer(finetuning.trainer, trajectories, adapter)
-    return Parts(builder=builder, trainer=trainer, adapter=adapter)
+    return RunComponents(builder=builder, trainer=trainer, adapter=adapter)
 
 
 async def check_health(adapter: TrainerAdapter) -> None:
@@ -136,32 +136,32 @@ async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, run
         building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=given.endpoint is None)
         builder = await stack.enter_async_context(building)
         await open_sessions(stack, config, given, builder, run)
-        parts = await build_parts(config, builder)
+        components = await build_components(config, builder)
         try:
-            statuses = await _trained(parts, config, given, examples, run)
-            model = await parts.adapter.export_model(MODEL_NAME)
-            served = await parts.adapter.served_model()
-            best = await export_best(parts.adapter, run) if config.finetuning.export_best else None
+            statuses = await _trained(components, config, given, examples, run)
+            model = await components.adapter.export_model(MODEL_NAME)
+            served = await components.adapter.served_model()
+            best = await export_best(components.adapter, run) if config.finetuning.export_best else None
         except BaseException as error:
             if config.finetuning.export_best:
-                await export_best_after(error, parts.adapter, run)
-            await _clean_up_after(error, parts)
-            await _blame_a_dead_server(error, config, given, parts)
+                await export_best_after(error, components.adapter, run)
+            await _clean_up_after(error, components)
+            await _raise_if_server_died(error, config, given, components)
             raise
-        await parts.trainer.cleanup()
+        await components.trainer.cleanup()
     return await _result(config, run, statuses, model, served, best=best, seconds=watch.total)
 
 
 async def _trained(
-    parts: Parts, config: Config, given: FinetuneRunConfig, examples: Examples, run: RunContext
+    components: RunComponents, config: Config, given: FinetuneRunConfig, examples: Examples, run: RunContext
 ) -> list[TrainingJobStatus]:
-    """All epochs, validated before and after, whatever trainer runs them."""
-    trainer, finetuning = parts.trainer, config.finetuning
+    """Run all epochs, with a validation before and after, whichever trainer is configured."""
+    trainer, finetuning = components.trainer, config.finetuning
     await trainer.initialize(finetuning)
-    await check_health(parts.adapter)
-    await parts.builder.probe_llms()
+    await check_health(components.adapter)
+    await components.builder.probe_llms()
     run.progress.run_started(run.run_id, run.journal.run_dir, finetuning.num_epochs)
-    across = parts.adapter.compares_across_groups
+    across = components.adapter.compares_across_groups
     for text in warnings(config, given, of_examples=examples.warnings, compares_across_groups=across):
         run.warn(text)
     if given.validation_dataset is not None:
@@ -178,7 +178,7 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None
     if not statuses:
         raise RunFailed(
             "the trainer ended without a single training job",
-            hint="look above for what the trainer logged; its `run` must return one status per job",
+            hint="see the trainer's log above; its `run` must return one status per job",
         )
     for status in statuses:
         guards.check_job(status, before=journal.epochs)
@@ -190,28 +190,30 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None
     guards.check_trained(statuses)
 
 
-async def _clean_up_after(error: BaseException, parts: Parts) -> None:
+async def _clean_up_after(error: BaseException, components: RunComponents) -> None:
     """Let the trainer clean up; a second error must not hide why the run ended."""
     try:
-        await parts.trainer.cleanup()
+        await components.trainer.cleanup()
     except Exception as second:
         logger.exception("cleanup failed, too")
         error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
 
 
-async def _blame_a_dead_server(error: BaseException, config: Config, given: FinetuneRunConfig, parts: Parts) -> None:
+async def _raise_if_server_died(
+    error: BaseException, config: Config, given: FinetuneRunConfig, components: RunComponents
+) -> None:
     """If a server has died, raise that as the cause of the failed rollouts, with the log of our own server."""
     if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
         return
     for name in config.llms:
         try:
-            (await parts.builder.get_llm_provider(name)).check()
+            (await components.builder.get_llm_provider(name)).check()
         except BackendUnreachable as cause:
             raise cause from error
     if isinstance(error, NoTrajectories | TooManyFailures):
         try:
-            await parts.builder.probe_llms()
-            await check_health(parts.adapter)
+            await components.builder.probe_llms()
+            await check_health(components.adapter)
             await _check_endpoint(given)
         except BackendUnreachable as cause:
             raise cause from error
@@ -273,7 +275,7 @@ def _end_after(error: BaseException, run: RunContext) -> None:
 def _best(journal: Journal) -> BestEpoch | None:
     try:
         return journal.best()
-    except JournalError:  # it is gone, which may be why the run has ended
+    except JournalError:  # the journal may be gone, and the run has ended because of that
         return None
 
 

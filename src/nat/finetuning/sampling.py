@@ -15,7 +15,7 @@ REPLACE = "finetuning.sampling_in_training: {temperature: 1.0}"
 
 
 def remedy(untrainable: Iterable[str]) -> str:
-    """What to do about such fields, each given as `field=value`."""
+    """Advice about fields that make answers untrainable, each given as `field=value`."""
     names = {field.partition("=")[0] for fields in untrainable for field in fields.split(", ")}
     forced = sorted(names & FORCED.keys())
     parts = []
@@ -43,7 +43,7 @@ def sampling_notes(records: Iterable[RolloutRecord]) -> dict[str, str]:
 
 
 def block_sampling(block: Mapping[str, Any], replaced_at: float | None) -> Sampling:
-    """The sampling of requests that set nothing, in training: by the LLM's block and `sampling_in_training`."""
+    """How training samples requests without sampling options, by the LLM's block and `sampling_in_training`."""
     fields = {**block, **(block.get("extra_body") or {})}
     return read_sampling(fields if replaced_at is None else fields | replaced(fields, replaced_at))
 

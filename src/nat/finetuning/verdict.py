@@ -1,9 +1,9 @@
-"""Did the model get better? The same held-out examples before and after training, paired. Pure.
+"""The verdict of a run: compares the scores of the same held-out examples before and after training. Pure.
 
 An example counts once, with the mean of its scores, however often it was played. The verdict depends on whether the
 95 % interval of the mean difference contains zero.
 
-For few examples, two intervals of Student's t are combined, since each fails where the other holds:
+For few examples, two intervals of Student's t are combined, since each is wrong in cases where the other is right:
 
 - `cautious` adds two examples, one that rose and one that fell by the whole range of the scores (for wins and
   losses this is the interval of Bonett and Price, 2012). It allows for changes that too few examples did not show,
@@ -96,7 +96,7 @@ def compare(before: Mapping[str, float | None], after: Mapping[str, float | None
         raise EvaluationError(
             f"no held-out example has a score both before ({_scored(before)} of {len(before)} have one) "
             f"and after training ({_scored(after)} of {len(after)})",
-            hint="Look into the validation files under trajectories/ for the errors of the evaluator or the workflow.",
+            hint="The validation files under trajectories/ have the errors of the evaluator or the workflow.",
         )
     differences = [round(new - old, _DIGITS) for old, new in pairs]
     every = [score for pair in pairs for score in pair]

@@ -1,4 +1,4 @@
-"""Open the workflows that a run plays, once each: the training's and, if it differs, the validation's."""
+"""Open the workflows of a run, each once: the training's and, if it differs, the validation's."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -17,7 +17,7 @@ from traceback import FrameSummary, extract_stack
 logger = logging.getLogger(__name__)
 
 CHECKS = 5
-"""So many failed checks in a row mean that the loop is blocked."""
+"""After this many failed checks in a row, the loop counts as blocked."""
 SECONDS_PER_CHECK = 1.0
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _LOOPS = {"event_loop", "runners", "base_events", "events", "selectors"}
@@ -72,7 +72,7 @@ class _Watch(threading.Thread):
 
     def _report_blocker(self) -> None:
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the documented way to another thread's stack
-        place = blamed(extract_stack(frame)) if frame is not None else None
+        place = blocking_frame(extract_stack(frame)) if frame is not None else None
         if place is None or (place.filename, place.name) in self._reported:
             return
         self._reported.add((place.filename, place.name))
@@ -83,7 +83,7 @@ class _Watch(threading.Thread):
         )
 
 
-def blamed(stack: Sequence[FrameSummary]) -> FrameSummary | None:
+def blocking_frame(stack: Sequence[FrameSummary]) -> FrameSummary | None:
     """The innermost frame of the user's code that the loop runs; if there is none, the innermost of all.
 
     None if the loop is idle.

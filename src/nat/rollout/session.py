@@ -89,7 +89,7 @@ class WorkflowSession:
         return config_file == self.config
 
     def begin_pass(self) -> int:
-        """The number of a pass over training data, from 0; other passes are all number 0."""
+        """The number of a training pass, counted from 0; other passes have the number 0."""
         return next(self._passes) if self.phase == "train" else 0
 
     def seed_of(self, item_id: str, pass_index: int) -> int:

@@ -34,7 +34,7 @@ GUIDE_NAMES = (
     "reward_plot.png",
     "summary.json",
 )
-"""The files that the guide names in `output_dir` itself, and the summary."""
+"""The files that the guide expects in `output_dir` itself, and the summary."""
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

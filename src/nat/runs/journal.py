@@ -195,7 +195,7 @@ class Journal:
         return (RolloutRecord.model_validate_json(text) for text in self.rollout_lines(phase, epoch))
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
-        """Like `rollouts`, each as one line of JSON. Shorter ids come first: row 2 before row 10."""
+        """Like `rollouts`, each as one line of JSON. Shorter ids come first, so that row 2 is before row 10."""
         cursor = self._connection.execute(
             "SELECT record FROM rollouts WHERE phase = ? AND epoch = ? "
             "ORDER BY length(example_id), example_id, generation",
@@ -213,7 +213,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing.
+        """Commit all writes of the block, or none of them if it fails.
 
         Raises:
             JournalError: the file is gone, or cannot be written.

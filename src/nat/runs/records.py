@@ -28,7 +28,7 @@ def after_epoch(epochs_done: int) -> str:
 
 
 class RunRecord(BaseModel):
-    """Records do not change once made; unknown keys are errors."""
+    """Base of the records: they are immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
@@ -111,7 +111,7 @@ class EpochRecord(RunRecord):
     """Groups whose rewards are all equal: they carry no learning signal."""
     seconds: float = Field(default=0.0, ge=0)
     metrics: dict[str, float] = {}
-    """Everything else, under the prefixes train/ rollout/ reward/ time/ drift/."""
+    """All other metrics, under the prefixes train/ rollout/ reward/ time/ drift/."""
 
     @property
     def trained_groups(self) -> int:

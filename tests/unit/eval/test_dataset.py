@@ -233,7 +233,7 @@ def test_an_empty_column_is_no_answer_but_a_single_empty_cell_is_one_rows_busine
 
 def test_whole_rows_have_no_answer():
     """With `structure.disable` every answer would be compared with an empty text, and score 0."""
-    with pytest.raises(DatasetError, match=r"structure\.disable hands the whole row to the workflow"):
+    with pytest.raises(DatasetError, match=r"structure\.disable passes the whole row to the workflow"):
         check([row | {"answer": "1"} for row in WITHOUT], ExactMatchConfig(), disable=True)
 
 

@@ -6,7 +6,7 @@ import threading
 from traceback import FrameSummary
 
 from nat.rollout import loop_watch
-from nat.rollout.loop_watch import blamed, watched_loop
+from nat.rollout.loop_watch import blocking_frame, watched_loop
 
 
 async def test_the_function_that_holds_up_the_loop_is_named_once():
@@ -44,13 +44,13 @@ def test_the_users_function_is_to_blame_and_not_the_library_that_it_calls():
     library, ours = threading.__file__, loop_watch.__file__
     loop, run = frame(asyncio.events.__file__, "_run"), frame(ours, "play")
     user, socket = frame("/home/me/agent.py", "answer"), frame(library, "recv")
-    assert blamed([loop, run, user, socket]) == user
-    assert blamed([loop, run, socket]) == socket
+    assert blocking_frame([loop, run, user, socket]) == user
+    assert blocking_frame([loop, run, socket]) == socket
 
 
 def test_a_loop_that_turns_again_is_not_to_blame():
     """Between the look and the stack it may have come back."""
     script, library = frame("/home/me/run.py", "<module>"), frame(threading.__file__, "run")
     loop, select = frame(asyncio.base_events.__file__, "_run_once"), frame(selectors.__file__, "select")
-    assert blamed([script, library, loop, select]) is None
-    assert blamed([script, library, loop]) is None
+    assert blocking_frame([script, library, loop, select]) is None
+    assert blocking_frame([script, library, loop]) is None

@@ -24,7 +24,7 @@ from nat.backend.export import write_adapter, write_model
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
-from nat.files import remove_folder, remove_unfinished, replace_link, whole_folder
+from nat.files import remove_folder, remove_unfinished, replace_link, replacing_folder
 from nat.wire.model_folder import STATE
 from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT
 from nat.wire.training import JobState
@@ -143,7 +143,7 @@ class Checkpoints:
     def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete the oldest ones; its number defaults to the step."""
         target = self.folder / self._layout.name(learner.step if number is None else number)
-        with whole_folder(target) as folder:
+        with replacing_folder(target) as folder:
             if loaded.peft is None:
                 write_model(loaded, folder)
             else:

@@ -26,7 +26,7 @@ from nat.wire.serving import (
 Command = Callable[..., None]
 
 _PIPE_BYTES = 16_384
-"""Bytes that a pipe holds on every system before they are read."""
+"""Bytes that can be written to a pipe on every system before anything is read."""
 
 
 @click.group("backend")
@@ -58,13 +58,13 @@ def _serve_options(command: Command) -> Command:
 def serve_command(**given: object) -> None:
     """Serve and train a model on this machine."""
     options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
-    key_fd = f"{KEY_FD}={handed_over(options, os.environ)}"
+    key_fd = f"{KEY_FD}={handover_pipe(options, os.environ)}"
     command = [*python_module("nat.backend"), *backend_arguments(options), key_fd]
     os.execve(sys.executable, command, backend_environment(os.environ))  # noqa: S606 - our own interpreter
 
 
 def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:
-    """The options, with the key from the environment if there is one; ConfigError with all findings."""
+    """Validate the options, with the key from the environment if it is set; ConfigError with all findings."""
     key = {"api_key": environment[API_KEY_VARIABLE]} if API_KEY_VARIABLE in environment else {}
     try:
         model = options_class(given)
@@ -90,8 +90,8 @@ def backend_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in inherited.items() if name != API_KEY_VARIABLE}
 
 
-def handed_over(options: ServeOptions, environment: Mapping[str, str]) -> int:
-    """A pipe that survives `exec` and holds the key and the secrets that the log must not show."""
+def handover_pipe(options: ServeOptions, environment: Mapping[str, str]) -> int:
+    """Write the key, and the secrets that the log must not show, to a pipe that survives `exec`."""
     key = None if options.api_key is None else options.api_key.get_secret_value()
     line = Handover(api_key=key, secrets=list(environment_secrets(environment))).line()
     if len(line) > _PIPE_BYTES:

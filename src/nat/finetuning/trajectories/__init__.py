@@ -1,6 +1,6 @@
 """From an evaluation's rollouts to groups of trajectories; every module is pure.
 
-A token id takes this way from the wire to the trainer:
+The path of a token id from the wire to the trainer:
 
     LLMCall                       recorded on the LLM_END step (`nat.capture.tap`)
     SeenCall                      the call and the function that made it (`calls`)

@@ -14,7 +14,7 @@ from nat.runs.rollouts import LeftOutCause
 from nat.wire.rows import CallTokens
 
 WHOLE_WORKFLOW = "<workflow>"
-"""As a target function: every call of the rollout, whichever function made it."""
+"""The target function that stands for all calls of the rollout, whichever function made them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def calls_of(steps: Iterable[IntermediateStep]) -> list[SeenCall]:
 
 
 def tokens_of_call(call: LLMCall, value: float | None = None) -> CallTokens | None:
-    """The call's exact tokens, None if the server did not tell them; `value` is what the answer is compared by."""
+    """The call's exact tokens, None if the server did not report them; `value` is the answer's return."""
     return exact_tokens(
         call.llm_name or call.model,
         call.prompt_token_ids,
@@ -115,7 +115,7 @@ class Target:
     """An LLM's key in the YAML, or a name of the model, as the agent or the request gave it; None for any."""
 
     def select(self, seen: Sequence[SeenCall]) -> Selection:
-        """Those of the calls that can be trained on, or why there is none."""
+        """Select the calls that can be trained on, or say why there is none."""
         of_function = [s for s in seen if WHOLE_WORKFLOW in self.functions or s.function in self.functions]
         if not of_function:
             return Selection(cause=LeftOutCause.NO_TARGET_FUNCTION)

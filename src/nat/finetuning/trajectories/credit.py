@@ -44,7 +44,7 @@ class Credited:
     num_steps: int
     """Rewards that were tied to a step."""
     uncredited: int
-    """Those of them without an earlier answer to credit."""
+    """Step rewards without an earlier answer to credit."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Steps:
     calls: Sequence[SeenCall]
     """All calls of the rollout, trained on or not."""
 
-    def pushed(self) -> Iterator[StepReward]:
-        """The rewards that the workflow gave.
+    def from_workflow(self) -> Iterator[StepReward]:
+        """The step rewards that the workflow gave.
 
         Raises:
             EvaluationError: one is no number, or its step is unknown.
@@ -68,8 +68,8 @@ class Steps:
                 named = metadata.get(REWARDED_STEP)
                 yield StepReward(_number(metadata[REWARD]), at if named is None else self._place(named))
 
-    def named(self, rewards: Mapping[int | str, float]) -> Iterator[StepReward]:
-        """The rewards that an evaluator gave, by number of a call or by a step's UUID.
+    def from_evaluator(self, rewards: Mapping[int | str, float]) -> Iterator[StepReward]:
+        """The step rewards that an evaluator gave, by number of a call or by a step's UUID.
 
         Raises:
             EvaluationError: one is no number, or its step or call is unknown.
@@ -140,9 +140,9 @@ def credit_answers(
     if config is None or config.credit == "outcome":
         return None
     stream = Steps(steps, seen)
-    given = list(stream.pushed())
+    given = list(stream.from_workflow())
     if score.step_rewards is not None:
-        given += stream.named(score.step_rewards)
+        given += stream.from_evaluator(score.step_rewards)
     rewards, uncredited = stream.credit(given, trained)
     if score.step_rewards is None:
         rewards[-1] += reward
@@ -169,7 +169,7 @@ def credit_warnings(config: RewardFunctionConfig | None, trajectories: Sequence[
 
 
 def returns(rewards: Sequence[float], config: RewardFunctionConfig) -> list[float]:
-    """What each answer is compared by: its own rewards, or G_k = r_k + gamma · G_(k+1)."""
+    """The return of each answer: its own rewards, or G_k = r_k + gamma · G_(k+1)."""
     if config.credit == "per_step":
         return list(rewards)
     found: list[float] = []

@@ -48,20 +48,20 @@ class RewardStatistics:
 
 
 def statistics_of(groups: Iterable[Group]) -> RewardStatistics | None:
-    """Over all trajectories, not over the groups' means; None if there is no trajectory."""
+    """Statistics over all trajectories, not over the groups' means; None if there is no trajectory."""
     values = [trajectory.reward for group in groups for trajectory in group]
     return RewardStatistics(mean=mean(values), min=min(values), max=max(values)) if values else None
 
 
 def reward_spread(group: Group) -> float:
-    """Largest difference in what the group's trajectories are compared by; exactly 0 if they are alike."""
-    return rewards.spread(_compared(group))
+    """Largest difference between the returns of the group's trajectories; exactly 0 if all are equal."""
+    return rewards.spread(_returns(group))
 
 
 def has_signal(group: Group, least: float = 0.0) -> bool:
-    """True if the trajectories differ, and by no less than `least`; rounding counts in neither."""
+    """True if the returns of the trajectories differ by at least `least`, up to rounding."""
     found = reward_spread(group)
-    allowed = rewards.rounding(value for own in _compared(group) for value in own)
+    allowed = rewards.rounding(value for own in _returns(group) for value in own)
     return found > 0 and found >= least - allowed
 
 
@@ -70,6 +70,6 @@ def mean_reward(group: Group) -> float:
     return mean([trajectory.reward for trajectory in group])
 
 
-def _compared(group: Group) -> list[list[float]]:
-    """What each trajectory is compared by: its shaped rewards where it has some, else its reward."""
+def _returns(group: Group) -> list[list[float]]:
+    """The returns of each trajectory: its shaped rewards if it has some, else its reward."""
     return [trajectory.shaped_rewards or [trajectory.reward] for trajectory in group]

@@ -33,7 +33,7 @@ class Conversation:
     sampled: dict[int, SeenCall] = field(default_factory=dict)
     began: Beginning = Beginning.FIRST
     parent: int | None = None
-    """Number of the conversation that it begins like."""
+    """Number of the conversation that it shares a beginning with."""
     shared: int = 0
     """Messages that it has in common with its parent."""
 
@@ -47,7 +47,7 @@ class Conversation:
             calls=len(self.sampled),
         )
 
-    def goes_on_in(self, messages: Sequence[Message]) -> bool:
+    def is_continued_by(self, messages: Sequence[Message]) -> bool:
         """True if the messages begin with the same roles, whatever their texts."""
         roles = [message.get("role") for message in self.messages]
         return [message.get("role") for message in messages[: len(roles)]] == roles
@@ -70,10 +70,10 @@ class _Place:
     first: int
     """The first conversation with this message."""
     sampled: bool = False
-    asked: int | None = None
+    prompt_of: int | None = None
     """The first conversation with the prompt that ends here."""
     ends: list[int] = field(default_factory=list)
-    """Conversations that end here for now."""
+    """Conversations whose last message so far is this one."""
     next: "dict[int, _Place]" = field(default_factory=dict)
 
 
@@ -81,7 +81,7 @@ class ConversationGraph:
     """The conversations of some calls, and the training rows that their exact tokens make."""
 
     def __init__(self, calls: Sequence[SeenCall], returns: Sequence[float] | None = None) -> None:
-        """`returns` are what the answers are compared by, one for each call; None for the reward of the rollout."""
+        """`returns` has the return of each call's answer; None for the reward of the rollout."""
         self.conversations: list[Conversation] = []
         """In the order in which they began."""
         self._trees: dict[str, _Place] = {}
@@ -98,7 +98,7 @@ class ConversationGraph:
 
     @property
     def rows(self) -> list[MergedRow]:
-        """In the order in which they began; as a rule one for each conversation with exact tokens."""
+        """The rows in the order in which they began; usually one for each conversation with exact tokens."""
         return self._rows.finished()
 
     def _add(self, seen: SeenCall, tokens: CallTokens | None) -> None:
@@ -141,7 +141,7 @@ class ConversationGraph:
     def _continued(
         self, by_tokens: int | None, path: list[_Place], messages: list[Message], tokens: CallTokens | None
     ) -> int | None:
-        if by_tokens is not None and self.conversations[by_tokens].goes_on_in(messages):
+        if by_tokens is not None and self.conversations[by_tokens].is_continued_by(messages):
             return by_tokens
         ends = self._ends(path)
         if tokens is not None:  # a conversation whose tokens are known would have been found by them
@@ -159,8 +159,8 @@ class ConversationGraph:
             )
         if not path[0].next:
             why = Beginning.OTHER_MODEL if self.conversations else Beginning.FIRST
-        elif shared == len(keys) and here.asked is not None:
-            why, parent = Beginning.RETRY, here.asked
+        elif shared == len(keys) and here.prompt_of is not None:
+            why, parent = Beginning.RETRY, here.prompt_of
         elif self._is_rewritten(here, keys[shared:], messages[shared:]):
             why = Beginning.REWRITTEN
         elif any(place.sampled for place in path):
@@ -173,7 +173,7 @@ class ConversationGraph:
 
     def _is_rewritten(self, here: _Place, keys: list[int], messages: list[Message]) -> bool:
         """True if an answer was changed, or comes after a changed message."""
-        replaced = here.asked is not None and bool(messages) and messages[0].get("role") == "assistant"
+        replaced = here.prompt_of is not None and bool(messages) and messages[0].get("role") == "assistant"
         return replaced or not self._answers.isdisjoint(keys)
 
     def _speaks_as_system(self, messages: list[Message]) -> bool:
@@ -188,8 +188,8 @@ class ConversationGraph:
         place = path[-1]
         for key in keys[len(path) - 1 :]:
             place = place.next.setdefault(key, _Place(first=number))
-        if place.asked is None:
-            place.asked = number
+        if place.prompt_of is None:
+            place.prompt_of = number
         end = place.next.setdefault(answer, _Place(first=number))
         end.sampled = True
         end.ends.append(number)

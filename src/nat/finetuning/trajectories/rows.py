@@ -86,7 +86,7 @@ def _rollout(trajectory: Trajectory, model: str | None) -> TrainingRollout | Non
 
 
 def _rows(trajectory: Trajectory, model: str | None) -> tuple[list[TrainingRow], bool]:
-    """Its rows, and whether an answer stopped at its token limit."""
+    """The trajectory's rows, and whether an answer stopped at its token limit."""
     if isinstance(trajectory, RecordedTrajectory) and trajectory.rows_are_current:
         return [merged.row for merged in trajectory.rows if model in {None, merged.model}], trajectory.truncated
     truncated = any((item.metadata or {}).get("finish_reason") == "length" for item in trajectory.answers)

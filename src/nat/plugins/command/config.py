@@ -1,6 +1,6 @@
 """The `command` section of a YAML, and the environment variables of its program.
 
-The environment is built from nothing, since the harness's own has keys that an agent must not see.
+The environment starts empty, since the harness's has keys that an agent must not see.
 """
 
 from collections.abc import Mapping
@@ -52,10 +52,12 @@ class CommandConfig(FunctionBaseConfig, name="command"):
 
     @field_validator("env")
     @classmethod
-    def _leaves_the_model_alone(cls, env: dict[str, str]) -> dict[str, str]:
-        taken = sorted(set(env) & set(_MODEL_SERVER))
-        if taken:
-            raise ValueError(f"{', '.join(taken)}: set for each rollout, so that its calls are its own")
+    def _keeps_model_variables(cls, env: dict[str, str]) -> dict[str, str]:
+        reserved = sorted(set(env) & set(_MODEL_SERVER))
+        if reserved:
+            raise ValueError(
+                f"{', '.join(reserved)}: reserved, because each rollout gets its own URL and key of the model"
+            )
         return env
 
 

@@ -40,7 +40,7 @@ class CommandRewardEvaluator(BaseEvaluator):
     async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
         rewards = [reward for step in item.trajectory if (reward := _reward(step)) is not None]
         if not rewards:
-            raise EvaluationError("no program left a reward: is the workflow a `command` with a `reward_file`?")
+            raise EvaluationError("no program wrote a reward: is the workflow a `command` with a `reward_file`?")
         return EvalOutputItem(id=item.id, score=rewards[-1], reasoning={"rewards": rewards})
 
 

@@ -1,4 +1,4 @@
-"""The folder of one rollout: the files that the program starts with, and those that it leaves.
+"""The folder of one rollout: the files that the program starts with, and those that it writes.
 
 work/    working folder of the program
 home/    its HOME, so that the user's settings have no effect
@@ -39,7 +39,7 @@ _KINDS = {
 }
 
 
-class NotLeft(ValueError):
+class MissingOutput(ValueError):
     """A file that the program should have written is missing or invalid."""
 
 
@@ -79,7 +79,7 @@ class RolloutFolder:
             with opened_regular(self.root, (self.stderr.name,)) as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
                 return file.read(_TAIL_BYTES).decode(errors="replace").strip()
-        except NotLeft as error:
+        except MissingOutput as error:
             return str(error)
 
     def stdout_text(self) -> str:
@@ -91,14 +91,14 @@ class RolloutFolder:
         return read_text(self.root, (self.work.name, *PurePosixPath(name).parts))
 
     def read_number(self, name: str) -> float:
-        """The number in a file; NotLeft if it has no single number."""
+        """The number in a file; MissingOutput if it has no single number."""
         text = self.read(name).strip()
         try:
             number = float(text)
         except ValueError:
             number = float("nan")
         if not abs(number) < float("inf"):
-            raise NotLeft(f"the file {name!r} holds {excerpt(repr(text), 100)} and not one number")
+            raise MissingOutput(f"the file {name!r} holds {excerpt(repr(text), 100)} which is not one number")
         return number
 
 
@@ -125,10 +125,10 @@ def as_text(value: Any) -> str:
 def opened_regular(root: Path, parts: Sequence[str]) -> Iterator[BinaryIO]:
     """Open a regular file below `root`, without following links.
 
-    A program may leave a FIFO, a device or a link under the name: opening it must not block, nor read another file.
+    A program may create a FIFO, a device or a link under the name: opening it must not block, nor read another file.
 
     Raises:
-        NotLeft: there is no such file.
+        MissingOutput: there is no such file.
 
     """
     name = "/".join(parts[1:] or parts)
@@ -142,29 +142,31 @@ def opened_regular(root: Path, parts: Sequence[str]) -> Iterator[BinaryIO]:
             mode = os.stat(parts[-1], dir_fd=here, follow_symlinks=False).st_mode
             descriptor = os.open(parts[-1], _FILE, dir_fd=here) if stat.S_ISREG(mode) else None
     except OSError as error:
-        raise NotLeft(f"the program left no file {name!r}: {error.strerror}") from error
+        raise MissingOutput(f"the program wrote no file {name!r}: {error.strerror}") from error
     if descriptor is None:
-        raise NotLeft(f"the program left no file {name!r}, but {_KINDS.get(stat.S_IFMT(mode), 'something else')}")
+        raise MissingOutput(
+            f"the program wrote no file {name!r}, but {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
+        )
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotLeft(f"the program left no file {name!r}: it was changed as it was read")
+            raise MissingOutput(f"the program wrote no file {name!r}: it was changed as it was read")
         yield file
 
 
 def read_text(root: Path, parts: Sequence[str]) -> str:
-    """The text of such a file; NotLeft if it is too large."""
+    """The text of such a file; MissingOutput if it is too large."""
     with opened_regular(root, parts) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(MAX_READ_BYTES + 1) if size <= MAX_READ_BYTES else b""
     if max(size, len(data)) > MAX_READ_BYTES:
-        raise NotLeft(f"{parts[-1]} is larger than {MAX_READ_BYTES} bytes")
+        raise MissingOutput(f"{parts[-1]} is larger than {MAX_READ_BYTES} bytes")
     return data.decode(errors="replace")
 
 
 def _redact(folder: RolloutFolder) -> None:
     """Remove known secrets from the recorded input and output in a kept folder; other files belong to the program."""
     for path in (folder.stdin, folder.stdout, folder.stderr):
-        with suppress(NotLeft, OSError):
+        with suppress(MissingOutput, OSError):
             text = read_text(folder.root, (path.name,))
             if (clean := redact(text)) != text:
                 path.unlink()

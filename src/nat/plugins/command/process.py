@@ -60,7 +60,7 @@ async def _supervised(program: Program, mark: str) -> int:
             stderr=complains,
             start_new_session=True,
         )
-    assert process.stdin is not None, "a pipe was asked for"
+    assert process.stdin is not None, "stdin is a pipe"
     assert process.stdout is not None, "likewise"
     report = b""
     try:

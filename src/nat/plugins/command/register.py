@@ -30,7 +30,7 @@ async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[Fun
     keyring = Keyring()
     async with listening(GatewayApp(keyring)) as url:
         workflow = CommandWorkflow(config, upstream, keyring, url=url, kept_in=_kept_in(builder))
-        yield FunctionInfo.from_fn(workflow.run, description="Runs a program that asks the model over HTTP")
+        yield FunctionInfo.from_fn(workflow.run, description="Runs a program that calls the model over HTTP")
 
 
 def check(config: CommandConfig) -> None:

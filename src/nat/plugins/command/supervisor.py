@@ -17,9 +17,9 @@ import time
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _GRACE_SECONDS = 2.0
-"""From SIGTERM to SIGKILL."""
+"""Seconds from SIGTERM to SIGKILL."""
 _KILL_SECONDS = 10.0
-"""Processes that survive SIGKILL for so long are given up."""
+"""Seconds after SIGKILL; a process that still runs is left alone."""
 _HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -90,7 +90,7 @@ def _reap(ended: dict[int, int]) -> bool:
 
 
 def _kill_all() -> None:
-    """Kill until nothing is left: what a process starts while it is killed becomes our child, too."""
+    """Kill until no process is left: one that starts meanwhile becomes our child, too."""
     until = time.monotonic() + _KILL_SECONDS
     while _reap({}) and time.monotonic() < until:
         _signal_all(signal.SIGKILL)

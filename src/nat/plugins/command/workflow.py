@@ -12,7 +12,7 @@ from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.upstream import Upstream
 from nat.plugins.command.config import CommandConfig, environment
 from nat.plugins.command.evaluator import COMMAND_STEP, CommandRecord
-from nat.plugins.command.folder import NotLeft, RolloutFolder, as_text, opened_folder
+from nat.plugins.command.folder import MissingOutput, RolloutFolder, as_text, opened_folder
 from nat.plugins.command.process import Program, run_program
 from nat.wire.json import without_surrogates
 
@@ -40,7 +40,7 @@ class CommandWorkflow:
                 answer = self._answer(exit_code, folder)
                 if self._config.reward_file is not None:
                     reward = folder.read_number(self._config.reward_file)
-            except NotLeft as error:
+            except MissingOutput as error:
                 raise CommandFailed(f"{error}; {_stderr_text(folder)}") from error
             finally:
                 kept = None if self._kept_in is None else str(folder.root)

@@ -1,1 +1,1 @@
-"""Agent frameworks: one module each, imported when a workflow first asks for one of the framework's objects."""
+"""Agent frameworks: one module each, imported when a workflow first requests one of the framework's objects."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
-# CrewAI reads these at import and when a crew starts. Without them it sends telemetry, and asks for traces.
+# CrewAI reads these at import and when a crew starts. Without them it sends telemetry, and prompts for traces.
 os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 

@@ -77,7 +77,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
         """
         await super().initialize(run_config)
-        if await self.is_healthy():  # else the check of its health says more
+        if await self.is_healthy():  # the health check reports an unreachable backend
             self._training = await self._client.resolve(self._config.training)
             logger.info("Training with the algorithm %s (%s)", self._training.algorithm, self._training.paper)
 

@@ -114,13 +114,13 @@ class BackendClient:
         if response.is_error:
             raise BackendError(
                 f"the backend answered {method} {path} with {response.status_code}: {_reason(response)}",
-                hint="the answer says what is wrong with the request",
+                hint="the message says what is wrong with the request",
             )
         return response
 
 
 def _reason(response: httpx.Response) -> str:
-    """What an error answer says; all of it if it is not one of the backend's."""
+    """The message of an error response; the whole body if it is not in the backend's format."""
     try:
         return ErrorResponse.model_validate_json(response.content).error.message
     except ValidationError:
@@ -131,9 +131,9 @@ def _read(model: type[M], response: httpx.Response) -> M:
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:
-        asked = f"{response.request.method} {response.request.url}"
+        request = f"{response.request.method} {response.request.url}"
         seen = excerpt(repr(response.text), _SHOWN_CHARS)
         raise BackendError(
-            f"the answer to {asked} is no {model.__name__} ({findings_of(error)[0]}): {seen}",
-            hint="something else than this version's backend answers there, perhaps a proxy",
+            f"the answer to {request} is no {model.__name__} ({findings_of(error)[0]}): {seen}",
+            hint="the server there is not a backend of this version; it may be a proxy",
         ) from error

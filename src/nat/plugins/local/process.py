@@ -68,9 +68,9 @@ class BackendProcess:
             self._log_bad_exit()
 
     def _log_bad_exit(self) -> None:
-        """When it is stopped it saves weights that no checkpoint has yet, which may fail."""
+        """Log a bad exit code: saving the last weights may have failed."""
         code = self._process.returncode
-        if code not in {0, -signal.SIGTERM}:  # the latter before it could handle signals
+        if code not in {0, -signal.SIGTERM}:  # SIGTERM may come before the backend handles signals
             end = tail(self.log_path)
             logger.error("The backend ended with exit code %s when it was stopped; the end of its log:\n%s", code, end)
 
@@ -190,7 +190,7 @@ def _remedy(returncode: int | None) -> str:
         )
     name = signal.Signals(-returncode).name
     if -returncode in _STOPS:
-        return f"somebody has stopped it ({name}); start again"
+        return f"a signal from outside has stopped it ({name}); start again"
     return f"a library has crashed ({name}): reinstall torch for this machine, and report it if that does not help"
 
 

@@ -20,7 +20,7 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints, Layout, restore
 from nat.backend.training.learner import Learner, Reference
 from nat.errors import BackendError, CheckpointDamaged, ExportRefused, ModelNotSupported
-from nat.files import REMOVED, REPLACED, remove_unfinished, whole_folder
+from nat.files import REMOVED, REPLACED, remove_unfinished, replacing_folder
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
@@ -251,11 +251,11 @@ def test_every_number_has_one_name(number, prefix, digits):
 def test_a_failed_write_leaves_the_old_folder(tmp_path):
     """If writing raises, what was there before is still there, and nothing else."""
     target = tmp_path / "model"
-    with whole_folder(target) as folder:
+    with replacing_folder(target) as folder:
         (folder / "a").write_text("old")
 
     def fail() -> None:
-        with whole_folder(target) as folder:
+        with replacing_folder(target) as folder:
             (folder / "a").write_text("new")
             raise OSError("disk full")
 
@@ -325,7 +325,7 @@ def test_what_comes_while_an_export_is_written_stays(tmp_path):
     target = tmp_path / "trained"
 
     def write() -> None:
-        with whole_folder(target, may_replace=lambda _: False) as folder:
+        with replacing_folder(target, may_replace=lambda _: False) as folder:
             (folder / "weights").touch()
             target.mkdir()
             (target / "mine").touch()

@@ -6,7 +6,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from nat.cli.commands.backend import backend_arguments, backend_command, backend_environment, checked, handed_over
+from nat.cli.commands.backend import backend_arguments, backend_command, backend_environment, checked, handover_pipe
 from nat.errors import ConfigError
 from nat.wire.serving import ServeOptions
 
@@ -33,7 +33,7 @@ def test_the_key_travels_through_a_pipe(tmp_path):
     options = checked({"model": tmp_path, "api_key": "mine"}, environment)
     assert not any("mine" in argument for argument in backend_arguments(options))
     assert backend_environment(environment) == {"HF_TOKEN": "of-the-user-1", "A": "b"}
-    with os.fdopen(handed_over(options, environment)) as pipe:
+    with os.fdopen(handover_pipe(options, environment)) as pipe:
         secrets = ["theirs", "of-the-user-1"]
         assert json.loads(pipe.read()) == {"api_key": "mine", "secrets": secrets}
 

@@ -44,7 +44,7 @@ def earned(stream, *, trained=None, named=None):
     seen = calls_of(stream)
     chosen = seen if trained is None else [seen[number] for number in trained]
     found = Steps(stream, seen)
-    return found.credit([*found.pushed(), *found.named(named or {})], chosen)
+    return found.credit([*found.from_workflow(), *found.from_evaluator(named or {})], chosen)
 
 
 def test_a_reward_is_for_the_last_answer_before_it():

@@ -316,12 +316,12 @@ async def test_the_reward_is_read_back():
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
-        ("true", "left no file 'reward'"),
+        ("true", "wrote no file 'reward'"),
         ("echo high > reward", "holds 'high'"),
         ("echo nan > reward", "holds 'nan'"),
-        ("ln -s /etc/hostname reward", "left no file 'reward', but a link"),
-        ("mkfifo reward", "left no file 'reward', but a FIFO"),
-        ("mkdir reward", "left no file 'reward', but a folder"),
+        ("ln -s /etc/hostname reward", "wrote no file 'reward', but a link"),
+        ("mkfifo reward", "wrote no file 'reward', but a FIFO"),
+        ("mkdir reward", "wrote no file 'reward', but a folder"),
         ("truncate -s 1T reward", "larger than"),
     ],
 )
@@ -333,10 +333,10 @@ async def test_a_reward_that_is_none_fails_the_rollout(code, wanted):
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
-        ("mkdir out; mkfifo out/a.txt", "left no file 'out/a.txt', but a FIFO"),
-        ("mkdir real; echo x > real/a.txt; ln -s real out", "left no file 'out/a.txt': "),
-        ("echo x > out", "left no file 'out/a.txt': "),
-        ("rm ../stderr; mkfifo ../stderr; exit 1", "left no file 'stderr', but a FIFO"),
+        ("mkdir out; mkfifo out/a.txt", "wrote no file 'out/a.txt', but a FIFO"),
+        ("mkdir real; echo x > real/a.txt; ln -s real out", "wrote no file 'out/a.txt': "),
+        ("echo x > out", "wrote no file 'out/a.txt': "),
+        ("rm ../stderr; mkfifo ../stderr; exit 1", "wrote no file 'stderr', but a FIFO"),
     ],
 )
 async def test_output_is_taken_from_regular_files_only(code, wanted):
@@ -346,7 +346,7 @@ async def test_output_is_taken_from_regular_files_only(code, wanted):
 
 async def test_stdout_that_was_replaced_is_no_answer():
     """The program knows where its stdout lies and can put something else there."""
-    assert "left no file 'stdout', but a FIFO" in await failure("rm ../stdout; mkfifo ../stdout")
+    assert "wrote no file 'stdout', but a FIFO" in await failure("rm ../stdout; mkfifo ../stdout")
 
 
 async def test_a_deep_tree_costs_no_answer():
@@ -382,7 +382,7 @@ async def test_any_id_gives_a_folder_a_name(tmp_path, item, begins):
 
 async def test_a_program_that_is_not_there_is_an_error_of_the_configuration(tmp_path):
     """It is told before the first rollout, with the folder that is missing too."""
-    with pytest.raises(ConfigError, match=r"no program 'no-such-agent' on the PATH[\s\S]*is no folder"):
+    with pytest.raises(ConfigError, match=r"no program 'no-such-agent' on the PATH[\s\S]*is not a folder"):
         async with command(["no-such-agent"], folder=tmp_path / "missing"):
             pass
 

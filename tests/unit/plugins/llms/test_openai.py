@@ -96,7 +96,7 @@ def test_one_limit_has_one_name():
 def test_a_key_of_the_server_is_led_to_extra_body():
     """The error of an unknown key says where a server's own fields go."""
     tree = {"llms": {"m": {"_type": "openai", "model": "m", "top_k": 5}}}
-    with pytest.raises(ConfigError, match=r"llms\.m\.top_k: unknown key.*only this server knows goes under extra_body"):
+    with pytest.raises(ConfigError, match=r"llms\.m\.top_k: unknown key.*only this server knows under extra_body"):
         parse_config(tree)
 
 

@@ -68,7 +68,7 @@ async def test_a_child_that_dies_at_start_is_an_error_with_its_log(tmp_path: Pat
         ("sys.exit(3)", "fix what the log reports"),
         ("os.kill(os.getpid(), 9)", "ran out of memory"),
         ("os.kill(os.getpid(), 11)", r"a library has crashed \(SIGSEGV\)"),
-        ("os.kill(os.getpid(), 15)", r"somebody has stopped it \(SIGTERM\)"),
+        ("os.kill(os.getpid(), 15)", r"a signal from outside has stopped it \(SIGTERM\)"),
     ],
 )
 async def test_each_end_has_its_own_remedy(tmp_path: Path, end: str, hint: str) -> None:
