@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from nat.wire.serving import ServeOptions
 
 API_KEY = "default"
-"""The key that ART's servers have if nobody chose one, and that its clients send."""
+"""Default key of ART's servers and clients."""
 MAX_MODELS = 16
-"""Models in memory if nobody chose a number."""
+"""Default number of models in memory."""
 _BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
-"""How S3 names them."""
+"""Pattern of S3 bucket names."""
 _WITHOUT_EFFECT = ("save_every", "keep_last")
 
 

@@ -18,7 +18,7 @@ TOKEN_ID = "token_id:"  # noqa: S105 - no secret
 STEPS, NEW_STEPS = "num_gradient_steps", "data/step_num_gradient_steps"
 """The number of gradient steps in each line of a training call, under both of its names."""
 TRAINED_GROUPS, TRAINED_TOKENS = "data/step_num_groups_trainable", "data/step_trainer_tokens"
-"""What a training call trained on, as each of its lines says it."""
+"""Counts of a training call's batch, which each of its lines repeats."""
 
 
 class ArtRecord(BaseModel):
@@ -33,7 +33,7 @@ class ArtRecord(BaseModel):
 
 
 class InitArgs(ArtRecord):
-    """How the model is loaded; further keys are passed on to the server."""
+    """Options of loading the model; further keys are passed on to the server."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -109,7 +109,7 @@ class InternalModelConfig(ArtRecord):
 
 
 Label = Annotated[str, Field(max_length=256)]
-"""A name that no folder gets."""
+"""A name that cannot be a folder's."""
 
 
 class ArtModel(ArtRecord):

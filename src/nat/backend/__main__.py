@@ -38,7 +38,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if missing := missing_packages(LOCAL_PACKAGES):
         return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))
-    from nat.backend.failures import explained  # noqa: PLC0415 - imports torch, which the check of the options does not need
+    from nat.backend.failures import explained  # noqa: PLC0415 - imports torch
     from nat.backend.serve import serve  # noqa: PLC0415 - likewise
 
     try:
@@ -85,7 +85,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOpti
 
 
 def _handover(descriptor: int | None) -> Handover:
-    """Read the first line of a pipe and not a byte more, because the end of stdin has another meaning."""
+    """Read only the first line of a pipe, because the end of stdin means that the parent has ended."""
     if descriptor is None:
         return Handover()
     line = b""

@@ -36,7 +36,7 @@ _NEUTRAL_ARGUMENTS = frozenset(
 
 
 class PackedBatch(Protocol):
-    """The tokens of one forward pass, and how they attend to each other (and to a cache)."""
+    """The tokens of one forward pass, and their attention to each other and to a cache."""
 
     @property
     def token_ids_T(self) -> Tensor: ...
@@ -224,7 +224,7 @@ def _pad(x_THD: Tensor, bucket: _Bucket) -> Tensor:
 
 
 def _index(tokens_N: Tensor | None) -> Tensor:
-    assert tokens_N is not None, "a bucket without indices is the only one"
+    assert tokens_N is not None, "a bucket without indices holds all rows"
     return tokens_N
 
 

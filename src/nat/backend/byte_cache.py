@@ -1,4 +1,4 @@
-"""A least-recently-used cache with a bound on its bytes, because texts of requests may have any length."""
+"""A least-recently-used cache with a limit in bytes, because texts of requests may have any length."""
 
 import threading
 from collections import OrderedDict

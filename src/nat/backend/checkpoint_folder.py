@@ -75,7 +75,7 @@ def verify(folder: Path) -> CheckpointState:
     manifest = _manifest(folder)
     if manifest is None:
         logger.warning(
-            "%s has no manifest because an older release wrote it: changed bytes in it cannot be detected", folder
+            "%s has no manifest because an older release wrote it, so changed bytes cannot be detected", folder
         )
         findings = [
             finding for path in sorted(folder.glob("*.safetensors")) if (finding := _unreadable(path)) is not None

@@ -121,7 +121,7 @@ class Adapters:
         self.activate(None)
         assert self._peft is not None, "a model with adapters is wrapped"
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Adapter .* was active which is now deleted")  # none is active
+            warnings.filterwarnings("ignore", message="Adapter .* was active which is now deleted")  # none is
             self._peft.delete_adapter(adapter.loaded.adapter)
 
     def activate(self, adapter: Adapter | None) -> None:
@@ -133,9 +133,7 @@ class Adapters:
         key = next(self._keys)
         self._peft = add_adapter(self._peft or self.base.model, config, key, seed=seed)
         adapter = Adapter(replace(self.base, peft=self._peft, adapter=key), settings)
-        self._switch(
-            self._peft, adapter
-        )  # at once, because peft has given the new layers the adapter that was active before
+        self._switch(self._peft, adapter)  # peft has activated the adapter that was active before
         return adapter
 
     def _switch(self, peft: PeftModel, adapter: Adapter | None) -> None:

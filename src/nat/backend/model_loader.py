@@ -192,7 +192,7 @@ def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
         model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
     assert isinstance(model, PreTrainedModel), "our adapters wrap models of transformers"
     model.to(dtype=dtype)  # type: ignore[call-arg]  # transformers hides torch's signature
-    model.name_or_path = str(adapter)  # an adapter that is trained on it records this as its base
+    model.name_or_path = str(adapter)  # adapters that are trained on it record this path as their base
     return model
 
 

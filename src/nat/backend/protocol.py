@@ -27,7 +27,7 @@ class Opened:
     routers: Sequence[APIRouter]
     """The protocol's own routes, such as training; they answer on every port."""
     answers: AnswerMemory | None = None
-    """Remembers chat answers, if training needs more of them than clients send back."""
+    """Remembers chat answers, if training needs more than clients send back."""
     greeting: str | None = None
     """Printed for the user: how to connect."""
 
@@ -42,10 +42,10 @@ class Endpoint:
 
 
 Open = Callable[[Any, Endpoint], AbstractContextManager[Opened]]
-"""Opens a protocol by its options, and closes its models at the end; `output_dir` is then claimed for it."""
+"""Opens a protocol from its options, and closes its models at the end; `output_dir` is already locked."""
 
 
 def opener_of(options: ServeOptions) -> Open:
-    """Import what opens the protocol of these options."""
+    """Import the function that opens the protocol of these options."""
     opener: Open = resolve_name(options.opener)
     return opener

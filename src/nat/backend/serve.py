@@ -1,6 +1,6 @@
 """The backend's process: take the ports and the output folder, load the model, serve it, and end cleanly.
 
-What is served, `open_training` or another protocol, follows from the options. One line of JSON on stdout,
+The options choose the protocol: `open_training` or a plug-in's. One line of JSON on stdout,
 `{"event": READY, "port": …}`, tells the parent that the server accepts requests; everything else goes to stderr.
 SIGTERM, Ctrl-C and, with `exit_with_parent`, the end of stdin stop the server.
 """
@@ -41,7 +41,7 @@ from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, Serv
 logger = logging.getLogger(__name__)
 
 _LAST_GRACE_SECONDS = 10.0
-"""Time for the server to end after its parent has ended."""
+"""Seconds for the server to stop after its parent has ended."""
 LOCK = ".lock"
 
 
@@ -182,7 +182,7 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
 
 
 def _jobs(options: ServeOptions, worker: Worker, checkpoints: Checkpoints, found: Checkpoint | None) -> TrainingJobs:
-    assert options.output_dir is not None, "checkpoints have a folder"
+    assert options.output_dir is not None, "the options require a folder for checkpoints"
     loaded = worker.engine.loaded
     reference = Reference(loaded, lambda: load_model(options.model, dtype=options.dtype, device=options.device).model)
     learner = Learner(loaded, reference)

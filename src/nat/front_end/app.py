@@ -1,4 +1,4 @@
-"""The HTTP application: the routes, their guards, and their description at `/docs` and `/openapi.json`."""
+"""The HTTP application: routes, guards, and the API reference at `/docs` and `/openapi.json`."""
 
 from collections.abc import Collection
 from typing import Any
@@ -28,10 +28,10 @@ CHAT_BODY: JsonSchemaValue = {
                 "required": ["role", "content"],
                 "properties": {"role": {"type": "string"}, "content": {}},
             },
-            "description": "A workflow that takes `messages` gets all; any other the last user message's text.",
+            "description": "A workflow with an argument `messages` gets all; any other gets the last user text.",
         },
-        "model": {"type": "string", "description": "Comes back in the answer."},
-        "stream": {"type": "boolean", "description": "At /v1/chat/completions: answer piece by piece."},
+        "model": {"type": "string", "description": "Model name, which the response repeats."},
+        "stream": {"type": "boolean", "description": "Stream the response; only at /v1/chat/completions."},
     },
 }
 
@@ -39,7 +39,7 @@ CHAT_BODY: JsonSchemaValue = {
 def create_app(
     served: ServedWorkflow, *, name: str, api_key: str | None = None, allowed_hosts: Collection[str] = ()
 ) -> FastAPI:
-    """The routes of one workflow, called `name`; without a key, for this machine and for pages of `allowed_hosts`."""
+    """Create the application; without a key, only this machine and pages of `allowed_hosts` may call it."""
     app = FastAPI(title=name, description=served.function.description or "", redoc_url=None)
     generate, chat = GenerateRoutes(served), ChatRoutes(served, name=name)
     body = _input_body(served.function)
@@ -57,25 +57,25 @@ def create_app(
     check = (
         OriginCheck(own_pages=True, allowed_hosts=allowed_hosts)
         if api_key is None
-        else KeyCheck(api_key, f"as a bearer token ({KEY_VARIABLE} for clients of ours)")
+        else KeyCheck(api_key, f"as a bearer token (`nat` clients read it from {KEY_VARIABLE})")
     )
     app.add_middleware(Guard, check=check)
     return app
 
 
 async def health() -> Response:
-    """Whether the workflow is served; the header says that whole steps are available."""
+    """Report that the workflow is served; the header announces `/generate/full` with its steps."""
     return JSONResponse({"status": "healthy"}, headers={ROLLOUT_HEADER: PROTOCOL_VERSION})
 
 
 def _explain_crash(error: Exception) -> ApiError:
-    """A bug: the log has the traceback, the client the kind of error."""
+    """Describe a bug: the client gets the error's class, and the log has the traceback."""
     return ApiError(f"the server failed: {error}", status=500, type=type(error).__name__)
 
 
 def _input_body(function: Function) -> JsonSchemaValue:
     """The workflow's arguments by name, or the input as `input_message`."""
-    # Written out: a reference would point to another place of the page.
+    # Inlined, because references would not resolve here.
     schema = inlined(function.input_schema.model_json_schema())
     return {"anyOf": [schema, {"type": "object", "required": [INPUT_KEY], "properties": {INPUT_KEY: {}}}]}
 

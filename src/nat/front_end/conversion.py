@@ -1,4 +1,4 @@
-"""Requests to inputs of the workflow, and its outputs to responses. Pure."""
+"""Convert requests to workflow inputs, and outputs to responses. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ from nat.http.errors import ApiError
 from nat.wire.json import without_surrogates
 
 INPUT_KEY = "input_message"
-"""The name of a rollout's input, whatever the workflow calls it."""
+"""Key of a rollout's input, independent of the workflow's argument names."""
 
 
 def rollout_input(body: object) -> Any:
-    """The input of a rollout that sends its options, unchanged."""
+    """The unchanged input of a rollout whose request has options."""
     if not isinstance(body, dict) or INPUT_KEY not in body:
         raise ApiError(f"a rollout sends its input as {INPUT_KEY}", param=INPUT_KEY)
     return body[INPUT_KEY]
@@ -65,7 +65,7 @@ def chat_input(body: object, function: Function) -> Any:
 
 
 def _check_type(value: Any, function: Function) -> None:
-    """Refuse input that the workflow would refuse, before it runs: the client has to mend it."""
+    """Refuse invalid input before the workflow runs, as the client's error."""
     if has_type(value, function.input_type):
         return
     if isinstance(value, dict):
@@ -106,14 +106,14 @@ def plain(value: Any) -> Any:
 
 
 def exactly(output: Any) -> Any:
-    """The output as evaluators would see it in this process: a record as its JSON text."""
+    """The output as evaluators see it in-process: a record becomes its JSON text."""
     if isinstance(output, BaseModel):
         return output.model_dump_json(indent=2)
     return to_jsonable_python(output, fallback=repr)
 
 
 def wrapped(value: Any) -> dict[str, Any]:
-    """An object: the output itself if it is one, else with the output as its `value`."""
+    """The output if it is an object, else an object with the output as `value`."""
     known = plain(value)
     return known if isinstance(known, dict) else {"value": known}
 

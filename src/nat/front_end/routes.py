@@ -1,4 +1,4 @@
-"""The routes: the toolkit's own, and OpenAI's, where the workflow is a chat model."""
+"""The toolkit's routes, and OpenAI's, which serve the workflow as a chat model."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ class GenerateRoutes:
         self._served = served
 
     async def generate(self, request: Request) -> Response:
-        """The workflow's output: an object as it is, anything else as `{"value": …}`."""
+        """The workflow's output: an object unchanged, anything else as `{"value": …}`."""
         value = workflow_input(await _body(request), self._served.function)
         rollout = await _finished(request, self._served.run(value))
         return JSONResponse(wrapped(rollout.output))
@@ -159,7 +159,7 @@ def _rollout_options(request: Request) -> RolloutOptions | None:
 
 
 def _result(rollout: Rollout, *, exact: bool) -> bytes:
-    """The last event of a rollout."""
+    """The rollout's last event: its result or its error."""
     if rollout.error is not None:
         return event(failure_error(rollout.error).json())
     return _event({"value": exactly(rollout.output)} if exact else wrapped(rollout.output))

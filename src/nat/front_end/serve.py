@@ -1,4 +1,4 @@
-"""`nat serve`: open the workflow of a YAML and answer until told to stop."""
+"""`nat serve`: open the workflow of a YAML and serve it until a signal stops it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ OnReady = Callable[[str], None]
 async def serve(
     config_file: Path, override: tuple[tuple[str, str], ...], options: ServeOptions, on_ready: OnReady
 ) -> None:
-    """Serve the workflow of a YAML until SIGTERM or Ctrl-C; then end what runs, and close the workflow.
+    """Serve the workflow of a YAML until SIGTERM or Ctrl-C; then end running requests and close the workflow.
 
     Raises:
         ConfigError: the configuration is wrong, or the port is taken.

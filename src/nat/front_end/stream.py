@@ -1,4 +1,4 @@
-"""A response that is streamed while the work runs; closing the connection cancels the work."""
+"""A streamed response whose work is cancelled when the client closes the connection."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,14 @@ from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, cancel_and_wait, c
 from nat.http.errors import ClientDisconnected
 
 Emit = Callable[[Any], None]
-"""Adds the next item to the response; from any thread."""
+"""Adds the next item to the response; thread-safe."""
 Encode = Callable[[Any], bytes]
 
 _END = object()
 
 
 class Stream(Response):
-    """A response whose items `work` produces; they are encoded in order, as they come."""
+    """A response that streams the items of `work` in order, as they come."""
 
     media_type = EVENT_STREAM
 
@@ -34,8 +34,8 @@ class Stream(Response):
         loop, items = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def emit(item: Any) -> None:
-            # Items from the loop's own thread go this way, too, so that the order stays.
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads the response
+            # Items from the loop's own thread take the same way, which keeps the order.
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so the client has gone
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
         async def produce() -> None:

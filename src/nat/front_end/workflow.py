@@ -1,4 +1,4 @@
-"""The open workflow behind the routes: with a limit of concurrent requests, a deadline, and a rollout's options."""
+"""Run the workflow for the routes, with a limit of concurrent requests, a deadline, and a rollout's options."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class ServedWorkflow:
     function: Function
     slots: asyncio.Semaphore
     deadline: float | None
-    """Seconds for one request, once its turn has come."""
+    """Seconds for one request after its wait for a free slot."""
 
     async def run(
         self,
@@ -48,7 +48,7 @@ class ServedWorkflow:
     ) -> Rollout:
         """Run the workflow on one input; `on_chunk` streams its output, piece by piece.
 
-        With `options` it is a rollout of another process's evaluation, and runs as it would there.
+        With `options` it is a rollout of another process, and runs as it would there.
         """
         workflow = Workflow(self.function)
         given = options or RolloutOptions(item_id=uuid.uuid4().hex)
@@ -78,7 +78,7 @@ class ServedWorkflow:
 
 
 class _Streamed(Invocable):
-    """Passes the pieces on as they come; its output is the list of them."""
+    """Passes pieces on as they come; the output is the list of all pieces."""
 
     def __init__(self, workflow: Workflow, on_chunk: OnChunk) -> None:
         self._workflow = workflow
@@ -93,7 +93,7 @@ class _Streamed(Invocable):
 
 
 def failure_error(failure: RolloutFailure) -> ApiError:
-    """The workflow raised an error, or ran into its deadline."""
+    """The error response for an exception of the workflow, or for its deadline."""
     status = HTTPStatus.GATEWAY_TIMEOUT if failure.kind == "timeout" else HTTPStatus.INTERNAL_SERVER_ERROR
     return ApiError(failure.message, status=status, type=failure.type)
 
@@ -102,7 +102,7 @@ def failure_error(failure: RolloutFailure) -> ApiError:
 async def opened_workflow(
     config_file: Path, override: tuple[tuple[str, str], ...] = ()
 ) -> AsyncIterator[ServedWorkflow]:
-    """The workflow of a YAML, open until the block ends; datasets and evaluators are left alone.
+    """The workflow of a YAML, open until the block ends; without datasets and evaluators.
 
     Raises:
         ConfigError: the configuration is wrong.

@@ -1,4 +1,4 @@
-"""Keys of the rollouts that run now, and what each gives access to: models whose calls become steps of that rollout."""
+"""Keys of the running rollouts, and the models that each key gives access to."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -15,39 +15,39 @@ from nat.secrets import new_key
 
 
 class RolloutAccess:
-    """Open as long as its rollout runs; made inside of it, so that its calls belong to it."""
+    """Access of one rollout's key to models; created in the rollout's context, to which its calls then belong."""
 
     def __init__(self, upstreams: Mapping[str, Upstream], context: Context | None = None) -> None:
         """`upstreams` by the LLM's key in the YAML; the first answers requests that name none of them."""
         self.memory = Memory()
         self.answers = Answers()
         self.bytes_spent = 0
-        """Of requests and answers, which the rollout keeps."""
+        """Bytes of the requests and answers that the rollout keeps."""
         self.closed = False
         self._upstreams = upstreams
         self._context = context or copy_context()
         self._calls: set[asyncio.Task[None]] = set()
 
     def upstream(self, model: object) -> Upstream:
-        """The upstream of a request for this model: agents bring model names of their own, which mean nothing here."""
+        """The upstream for this model; unknown names, such as an agent's default model, mean the first LLM."""
         if isinstance(model, str) and model in self._upstreams:
             return self._upstreams[model]
         return next(iter(self._upstreams.values()))
 
     @property
     def models(self) -> list[str]:
-        """The keys in the YAML of the LLMs behind it."""
+        """The YAML keys of its LLMs."""
         return list(self._upstreams)
 
     def start(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a call inside of the rollout; it ends with the rollout at the latest."""
+        """Run a call in the rollout's context; the end of the rollout cancels it."""
         task = asyncio.create_task(call, context=self._context.copy())
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         return task
 
     async def close(self) -> None:
-        """Cancel calls that still run, and wait for their end: their steps are part of the rollout."""
+        """Cancel running calls and wait for their end, since their steps are part of the rollout."""
         self.closed = True
         calls = list(self._calls)
         for call in calls:
@@ -56,14 +56,14 @@ class RolloutAccess:
 
 
 class Keyring:
-    """One key for each open rollout, found by its digest, so that no lookup tells how much of a guess was right."""
+    """One key for each open rollout, found by its digest, so that a lookup's duration reveals nothing about it."""
 
     def __init__(self) -> None:
         self._accesses: dict[bytes, tuple[bytes, RolloutAccess]] = {}
 
     @asynccontextmanager
     async def opened(self, access: RolloutAccess) -> AsyncIterator[str]:
-        """A new key for the rollout until the block ends, and with it the calls in progress."""
+        """A new key for the rollout; the end of the block revokes it and ends the calls in progress."""
         key = new_key()
         digest = _digest(key.encode())
         self._accesses[digest] = (key.encode(), access)

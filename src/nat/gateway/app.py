@@ -1,4 +1,4 @@
-"""The routes: every call needs the key of a rollout, and reaches the models of that rollout and nothing else."""
+"""The gateway's routes: every call needs a rollout's key, and reaches only that rollout's models."""
 
 import logging
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ _NO_ROLLOUT = "this is not the key of a rollout that runs: the key is wrong, or 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request and one rollout may cost; how long an answer may take is the LLM's own `timeout`."""
+    """Limits of one request and of one rollout; the LLM's `timeout` limits an answer's duration."""
 
     body_bytes: int = MAX_BODY_BYTES
     rollout_bytes: int = 512 * 2**20
-    """All requests of a rollout and their answers, which are kept as its steps until it ends."""
+    """Bytes of all requests and answers of a rollout, which are kept as steps until it ends."""
     request_bytes: int = 1000
-    """Counted for each request besides its body: an empty one is recorded, too."""
+    """Bytes counted for each request besides its body, since each is recorded as a step."""
 
 
 class GatewayApp:
@@ -83,7 +83,7 @@ class GatewayApp:
 
     async def _call(self, access: RolloutAccess, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:
         body = await read_body(scope, receive, max_bytes=self._limits.body_bytes)
-        if access.closed:  # while the body was on its way
+        if access.closed:  # ended while the body was read
             raise ApiError(_NO_ROLLOUT, status=401)
         self._charge(access, len(body))
         request = _parsed(body)
@@ -100,12 +100,12 @@ class GatewayApp:
         finally:
             access.answers.settle(digest, *recorded)
             access.bytes_spent += sum(len(sent.content) for sent in recorded)
-        if answering.cancelled():  # its rollout has ended
+        if answering.cancelled():  # the rollout has ended
             raise ApiError(_NO_ROLLOUT, status=401)
         answering.result()
 
     def _charge(self, access: RolloutAccess, size: int) -> None:
-        """Count what the rollout keeps of a request.
+        """Count the bytes that the rollout keeps of a request.
 
         Raises:
             ApiError: it is more than a rollout may have.
@@ -118,7 +118,7 @@ class GatewayApp:
 
 
 def _models(access: RolloutAccess, path: str) -> dict[str, Any]:
-    """The list, or one entry: whatever an agent calls its model, it is served."""
+    """The list of models, or one entry; every model name is accepted."""
     if path == MODELS:
         return {"object": "list", "data": [_model(name) for name in access.models]}
     return _model(path.removeprefix(f"{MODELS}/"))
@@ -129,7 +129,7 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def key_of(scope: Scope) -> bytes:
-    """The key as OpenAI's clients send it, or as Anthropic's do."""
+    """The key from the header of OpenAI's or of Anthropic's clients."""
     token = bearer_token(scope)
     return header(scope, b"x-api-key") if token is None else token
 

@@ -1,4 +1,4 @@
-"""One call of an agent: sent upstream as a chat, answered in the agent's own dialect."""
+"""One call of an agent: forwarded as a chat, answered in the agent's dialect."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from nat.http.errors import ApiError
 
 Body = dict[str, Any]
 Keep = Callable[[Sent], None]
-"""Receives the answer when the call is recorded, before the client gets the last of it."""
+"""Receives the answer once the call is recorded, before the client gets the end of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request of an agent, and where it goes."""
+    """A request of an agent, and its upstream."""
 
     route: Route
     request: Body

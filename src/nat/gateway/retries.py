@@ -1,7 +1,7 @@
-"""Which requests of a rollout are retries, so that an answer that was sampled once is recorded once. Pure.
+"""Recognise retries among a rollout's requests, so that each sampled answer is recorded once. Pure.
 
-A failed call recorded nothing, so its retry is the call. A client may retry an answered call because it never received
-the answer; then it gets the same answer. Every other request is a new call, even with an equal body: an agent may send
+A failed call recorded nothing, so its retry is a new call. A client may retry an answered call because it never got the
+answer; then it gets the same answer. Every other request is a new call, even with an equal body: an agent may send
 the same request twice to get two samples.
 """
 
@@ -18,12 +18,12 @@ _KEPT = 64
 
 @dataclass(slots=True)
 class Sent:
-    """An answer as it went out."""
+    """An answer as it was sent."""
 
     content_type: str
     content: bytes
     delivered: bool = False
-    """All of it was sent to a client that was still connected, as far as this side can know."""
+    """True if all of it was sent while the client seemed connected."""
 
 
 class Answers:
@@ -34,7 +34,7 @@ class Answers:
         self._failed: Counter[bytes] = Counter()
 
     def again(self, request: bytes, *, retry: bool) -> Sent | None:
-        """The answer to repeat for this request; None for a new call. `retry`: the client marked it as a retry."""
+        """The answer to repeat for this request; None for a new call. `retry` is the client's own mark."""
         earlier = [sent for known, sent in self._sent if known == request]
         missed = next((sent for sent in earlier if not sent.delivered), None)
         if missed is not None:

@@ -1,8 +1,8 @@
-"""The routes of `nat gateway serve`: its own key opens and closes rollouts, and their keys open the model.
+"""The routes of `nat gateway serve`: the gateway's key opens and closes rollouts, a rollout's key calls the model.
 
 POST   /rollouts        a new rollout and its key
-GET    /rollouts        the ids of those that are open
-GET    /rollouts/{id}   its steps until now
+GET    /rollouts        the ids of the open rollouts
+GET    /rollouts/{id}   its steps so far
 DELETE /rollouts/{id}   its steps, and its end
 """
 
@@ -36,7 +36,7 @@ class RolloutRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     id: Annotated[str, Field(pattern=r"^[\w.#:-]{1,200}$")] | None = None
-    """A name for it, made up if left out."""
+    """Id of the rollout; generated if left out."""
     seed: int | None = None
     """Each call derives its own seed from it."""
     logprobs: bool = True
@@ -46,14 +46,14 @@ class RolloutRequest(BaseModel):
 
 
 class RolloutOpened(BaseModel):
-    """Its response: what the service needs to call the model."""
+    """The response: the URLs and the key for calls to the model."""
 
     id: str
     key: str
     base_url: str
-    """For OpenAI's clients."""
+    """Base URL for OpenAI's clients."""
     anthropic_base_url: str
-    """For Anthropic's clients, which add `/v1` themselves."""
+    """Base URL for Anthropic's clients, which add `/v1` themselves."""
 
 
 class _Open:
@@ -65,7 +65,7 @@ class _Open:
 
 
 class Rollouts:
-    """The open rollouts by their id; whoever makes this closes it (`aclosing`)."""
+    """The open rollouts by their id; the creator closes it with `aclosing`."""
 
     def __init__(self, keyring: Keyring, upstreams: Mapping[str, Upstream]) -> None:
         self._keyring = keyring
@@ -87,13 +87,13 @@ class Rollouts:
         return RolloutOpened(id=name, key=key, base_url=f"{url}/v1", anthropic_base_url=url)
 
     def lines(self, name: str) -> bytes:
-        """The steps until now, in the format of `nat serve`."""
+        """The steps so far, in the format of `nat serve`."""
         return _lines(self._find(name).steps)
 
     async def close(self, name: str) -> bytes:
-        """End the rollout; its steps are returned for the last time."""
+        """End the rollout and return its steps."""
         closing = self._find(name)
-        del self._open[name]  # before anybody else can close it, too
+        del self._open[name]  # so that it is closed only once
         await closing.stack.aclose()
         return _lines(closing.steps)
 
@@ -109,7 +109,7 @@ class Rollouts:
 
 
 class RolloutRoutes:
-    """The ASGI application: rollouts here, all else to the gateway."""
+    """The ASGI application: it handles the rollout routes and passes all others to the gateway."""
 
     def __init__(self, gateway: GatewayApp, rollouts: Rollouts, *, api_key: str, limits: Limits | None = None) -> None:
         self._gateway = gateway
@@ -161,7 +161,7 @@ def _lines(steps: Sequence[IntermediateStep]) -> bytes:
 
 
 def _inside(name: str, request: RolloutRequest, steps: list[IntermediateStep]) -> Context:
-    """The context of a rollout whose steps go into the list."""
+    """Give the context of a rollout whose steps are appended to the list."""
     state = ContextState(workflow_run_id=name, rollout_seed=request.seed, runtime_type=RuntimeTypeEnum.RUN_OR_SERVE)
     state.intermediate_step_manager.subscribe(steps.append)
     policy = CapturePolicy(logprobs=request.logprobs, token_ids=request.token_ids, seed=request.seed)

@@ -1,4 +1,4 @@
-"""`nat gateway serve`: open the LLMs of a YAML and serve them until told to stop."""
+"""`nat gateway serve`: open the LLMs of a YAML and serve them until a signal stops it."""
 
 import asyncio
 import signal

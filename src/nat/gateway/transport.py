@@ -27,7 +27,7 @@ class PlainTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The response's head; its body is read as it comes."""
         place = (request.url.host, request.url.port or 80)
-        assert isinstance(request.stream, httpx.AsyncByteStream), "an asynchronous client makes such requests"
+        assert isinstance(request.stream, httpx.AsyncByteStream), "an asynchronous client sends asynchronously"
         content = _as_bytes(request, b"".join([part async for part in request.stream]))
         idle = self._idle.setdefault(place, [])
         while True:
@@ -111,7 +111,7 @@ class _Connection(asyncio.Protocol):
             raise
 
     async def read(self) -> bytes | None:
-        """All bytes of the body that have come since; None after the end."""
+        """All bytes of the body that came since the last call; None after the end."""
         while not self._pieces:
             if self._complete:
                 return None
@@ -140,10 +140,10 @@ class _Connection(asyncio.Protocol):
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    # ---- what the event loop calls
+    # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's has only the methods
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
@@ -162,7 +162,7 @@ class _Connection(asyncio.Protocol):
             self._error = self._error or "the server closed the connection before its response was complete"
         self._wake()
 
-    # ---- what the parser calls
+    # ---- callbacks of the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name, value))
@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
 
 
 _CLOSED = _Connection()
-"""Takes the place of a connection that was returned."""
+"""Stands for a connection that was returned to the pool."""
 
 
 async def _connect(host: str, port: int) -> _Connection:
@@ -213,5 +213,5 @@ def _as_bytes(request: httpx.Request, body: bytes) -> bytes:
 
 
 def _ends_with_connection(headers: Headers) -> bool:
-    """Whether the body ends with the connection: it has no length and no chunks."""
+    """True if the body has neither a length nor chunks, so that the end of the connection ends it."""
     return {b"content-length", b"transfer-encoding"}.isdisjoint(name.lower() for name, _ in headers)

@@ -1,4 +1,4 @@
-"""Sends the calls of an LLM to its server, which the configuration names and no request can change."""
+"""Send the calls of an LLM to its server, which only the configuration chooses."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,7 +19,7 @@ from nat.http.errors import ApiError
 from nat.http.sse import EventReader
 
 _LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
-"""Names that servers have for the longest answer."""
+"""Fields in which servers take the maximum length of an answer."""
 _COUNTS = ("n", "best_of")
 OPENAI = "https://api.openai.com/v1"
 
@@ -161,7 +161,7 @@ def _ends(chunk: Body) -> bool:
 
 
 def _is_plain(url: str) -> bool:
-    """Whether the URL needs neither TLS nor a proxy."""
+    """True if the URL needs neither TLS nor a proxy."""
     return url.startswith("http://") and getproxies().keys().isdisjoint(("http", "all"))
 
 

@@ -65,9 +65,9 @@ class Sender:
 
 
 async def cancel_on_disconnect(receive: Receive, work: "asyncio.Future[Any]") -> None:
-    """Wait until `work` is done; closing the connection cancels it. To be called once the body was read.
+    """Wait until `work` is done; cancel it if the client closes the connection.
 
-    It is cancelled, too, if the waiting task is.
+    Call this after reading the body. If the calling task is cancelled, `work` is cancelled, too.
 
     Raises:
         ClientDisconnected: before the work was done.
@@ -83,7 +83,7 @@ async def cancel_on_disconnect(receive: Receive, work: "asyncio.Future[Any]") ->
 
 
 async def cancel_and_wait(*tasks: "asyncio.Future[Any]") -> None:
-    """Cancel what is not done, and wait until all of it is over."""
+    """Cancel the unfinished tasks, and wait until all have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

@@ -11,7 +11,7 @@ from nat.http.limits import ConnectionLimits
 
 
 class Connection(HttpToolsProtocol):
-    """One client; if it exceeds a limit it gets an error, as far as it still reads, and is disconnected."""
+    """One client's connection; a client that exceeds a limit gets an error and is disconnected."""
 
     def __init__(self, *, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(**options)
@@ -52,7 +52,7 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, self._piece_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # A trailer is no header: nobody has checked it, and a proxy may not have seen it.
+        # Trailers are dropped: a proxy may not have checked them as it checks headers.
         if self._in_head:
             super().on_header(name, value)
 
@@ -75,7 +75,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._in_head and self._deadline is None and not self.transport.is_closing():
-            self._expect_head()  # of the next request, which began before this answer ended
+            self._expect_head()  # of the next request, which began before this response ended
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(HTTPStatus.BAD_REQUEST, msg)
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
         self._deadline = self.loop.call_later(self._limits.body_seconds, self._check_body)
 
     def _check_body(self) -> None:
-        """Wait longer for a body that comes fast enough, or that the application has not asked for yet."""
+        """Extend the deadline if the body comes fast enough, or if the application has not read it yet."""
         seconds = (self._received - self._credited) / self._limits.body_rate
         if self.flow.read_paused:
             seconds = max(seconds, self._limits.body_seconds)
@@ -118,7 +118,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the {part} of this request did not come in time")
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """Send the error if no response has begun, and close; a client that does not read is cut off."""
+        """Send the error if no response has begun, then close the connection, at once if the client does not read."""
         self._stop_timer()
         if self.transport.is_closing():
             return
@@ -133,7 +133,7 @@ class Connection(HttpToolsProtocol):
 
 _MIN_WAIT_SECONDS = 0.01
 _LINGER_SECONDS = 1.0
-"""For the error to be read, before the connection is cut off."""
+"""Seconds for the client to read the error before the connection is closed."""
 
 
 def _raw_response(status: HTTPStatus, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The one error that a request can end with, and its body in the shape that OpenAI's clients read. Pure."""
+"""The error that ends a request, and its body in the shape that OpenAI's clients read. Pure."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -47,7 +47,7 @@ class ApiError(Exception):
         return ErrorResponse(error=error, detail=self.message)
 
     def json(self) -> bytes:
-        """The body as it is sent."""
+        """The body as JSON bytes."""
         return self.body().model_dump_json().encode()
 
 
@@ -56,7 +56,7 @@ class ClientDisconnected(Exception):
 
 
 def error_type(status: int) -> str:
-    """OpenAI's word for a kind of error."""
+    """OpenAI's error type for a status."""
     default = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     return _TYPES.get(status, default)
 

@@ -1,4 +1,4 @@
-"""Middleware that refuses a request by its headers, before anything else of it is read: host, key, origin."""
+"""Middleware that refuses a request by its headers (host, key, origin) before its body is read."""
 
 import base64
 import hmac
@@ -12,11 +12,11 @@ from nat.http.errors import ApiError
 from nat.wire.hosts import is_loopback
 
 Check = Callable[[Scope], ApiError | None]
-"""Says why a request is refused; None if it is not."""
+"""Returns the error for a refused request; None if it may pass."""
 
 
 class Guard:
-    """Middleware that asks `check` about every request."""
+    """Middleware that refuses every request for which `check` returns an error."""
 
     def __init__(self, app: App, check: Check) -> None:
         self._app = app
@@ -32,12 +32,12 @@ class Guard:
 
 @dataclass(frozen=True)
 class HostNames:
-    """Names under which a server may be called."""
+    """Host names under which clients may call a server."""
 
     bound: str
-    """The host that it listens on. One that others can reach has a key that its owner chose, which no page knows."""
+    """The host that it listens on. A public host always has a key of its owner's, which no web page knows."""
     allowed: Collection[str] = ()
-    """Further names, such as that of a proxy. With them, a server that others can reach has no other names."""
+    """Further names, such as that of a proxy. If set, a public server accepts no other names."""
 
     def match(self, host_header: str) -> bool:
         """Whether a request with this header is for this server."""
@@ -79,14 +79,14 @@ class KeyCheck:
     paths: str = "/"
     """Paths that begin with this need the key."""
     basic: bool = False
-    """Take the key as the password of Basic authentication, too."""
+    """Also accept the key as the password of Basic authentication."""
 
     def __post_init__(self) -> None:
         if not self.api_key:
             raise ValueError("the server needs an API key")
 
     def __call__(self, scope: Scope) -> ApiError | None:
-        """401 for another key, and for none."""
+        """401 for a wrong or missing key."""
         if not scope["path"].startswith(self.paths):
             return None
         presented = bearer_token(scope)
@@ -101,10 +101,10 @@ class KeyCheck:
 
 @dataclass(frozen=True)
 class OriginCheck:
-    """Refuse web pages of others, whose origin a browser sends; for servers without a key that their owner chose."""
+    """Refuse requests from foreign web pages, by the browser's Origin header; for servers without an owner's key."""
 
     own_pages: bool
-    """Let in pages of this server, under names of loopback and `allowed_hosts`."""
+    """Accept this server's own pages, under loopback names and `allowed_hosts`."""
     allowed_hosts: Collection[str] = ()
 
     def __call__(self, scope: Scope) -> ApiError | None:
@@ -119,7 +119,7 @@ class OriginCheck:
         return ApiError(message, status=HTTPStatus.FORBIDDEN)
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """A site can give its own name this machine's address, so it is not enough that host and origin agree."""
+        """Host and origin must agree and be this server's, since any site can resolve its name to this machine."""
         page = urlsplit(origin)
         name = page.hostname or ""
         return page.netloc == host and (is_loopback(name) or name in self.allowed_hosts)
@@ -132,7 +132,7 @@ def bearer_token(scope: Scope) -> bytes | None:
 
 
 def same_key(presented: bytes, key: bytes) -> bool:
-    """Compare in constant time, so that the duration does not tell how much of a guess was right."""
+    """Compare in constant time, so that the duration reveals nothing about the key."""
     return hmac.compare_digest(presented, key)
 
 
@@ -148,7 +148,7 @@ def _basic_password(scope: Scope) -> bytes:
 
 
 def _name(host_header: str) -> str:
-    """The host without its port and without the dot that ends a full name; what is no port belongs to the name."""
+    """The host without its port and without the trailing dot of a fully qualified name."""
     host = host_header.strip().lower()
     name, _, port = host.rpartition(":")
     name = name if name and not port.strip("0123456789") else host

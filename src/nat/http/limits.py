@@ -18,24 +18,24 @@ MAX_BODY_BYTES = 32 * 2**20
 MAX_BATCH_BYTES = 256 * 2**20
 """A batch to train on, with the token ids and log probabilities of all its rollouts."""
 MAX_HELD_BYTES = 2**30
-"""Bodies of all requests together, until they are answered: a thousand of them have no other bound."""
+"""Bytes of the bodies of all requests in progress together."""
 
 MAX_OBJECTS = 100_000
-"""Objects and lists of a request to a model or a workflow: about half a second, in which nobody else is answered."""
+"""Objects and lists in a request to a model or a workflow; parsing them blocks all others for half a second."""
 MAX_VALUES = 2_000_000
-"""Commas of such a request, those in its texts included; no context has as many token ids."""
+"""Commas in such a request, also inside texts; no context has as many token ids."""
 MAX_BATCH_VALUES = 2**24
-"""Values, objects and lists of a batch: about two seconds."""
+"""Values, objects and lists in a batch; parsing them takes about two seconds."""
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of one connection, and their number: each costs a file descriptor, and there are about a thousand."""
+    """Limits of one connection, and the number of connections, each of which costs a file descriptor."""
 
     head_seconds: float = 10.0
     """From the first byte of a request, or from the beginning of the connection, to the end of its headers."""
     head_bytes: int = 64 * 2**10
-    """Of a request's headers, and of all else that is not body: chunk sizes and trailers."""
+    """Bytes of a request's headers, and of chunk sizes and trailers."""
     body_seconds: float = 30.0
     """For the body, plus the time that it takes at `body_rate`."""
     body_rate: float = 10_000.0
@@ -54,7 +54,7 @@ class ConnectionLimits:
 async def read_body(
     scope: Scope, receive: Receive, *, max_bytes: int = MAX_BODY_BYTES, reason: str = "", code: str | None = None
 ) -> bytes:
-    """The whole body; `reason` says in the error where the limit comes from.
+    """Read the whole body; the error gives `reason` for the limit.
 
     Raises:
         ApiError: 413; before anything is read, if the size is announced.
@@ -79,10 +79,10 @@ async def read_body(
 
 
 def parse_json(body: bytes) -> object:
-    """The value of a body.
+    """Parse a body as JSON.
 
     Raises:
-        ApiError: 413 for too many values, 400 for no JSON.
+        ApiError: 413 for too many values, 400 for invalid JSON.
 
     """
     check_request(body)
@@ -94,7 +94,7 @@ def parse_json(body: bytes) -> object:
 
 
 def check_request(body: bytes) -> None:
-    """Refuse a request of more values than a conversation has, before it is parsed.
+    """Refuse a request with more values than a conversation can have, before parsing it.
 
     Raises:
         ApiError: 413.
@@ -105,7 +105,7 @@ def check_request(body: bytes) -> None:
 
 
 def check_batch(body: bytes) -> None:
-    """The same for a batch, which has hundreds of megabytes of tokens."""
+    """Refuse a batch with too many values, before parsing it; batches may have hundreds of megabytes."""
     _check(_objects(body) + body.count(b","), MAX_BATCH_VALUES, "values")
 
 
@@ -120,7 +120,7 @@ def _check(found: int, most: int, what: str) -> None:
 
 
 class BodyLimit:
-    """Middleware: refuse bodies that are larger than the limit, by their announced or by their real size."""
+    """Middleware that refuses bodies above the limit, by their announced or their real size."""
 
     def __init__(self, app: App, *, max_bytes: int) -> None:
         self._app = app
@@ -152,7 +152,7 @@ class BodyLimit:
 
 
 class HeldBodies:
-    """Middleware: all requests together hold at most so many bytes; the one that exceeds it may come again."""
+    """Middleware that limits the bytes of all requests in progress; a request above the limit may be retried."""
 
     def __init__(self, app: App, *, max_bytes: int = MAX_HELD_BYTES) -> None:
         self._app = app

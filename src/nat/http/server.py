@@ -1,4 +1,4 @@
-"""Listen on a port and serve an application there, until told to stop."""
+"""Listen on a port and serve an application there until a signal stops it."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from nat.http.limits import ConnectionLimits, HeldBodies
 
 _GRACE_SECONDS = 3
 _KEEP_ALIVE_SECONDS = 60
-"""Longer than any client keeps an idle connection: else both ends may give it up at once, one by asking through it."""
+"""Longer than clients keep idle connections, so that none sends a request on a connection that the server closes."""
 _LOOPBACK = HostNames("127.0.0.1")
 
 
@@ -50,13 +50,13 @@ def bind(host: str, port: int, *, command: str, option: str = "--port") -> socke
 
 
 def port_of(listener: socket.socket) -> int:
-    """The port of a socket, which the system chose if it was asked for port 0."""
+    """The port of a socket; for port 0 the system has chosen one."""
     port: int = listener.getsockname()[1]
     return port
 
 
 def url_of(listener: socket.socket, host: str | None = None) -> str:
-    """The address of a server on this socket, under this name or else under its own."""
+    """The URL of a server on this socket, with `host` or else the socket's address."""
     name = host or listener.getsockname()[0]
     return f"http://[{name}]:{port_of(listener)}" if ":" in name else f"http://{name}:{port_of(listener)}"
 
@@ -109,7 +109,7 @@ async def listening(
 
 
 class _EmbeddedServer(Server):
-    """Leaves signals to the program that it runs in."""
+    """A server inside another program, which handles the signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -131,4 +131,4 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a sig
 
 
 def _already_stopped(number: int, frame: FrameType | None) -> None:
-    """Nothing is left to do for this signal."""
+    """Do nothing: the server has stopped."""

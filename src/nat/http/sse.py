@@ -17,7 +17,7 @@ def event(data: bytes, name: str = "") -> bytes:
 
 
 DONE = event(_DONE)
-"""The last event of OpenAI's streams."""
+"""The event that ends OpenAI's streams."""
 
 
 def event_data(line: bytes) -> bytes | None:
@@ -46,6 +46,6 @@ class EventReader:
                 continue
             value = from_json(data)
             if not isinstance(value, dict):
-                raise ValueError(f"an event is not an object: {excerpt(repr(data), 200)}")  # noqa: TRY004 - the data is wrong, not a type of ours
+                raise ValueError(f"an event is not an object: {excerpt(repr(data), 200)}")  # noqa: TRY004 - invalid data, not a wrong argument type
             events.append(value)
         return events

@@ -1,4 +1,4 @@
-"""The errors of this package as responses of Starlette applications; FastAPI's are such."""
+"""Send this package's errors from Starlette applications, including FastAPI's."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from nat.http.asgi import JSON
 from nat.http.errors import ApiError, ClientDisconnected
 
 CLIENT_CLOSED_REQUEST = 499
-"""What proxies log for a client that disconnected; nobody reads the response."""
+"""The status that proxies log for a disconnected client, which does not read the response."""
 
 
 def add_error_handlers(app: Starlette, explain_crash: Callable[[Exception], ApiError]) -> None:
-    """Answer every failure in the one shape; `explain_crash` words what nobody expected."""
+    """Send every error in the same shape; `explain_crash` makes the error for unexpected exceptions."""
 
     async def on_crash(_: Request, error: Exception) -> Response:
         return error_response(explain_crash(error))
@@ -38,7 +38,7 @@ async def _on_api_error(_: Request, error: Exception) -> Response:
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods."""
+    """Answer unknown paths and methods."""
     assert isinstance(error, HTTPException), "registered for HTTPException"
     return error_response(ApiError(f"{request.method} {request.url.path}: {error.detail}", status=error.status_code))
 

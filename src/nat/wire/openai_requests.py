@@ -21,7 +21,7 @@ from pydantic import (
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
 
 SESSION_HEADER = "nat-session"
-"""Groups requests: if several sessions have the same answer text, a chat continues its own session's tokens."""
+"""Header with the session: if several sessions have the same answer text, a chat continues its own tokens."""
 
 _BOOKKEEPING = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -51,7 +51,7 @@ _TEMPLATE_VARIABLES_LENGTH = 10_000
 
 T = TypeVar("T")
 _Several = Annotated[list[T], Field(fail_fast=True)]
-"""A list whose error names only its first mistake, because the list may be long."""
+"""A list whose validation error names only the first mistake, because the list may be long."""
 
 
 def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -245,5 +245,5 @@ class CompletionRequest(SamplingRequest):
         if isinstance(self.prompt, str):
             return [self.prompt]
         if self.prompt and isinstance(self.prompt[0], int):
-            return [self.prompt]  # the first element tells the type of all
+            return [self.prompt]  # all elements have the type of the first
         return cast("list[str] | list[list[int]]", self.prompt)

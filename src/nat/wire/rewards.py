@@ -1,4 +1,4 @@
-"""When rewards are equal: one rule for the harness and the backend.
+"""Compare rewards, with one rule for the harness and the backend.
 
 A rollout is compared by its reward, or by one number for each of its answers.
 """

@@ -1,7 +1,7 @@
-"""One rollout of a workflow behind a URL: the options of its request, and the lines of its answer.
+"""The protocol of a rollout behind a URL: the options in its request, and the lines of its response.
 
-The answer to `/generate/full` is lines: `intermediate_data:` for each step, `data:` for the result. The options travel
-in a header, which other servers ignore; `nat serve` answers with the same header.
+The response of `/generate/full` has a line `intermediate_data:` for each step and a line `data:` for the result. The
+options travel in a header, which other servers ignore; `nat serve` answers with the same header.
 """
 
 import json
@@ -32,7 +32,7 @@ class ModelRedirect(BaseModel):
 
 
 class RolloutOptions(BaseModel):
-    """Options that make a rollout behind a URL equal to one in the client's process."""
+    """Options that make a remote rollout equal to one in the client's process."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,7 +50,7 @@ class RolloutOptions(BaseModel):
     redirects: list[ModelRedirect] = []
 
     def header(self) -> str:
-        """As JSON in ASCII, since headers allow nothing else."""
+        """The options as ASCII JSON, since headers allow only ASCII."""
         return json.dumps(self.model_dump())
 
     @classmethod

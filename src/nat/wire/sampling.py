@@ -1,4 +1,4 @@
-"""Which distribution a request's answer is sampled from, and whether it can be trained on. Pure.
+"""Read a request's sampling distribution, and whether its answer can be trained on. Pure.
 
 One rule for the fields of a request and of an LLM block in the YAML. A temperature T is trainable: the answer comes
 from softmax(logits / T), which the learner can compute again. Other fields that change the distribution are not, since

@@ -40,14 +40,14 @@ class RouteMissing(BackendError):
 
 @dataclass(frozen=True)
 class Inference:
-    """Where the model is sampled."""
+    """The inference server's URL and key."""
 
     base_url: str
     api_key: str
 
 
 class ModelList(BaseModel):
-    """GET /v1/models, as far as it is needed here."""
+    """GET /v1/models, with the fields that the client uses."""
 
     class Card(BaseModel):
         """One name that the server answers to."""
@@ -63,7 +63,7 @@ class ArtClient:
     def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.base_url = base_url
         self._api_key = api_key
-        # No connection is kept: if the server closed one meanwhile, it would cost a batch, which is not sent twice.
+        # Connections are not reused: a request on a closed one fails, and a batch is not sent twice.
         self._http = httpx.AsyncClient(transport=transport, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def __aenter__(self) -> Self:
@@ -154,7 +154,7 @@ class ArtClient:
             await response.aclose()
 
     async def _broken(self, job_id: str | None, error: httpx.TransportError) -> TrainingFailed:
-        """Why a stream ended too early: as the server reports it, or else as the connection does."""
+        """The reason for a broken stream, from the server or else from the connection."""
         state = None if job_id is None else await self._job(job_id)
         if state is not None and state.failure is not None:
             return TrainingFailed(state.failure.message, hint=state.failure.hint)
@@ -168,7 +168,7 @@ class ArtClient:
             response = await self._get(f"{self.base_url}/jobs/{job_id}", self._api_key)
             return JobState.model_validate_json(response.content)
         except (BackendError, ValidationError):
-            return None  # the stream has broken; an error about its reason would hide that
+            return None  # an error of this request would hide the broken stream
 
     async def _get(self, url: str, api_key: str) -> httpx.Response:
         return await self._send(self._request("GET", url, api_key, read=_ANSWER_SECONDS))
@@ -196,7 +196,7 @@ class ArtClient:
             ) from error
 
     def _reachable(self, url: str) -> str:
-        """The URL as it works from here: if the server listens on all addresses, the configured host is taken."""
+        """The URL for this client: if the server listens on all addresses, with the configured host."""
         parts = urlsplit(url)
         if not is_everywhere(parts.hostname or ""):
             return url.rstrip("/")

@@ -1,4 +1,4 @@
-"""The YAML of the ART components; `requests` turns it into bodies."""
+"""YAML settings of the ART components; `requests` makes request bodies of them."""
 
 from ipaddress import ip_address
 from typing import Any
@@ -89,7 +89,7 @@ class ARTBackendConfig(BaseModel):
 
 
 class ARTTrainingConfig(ArtDevTrainConfig, OptimizerArgs, ArtTrainConfig):
-    """An update of the weights. What is left out is not sent, so the server's own default applies."""
+    """The algorithm's settings. Unset fields are not sent, so the server's defaults apply."""
 
     model_config = ConfigDict(extra="forbid")
 

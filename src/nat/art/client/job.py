@@ -1,4 +1,4 @@
-"""One training call: read in a task of its own, which remembers how it ended."""
+"""A training call in its own task, which keeps the result."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Finds the LLMs of the YAML that ask the ART server, and the name under which they get the trained model. Pure."""
+"""Find the LLMs of the YAML that call the ART server, and the name that serves them the trained model. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from nat.wire.sampling import MODELS_OWN, Sampling
 
 @dataclass(frozen=True)
 class ConfiguredLLM:
-    """An LLM of the YAML, as far as its requests are known before they are made."""
+    """An LLM of the YAML, with the properties of its requests that the configuration fixes."""
 
     key: str
     """Its key under `llms`."""
@@ -72,7 +72,7 @@ def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url:
 
 
 def notice(llm: ConfiguredLLM, served: str) -> str:
-    """Tells the user that an LLM's requests get another model than its configuration names."""
+    """The notice that an LLM's requests use another model than its configuration names."""
     return f"llms.{llm.key} names {llm.model}; during the run, its requests ask for {served}, the model that is trained"
 
 

@@ -86,7 +86,7 @@ class ArtSession:
         return await self._version()
 
     async def served_model(self) -> ServedModel:
-        """The newest weights, and the options with which the run's YAML asks for them."""
+        """The newest weights, and the options with which the run's YAML calls them."""
         return ServedModel(
             name=await self._version(),
             base_url=self._inference.base_url,
@@ -109,7 +109,7 @@ class ArtSession:
         """Redirect to the newest name: servers that serve no plain name have a new one after each update."""
         self._served = await self._served_name()
         server = address_of(self._inference.base_url)
-        assert server is not None, "an LLM asks it"
+        assert server is not None, "an LLM calls it"
         for name in {llm.model for llm in self._trained} | {self._backend.name}:
             self._redirects.send(server, name, self._served)
 

@@ -165,7 +165,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 async def openpipe_art_trainer_adapter(
     config: ARTTrainerAdapterConfig, builder: Builder
 ) -> AsyncGenerator[ARTTrainerAdapter, None]:
-    """Connect to a server that runs already."""
+    """Create the adapter of a running ART server."""
     llms = [llm for key in builder.llm_names if (llm := await _configured(key, builder)) is not None]
     backend = config.backend
     with redirecting() as redirects:
@@ -178,7 +178,7 @@ async def openpipe_art_trainer_adapter(
 
 
 async def _configured(key: str, builder: Builder) -> ConfiguredLLM | None:
-    """An LLM that speaks OpenAI's API; others cannot ask an ART server."""
+    """An LLM with OpenAI's API; others cannot call an ART server."""
     endpoint = (await builder.get_llm_provider(key)).config.openai_endpoint
     if endpoint is None:
         return None

@@ -1,7 +1,7 @@
-"""The models in memory, and which engine answers to which name: the base, each model's newest weights, a few old ones.
+"""The models in memory, and the engine of each name: the base, each model's newest weights, a few old ones.
 
-Old weights are read from their checkpoint when a request names them. So is a model that nobody has prepared since the
-server was started: its weights can be sampled without the client that trained it.
+Old weights are read from their checkpoint when a request names them. So are the weights of
+a model that no client has prepared since the start.
 """
 
 import logging
@@ -193,7 +193,7 @@ class ModelPool:
         return self._models.get(ModelKey(reference.project, reference.name))
 
     def _stored(self, reference: ModelReference) -> tuple[ModelKey, Checkpoints, int] | None:
-        """A model on disk that nobody has prepared, and the step that the reference means."""
+        """An unprepared model on disk, and the step of the reference."""
         saved = self._store.saved(reference.name).items()
         known = [item for item in saved if reference.project in {None, item[0].project}]
         if not known:

@@ -1,4 +1,4 @@
-"""Opens the server for ART's clients: one base model, their adapters on it, one application on two ports."""
+"""Open the server for ART's clients: one base model, their adapters, and one application on two ports."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from nat.wire.hosts import is_everywhere
 
 @contextmanager
 def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
-    """Load the base model; clients' adapters are made or restored when they ask for them."""
+    """Load the base model; clients' adapters are made or restored on request."""
     loaded = load_model(
         options.model, dtype=options.dtype, device=options.device, max_seq_length=options.max_seq_length
     )

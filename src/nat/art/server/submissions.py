@@ -1,4 +1,4 @@
-"""Training calls from clients: read, checked and started, the same for both of ART's protocols."""
+"""Check and start the training calls of both of ART's protocols."""
 
 import asyncio
 import logging

@@ -43,7 +43,7 @@ _NEW_NAMES = {
 
 
 class RunningCall(Protocol):
-    """A training call that has begun; it goes on whether or not somebody reads its metrics."""
+    """A running training call; it continues even if its metrics are not read."""
 
     @property
     def job_id(self) -> str: ...
@@ -173,7 +173,7 @@ class JobEvents:
                     self._add("gradient_step", **metrics)
         except NatError as error:
             self._add("training_failed", error_message=str(error))
-        except Exception as error:  # the boundary of a job: the client reads of it, whatever it is
+        except Exception as error:  # the boundary of a job: the client gets every failure as an event
             logger.exception("job %s failed", call.job_id)
             self._add("training_failed", error_message="; ".join(explained(error)))
         else:

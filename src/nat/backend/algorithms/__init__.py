@@ -1,1 +1,1 @@
-"""What turns returns into a loss: one file for each algorithm, and the registry that finds those of plug-ins."""
+"""Training algorithms, one file each, and the registry that finds those of plug-ins."""

@@ -1,4 +1,4 @@
-"""What an algorithm consists of: four factors, defaults of settings, and options of its own.
+"""The parts of an algorithm: four factors, defaults of settings, and its options.
 
 The loss of an optimizer step, over all of its sampled tokens k, is
 
@@ -44,7 +44,7 @@ class PolicyTokens:
 
 
 class PolicyTerm(NamedTuple):
-    """What a policy loss gives for each token."""
+    """The policy loss's result for each token."""
 
     objective_K: Tensor
     """To be maximised."""
@@ -76,7 +76,7 @@ class Algorithm:
     """An algorithm; `dataclasses.replace` makes a variant of it."""
 
     name: str
-    """What `training.algorithm` says; for a plug-in also the name of its entry point."""
+    """The value of `training.algorithm`; for a plug-in also the name of its entry point."""
     summary: str
     """One sentence for the table of algorithms."""
     paper: str

@@ -1,7 +1,7 @@
 """Find an algorithm by its name, and fill in the settings that the user leaves to it.
 
 A plug-in brings an algorithm with an entry point of the group `nat.algorithms`, whose name is the algorithm's. It is
-imported when it is asked for, so a plug-in that is broken fails only the runs that want it.
+imported on first use, so a broken plug-in fails only the runs that use it.
 """
 
 import importlib.metadata
@@ -72,7 +72,7 @@ class Resolved:
         )
 
     def factor(self, name: str) -> str:
-        """The name of the factor in use; one that the algorithm brings is called as the algorithm."""
+        """The name of the factor in use; the algorithm's own factor has the algorithm's name."""
         used = getattr(self.algorithm, name)
         return next((known for known, factor in FACTORS[name].items() if factor == used), self.algorithm.name)
 
@@ -96,7 +96,7 @@ def find_algorithm(name: str, entry_points: Callable[[], Iterable[EntryPoint]] =
     if len(sources) > 1:
         raise AlgorithmError(
             f"training.algorithm: {name!r} is the name of {len(sources)} algorithms: {', '.join(sources)}",
-            hint="uninstall all but one of them, or rename the entry point of a plug-in of yours",
+            hint="uninstall all but one of them, or rename the entry point of your plug-in",
         )
     if found:
         return _load(found[0])
@@ -149,7 +149,7 @@ def _options(algorithm: Algorithm, given: Mapping[str, Any]) -> AlgorithmOptions
 def _load(point: EntryPoint) -> Algorithm:
     try:
         found = point.load()
-    except Exception as error:  # a plug-in is other people's code, and its import may fail in any way
+    except Exception as error:  # the import of a plug-in may fail in any way
         raise AlgorithmError(
             f"the algorithm {point.name!r} of {_place(point)} failed to import: {describe_error(error)}",
             hint="repair or uninstall that plug-in, or choose another algorithm",
@@ -164,5 +164,5 @@ def _load(point: EntryPoint) -> Algorithm:
 
 
 def _place(point: EntryPoint) -> str:
-    """Which plug-in an entry point belongs to, and what it names."""
+    """The distribution and the value of an entry point."""
     return f"{point.dist.name} ({point.value})" if point.dist else point.value

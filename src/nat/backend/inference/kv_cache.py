@@ -12,7 +12,7 @@ _FIRST_LENGTH = 128
 
 
 class SlotCache:
-    """Allocated layer by layer, when the model first passes keys and values of that layer."""
+    """Keys and values of all slots; each layer is allocated when the model first passes its keys and values."""
 
     def __init__(self) -> None:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}

@@ -63,7 +63,7 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Drop everything and free the memory."""
-        self.__init__(self._max_bytes)  # type: ignore[misc]  # as new
+        self.__init__(self._max_bytes)  # type: ignore[misc]  # resets all fields
 
     def find(self, token_ids: Ids) -> Ids:
         """Cells of the longest cached prefix."""

@@ -1,4 +1,4 @@
-"""Which sequences run, in which slots, and what each contributes to the next step; no tensors here.
+"""Decide which sequences run, in which slots, and how many tokens each adds to the next step; no tensors.
 
 Invariants: `running[i]` sits in cache slot i; sequences that decode come before those whose prompt is not yet
 wholly cached; of the latter at most one has begun, because prompts are taken in order.

@@ -28,7 +28,7 @@ class Sequence:
     """A prompt and its sampled tokens; only the engine changes it."""
 
     index: int
-    """Which choice of its request this is."""
+    """Index of this choice in its request."""
     prompt_ids: list[int]
     params: SamplingParams
     text: Detokenizer | None = None

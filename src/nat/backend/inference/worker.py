@@ -72,7 +72,7 @@ class SingleEngine:
         return name in self.names()
 
     def engine(self, name: str) -> Engine:
-        """The only engine, even for a `name@step` that became outdated while the request waited."""
+        """The only engine, also for a `name@step` that became outdated while the request waited."""
         del name
         return self._engines[0]
 
@@ -179,14 +179,14 @@ class Worker:
             _fail_all(engine, BackendError("the backend was shut down before it had answered"))
 
     def _wait(self) -> bool:
-        """Sleep until there is work; False when closing."""
+        """Wait for work; False when closing."""
         if not (self._commands or self._exclusive or self._busy()):
             with self._wakeup:
                 self._wakeup.wait_for(lambda: self._commands or self._exclusive or self._closing)
         return not self._closing
 
     def _busy(self) -> list[Engine]:
-        """Engines that have work, after telling each whether an update waits."""
+        """The engines that have work; sets on each whether an update waits."""
         engines = self.pool.engines()
         for engine in engines:
             engine.draining = bool(self._exclusive) and not self._admit_waiting

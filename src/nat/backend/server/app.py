@@ -1,4 +1,4 @@
-"""The backend's HTTP application: its routes behind the key and the body limit."""
+"""The backend's HTTP application: routes, key check and body limits."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -32,7 +32,7 @@ from nat.http.starlette import add_error_handlers, error_response
 from nat.wire.openai_responses import ModelCard, ModelList
 
 OPENAI_PATHS = "/v1/"
-"""The OpenAI SDKs send their key on paths that begin with this."""
+"""Path prefix on which the OpenAI SDKs send their key."""
 _KEY_HINT = "as a bearer token, or as the password of Basic authentication (http://any:KEY@host)"
 _STATUSES: dict[type[BackendError], HTTPStatus] = {
     AlgorithmError: HTTPStatus.BAD_REQUEST,
@@ -45,7 +45,7 @@ _STATUSES: dict[type[BackendError], HTTPStatus] = {
     NameRefused: HTTPStatus.BAD_REQUEST,
     TooManyModels: HTTPStatus.CONFLICT,
 }
-"""Errors that the client can mend; any other is the server's."""
+"""Status codes of errors that the client can correct; any other error is the server's."""
 
 
 def create_app(
@@ -57,7 +57,7 @@ def create_app(
     extra_routers: Sequence[APIRouter] = (),
     max_body_bytes: int = MAX_BATCH_BYTES,
 ) -> FastAPI:
-    """The OpenAI routes on `worker`'s models, and the routers of others behind the same guards.
+    """Create the application: the OpenAI routes on `worker`'s models, and other routers behind the same guards.
 
     A `well_known_key` is needed only where the OpenAI SDKs send one; it keeps nobody out, so web pages are refused by
     their origin. With `answers`, chat answers carry their tokens and are remembered there.
@@ -77,7 +77,7 @@ def create_app(
 
 
 def inference_router(service: Service) -> APIRouter:
-    """Chat and text completions, the served names, and whether the server is up."""
+    """Chat and text completions, the served names, and a health check."""
     router = APIRouter()
     router.add_route("/v1/chat/completions", ChatRoute(service).handle, methods=["POST"])
     router.add_route("/v1/completions", CompletionRoute(service).handle, methods=["POST"])
@@ -110,6 +110,6 @@ async def _on_backend_error(_: Request, error: Exception) -> Response:
 
 
 def _explain_crash(error: Exception) -> ApiError:
-    """Memory, a disk or a bug: the log has the traceback, the client the kind of error and what to do."""
+    """Describe an unexpected error: the client gets its kind and a remedy, and the log has the traceback."""
     found = explained(error)
     return ApiError(f"the backend failed: {found.message}; {found.hint}", status=500)

@@ -1,4 +1,4 @@
-"""Bodies that are records: read and check one, write one, and stream many as events."""
+"""Read and check JSON bodies, write JSON responses, and stream events."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=BaseModel)
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for a prompt that does not fit the model."""
 SMALL = 2**20
-"""Most bytes of a body without a batch: a command, and the model that it is for."""
+"""Maximum bytes of a body without a batch."""
 LARGE = 1_000_000
 """From this many bytes on, the garbage collector's walks through a body's records take most of the time."""
 _one_large_body = threading.Lock()
@@ -58,14 +58,14 @@ async def read(http: Request, kind: TypeAdapter[T]) -> T:
 
 
 async def read_batch(http: Request, kind: TypeAdapter[T]) -> T:
-    """The same for a batch, as large as the server takes."""
+    """The checked body of a batch, up to the server's limit."""
     content = await http.body()
     check_batch(content)
     return await _read(kind, content)
 
 
 async def _read(kind: TypeAdapter[T], content: bytes) -> T:
-    """Parse in a thread, so that others are answered meanwhile."""
+    """Parse in a thread, which does not block other requests."""
     try:
         return await asyncio.to_thread(parse, kind, content)
     except ValidationError as error:
@@ -73,7 +73,7 @@ async def _read(kind: TypeAdapter[T], content: bytes) -> T:
 
 
 def parse(kind: TypeAdapter[T], content: bytes) -> T:
-    """Check a body; a large one with the garbage collector off, which holds up all threads and finds nothing."""
+    """Check a body; for a large one, pause the garbage collector, which would block all threads and free nothing."""
     if len(content) < LARGE:
         return kind.validate_json(content)
     with _one_large_body:

@@ -65,10 +65,10 @@ class Prompt:
 
     context: Context
     text: str
-    """What the template wrote."""
+    """The text that the template wrote."""
     ids: list[int]
     broken: BrokenPrefix | None
-    """Why the ids do not hold the sampled tokens of every answer; None if they do, or if there are no answers."""
+    """Why the ids lack sampled tokens of some answer; None if they lack none."""
 
     @cached_property
     def packed(self) -> "array[int]":
@@ -78,7 +78,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class _Turn:
-    """What was sampled after a prompt, and in which session."""
+    """An answer's tokens, and the session in which they were sampled."""
 
     text: str
     ids: "array[int]"
@@ -205,7 +205,7 @@ def essence(message: Mapping[str, Any]) -> Essence:
 
 
 def _message(text: str, *, tools: bool) -> dict[str, Any]:
-    """The message of an answer's text, with all of its calls; a client may have received fewer."""
+    """The message of an answer's text with all of its calls, of which the client may have received fewer."""
     if not tools:
         return {"role": "assistant", "content": text}
     parser = HermesParser()

@@ -84,7 +84,7 @@ def start_stream(
 
 
 async def _follow(worker: Worker, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
-    """What each step adds; closing the iterator cancels the request."""
+    """The deltas of each step; closing the iterator cancels the request."""
     try:
         while (item := await feed.queue.get()) is not None:
             if isinstance(item, ApiError):

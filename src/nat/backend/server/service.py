@@ -1,4 +1,4 @@
-"""What every inference route needs: the worker, limits of length, and how a checked body becomes sequences."""
+"""Shared by the inference routes: the worker, length limits, and sequences from a checked body."""
 
 import asyncio
 import secrets
@@ -24,22 +24,22 @@ from nat.wire.sampling import Sampling, read_sampling
 
 MAX_CHOICES = 256
 MAX_ALTERNATIVES = 1_000_000
-"""Of all tokens of a response together: each takes a hundred bytes as an object, and again as JSON."""
+"""Alternatives of all tokens in a response; each takes a hundred bytes as an object, and again as JSON."""
 LARGE_ANSWER = 2000
-"""Tokens and alternatives that are written within milliseconds; more are written in a thread."""
+"""Tokens and alternatives that can be written within milliseconds; larger responses are written in a thread."""
 _ENVELOPE_BYTES = 2**20
-"""A body beside its texts: keys, ids, tools, ignored fields."""
+"""Bytes of a body besides its texts: keys, ids, tools, ignored fields."""
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
 
 
 @dataclass(frozen=True)
 class LengthLimits:
-    """What is too long for the model's context, found out before anything of it is tokenised."""
+    """Limits that follow from the model's context, checked before tokenising."""
 
     tokens: int
     """The model's context."""
     characters: int
-    """Those of a text in which each token is the longest that there is."""
+    """Characters of a text in which every token is the vocabulary's longest."""
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> "LengthLimits":
@@ -71,7 +71,7 @@ class LengthLimits:
 
 
 class AnswerMemory(Protocol):
-    """Keeps what was sampled after which prompt, so that training can be exact; called from any thread."""
+    """Remembers prompts and the answers sampled after them, for exact training; thread-safe."""
 
     def remember(
         self, prompt_ids: list[int], token_ids: list[int], logprobs: list[float], sampling: Sampling
@@ -85,7 +85,7 @@ class Service:
     worker: Worker
     clock: Callable[[], float] = time.time
     answers: AnswerMemory | None = None
-    """Where chat answers are remembered; with it each carries its token ids and log probabilities, requested or not."""
+    """Remembers chat answers; if set, every answer has token ids and log probabilities, requested or not."""
 
     threads: PromptThreads = field(default_factory=PromptThreads)
 
@@ -154,14 +154,14 @@ class Service:
         return body.model_copy(update={"logprobs": True, "return_tokens_as_token_ids": True})
 
     def remember(self, sequences: list[Sequence]) -> None:
-        """Keep finished answers for training, if anything is kept."""
+        """Remember finished answers for training, if `answers` is set."""
         if self.answers is not None:
             for s in sequences:
                 sampling = read_sampling({"temperature": s.params.temperature, "top_p": s.params.top_p})
                 self.answers.remember(s.prompt_ids, s.token_ids, s.logprobs, sampling)
 
     async def written(self, request: Request, write: Callable[[Request], str]) -> Response:
-        """The response to a finished request; a large one is written in a thread, so that others need not wait."""
+        """The response to a finished request; a large one is written in a thread, which does not block others."""
         size = sum(len(s.token_ids) * (1 + s.params.top_logprobs) for s in request.sequences)
         content = write(request) if size < LARGE_ANSWER else await asyncio.to_thread(write, request)
         return Response(content, media_type="application/json")

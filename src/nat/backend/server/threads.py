@@ -20,13 +20,13 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 SECONDS = 10.0
-"""Time to prepare one prompt, once its turn has come."""
+"""Seconds to prepare one prompt after its wait for a thread."""
 AT_ONCE = 4
 """Prompts in preparation; the interpreter runs one at a time, but a tokenizer releases it."""
 
 
 class PromptThreads:
-    """Threads of one event loop, as many as were needed at once; they end with this object."""
+    """Threads of one event loop, as many as ran at once so far; they end with this object."""
 
     def __init__(self, *, seconds: float = SECONDS, at_once: int = AT_ONCE) -> None:
         self.seconds = seconds
@@ -63,7 +63,7 @@ class PromptThreads:
 def _work(jobs: "SimpleQueue[_Job[Any, Any] | None]") -> None:
     while (job := jobs.get()) is not None:
         job.run()
-        del job  # it may hold megabytes
+        del job  # free its memory, which may be megabytes
 
 
 def _dismiss(jobs: "SimpleQueue[_Job[Any, Any] | None]", threads: int) -> None:
@@ -100,7 +100,7 @@ class _Job(Generic[A, B]):
             settle = self._settled()
         except _Interrupted:
             settle = self.outcome.cancel
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for the outcome
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits
             self._loop.call_soon_threadsafe(self._end, settle)
 
     def _begin(self) -> None:
@@ -123,7 +123,7 @@ class _Job(Generic[A, B]):
 
     def _leave_first(self) -> None:
         if not self._decided.acquire(blocking=False):
-            while True:  # the interruption comes, and must not hit `then`
+            while True:  # wait for the interruption, which must not hit `then`
                 time.sleep(0)
 
     def _end(self, settle: Callable[[], Any]) -> None:

@@ -32,7 +32,7 @@ def training_router(jobs: TrainingJobs | None) -> APIRouter:
 
 
 class _Routes:
-    """HTTP on one side, `TrainingJobs` on the other."""
+    """The handlers, which call `TrainingJobs`."""
 
     def __init__(self, jobs: TrainingJobs | None) -> None:
         self._open_jobs = jobs

@@ -82,7 +82,7 @@ def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: flo
         )
     else:
         hint = (
-            "check that something is trainable, that rollouts which say the same get the same reward (otherwise they "
+            "check that something is trainable, that rollouts with the same tokens get the same reward (otherwise they "
             "cancel each other out), and that the update before did not break the model: see its approx_kl"
         )
     raise UpdateRejected(

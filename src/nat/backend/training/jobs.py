@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 KEPT_JOBS = 100
 """Ended jobs that a table keeps."""
 Work = Callable[[Report], JobState]
-"""Trains and saves; gives the state of the completed job."""
+"""Trains and saves; returns the state of the completed job."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Job:
         except TrainingFailed as error:
             logger.warning("job %s failed: %s", self.state.id, error)
             self._become(JobStatus.FAILED, failure=_failure(error))
-        except Exception as error:  # the boundary of a job: whatever breaks in it becomes its state
+        except Exception as error:  # the boundary of a job: its failure becomes its state
             logger.exception("job %s failed", self.state.id)
             self._become(JobStatus.FAILED, failure=_internal(error))
         else:

@@ -103,7 +103,7 @@ def _step(loaded: LoadedModel, batch: StepBatch, slots: Sequence[Row]) -> list[t
         temperatures += [row.sampled_at[number] for number in mine]
         sizes.append(len(mine))
         at += len(chunk.token_ids)
-    # A step runs even if nothing in it is scored, because later steps read what it leaves in the cache.
+    # A step runs even without scored tokens, because later steps read its keys and values.
     logits_KV = packed_logits(loaded.model, batch, torch.tensor(keep or [0], device=loaded.device))
     if not keep:
         return []

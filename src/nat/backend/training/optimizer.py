@@ -105,7 +105,7 @@ class MasterAdamW:
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load what `state()` gave, after the weights of the same moment are in place."""
+        """Load a result of `state()` after loading the weights of the same step."""
         with torch.no_grad():
             for name, master in self._masters.items():
                 if master is not self._parameters[name]:

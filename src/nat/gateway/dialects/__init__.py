@@ -29,17 +29,17 @@ class Turn:
 
 @dataclass(slots=True)
 class Memory:
-    """What later calls of a rollout may refer to."""
+    """Responses and items of a rollout that later calls may refer to."""
 
     turns: dict[str, Turn] = field(default_factory=dict)
     """Stored responses by their id."""
     items: dict[str, Body] = field(default_factory=dict)
-    """Their output items by id."""
+    """Output items of the stored responses by their id."""
     _ids: Counter[str] = field(default_factory=Counter)
     _arguments: dict[str, list[tuple[str, Body]]] = field(default_factory=dict)
 
     def unique_id(self, given: str) -> str:
-        """The server's id, numbered if it was used before: agents take two answers with one id for parts of one."""
+        """The server's id, numbered if it was used before, since agents join answers that have the same id."""
         self._ids[given] += 1
         return given if self._ids[given] == 1 else f"{given}-{self._ids[given]}"
 
@@ -47,18 +47,18 @@ class Memory:
         """Keep the text of a call's arguments; some servers count their ids from 0 in every answer.
 
         An agent may send them back as an object, which has lost spaces, the order of escapes, numbers as `1.0`.
-        Written anew it has other tokens than those that were sampled.
+        Serialised again, it has other tokens than the sampled ones.
         """
         self._arguments.setdefault(call_id, []).append((arguments, parse_arguments(arguments)))
 
     def arguments_text(self, call_id: str, given: Body) -> str:
-        """The text that was sampled if the agent sends the same object back, else the object's own."""
+        """The sampled text if the agent sends the same object back, else the object as JSON."""
         same = [text for text, value in self._arguments.get(call_id, ()) if value == given]
         return same[-1] if same else json.dumps(given, ensure_ascii=False)
 
 
 def parse_arguments(text: str) -> Body:
-    """Tool arguments as an object; as far as they go if the JSON breaks off, empty if they are no object."""
+    """Tool arguments as an object; truncated JSON gives the complete part, anything else an empty object."""
     try:
         value = from_json(text, allow_partial=True)
     except ValueError:
@@ -67,7 +67,7 @@ def parse_arguments(text: str) -> Body:
 
 
 class Untranslatable(ValueError):
-    """A request that cannot be a chat; the message names the field, what was seen and what was wanted."""
+    """The request has no equivalent chat; the message names the field, the value and the expectation."""
 
 
 class BrokenOrder(ValueError):

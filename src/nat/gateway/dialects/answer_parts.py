@@ -13,14 +13,14 @@ from nat.gateway.dialects import Body, BrokenOrder, Memory
 from nat.http.sse import event
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Fields for the thinking that a server's parser took out of the text; the first is the older name."""
+"""Fields in which servers put thinking that they separate from the text; the first is the older name."""
 
 Kind = Literal["reasoning", "text", "call"]
 
 
 @dataclass(slots=True)
 class Part:
-    """One part, as far as it has arrived."""
+    """One part of an answer, with the text received so far."""
 
     kind: Kind
     number: int
@@ -29,7 +29,7 @@ class Part:
     """The field of the chat message that it came from."""
     call_id: str = ""
     name: str = ""
-    """Of the function that is called."""
+    """Name of the called function."""
     text: str = ""
     """The text, or the call's arguments as the model wrote them."""
 
@@ -61,10 +61,10 @@ Step = Began | Grew | Ended
 
 @dataclass(slots=True)
 class AnswerParts:
-    """One answer as far as it has arrived: its first choice, since these dialects have one."""
+    """The parts of an answer received so far; of its first choice only, since these dialects have one."""
 
     memory: Memory
-    """Of the rollout."""
+    """The rollout's memory."""
     id: str = ""
     created: int = 0
     parts: list[Part] = field(default_factory=list)

@@ -38,7 +38,7 @@ class Stream:
 
 
 def stream(request: Body, _memory: Memory) -> Stream:
-    """The completion in chunks, likewise."""
+    """The completion in chunks, with the request's name of the model."""
     return Stream(request)
 
 

@@ -1,4 +1,4 @@
-"""Reads fields of requests, and writes parts of chats; for both dialects that translate. Pure."""
+"""Read fields of requests and write parts of chats, for the dialects that translate. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -80,10 +80,10 @@ def named_choice(name: str) -> Body:
 
 
 def schema_format(name: str, schema: Any, **others: Any) -> Body:
-    """The response format that demands JSON of a schema."""
+    """The response format for JSON of this schema."""
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, **others}}
 
 
 def _excerpt(value: Any) -> str:
     text = redact(repr(value))
-    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004  # a line's worth of it
+    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004  # an excerpt of one line

@@ -11,7 +11,7 @@ from nat.errors import UpdateRejected
     [
         ({"with_advantage": 0.5, "clipped": 0.5, "entropy": 2.0}, "or raise epsilon"),
         ({"with_advantage": 1.0, "clipped": 0.0, "entropy": 1e-9}, "an earlier checkpoint with a lower learning rate"),
-        ({"with_advantage": 1.0, "clipped": 0.4, "entropy": 2.0}, "rollouts which say the same get the same reward"),
+        ({"with_advantage": 1.0, "clipped": 0.4, "entropy": 2.0}, "rollouts with the same tokens get the same reward"),
     ],
     ids=["all clipped", "certain", "neither"],
 )

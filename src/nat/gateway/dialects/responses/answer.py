@@ -29,7 +29,7 @@ _PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
 class _Response:
-    """The response to a request, as far as its answer has arrived."""
+    """The response to a request, with the part of the answer received so far."""
 
     def __init__(self, request: Body, memory: Memory, answer: AnswerParts) -> None:
         self._request = request
@@ -188,7 +188,7 @@ class _ItemWriter:
         self._seals = _ENCRYPTED in (request.get("include") or ())
 
     def is_custom(self, part: Part) -> bool:
-        """Whether a call's arguments are one text to the agent."""
+        """True if the called tool is a custom tool, whose argument is one text."""
         tool = self._tools.get(part.name)
         return tool is not None and tool.custom
 
@@ -241,5 +241,5 @@ def _custom_input(arguments: str) -> str:
 
 
 def _sealed(field: str, text: str) -> str:
-    """Thinking in the form of `encrypted_content`, which agents return unread; it is not secret."""
+    """Thinking encoded as `encrypted_content`, which agents return unchanged; it is not encrypted."""
     return json.dumps({field: text}, ensure_ascii=False)
