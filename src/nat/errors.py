@@ -22,7 +22,7 @@
     │   ├── ModelNotPrepared      training was requested for a model that is not prepared
     │   ├── ModelBusy             a model is being trained already
     │   └── TooManyModels         the server's limit of models is reached
-    ├── RunFailed                 a finetuning run cannot learn, or must not go on
+    ├── RunFailed                 a finetuning run cannot learn, or must not continue
     │   ├── NoTrajectories        nothing to train on, with the causes counted
     │   │   ├── InvalidTrajectories   they are not conversations that the backend can be trained on
     │   │   └── UntrainableSampling   no answer was sampled from the model's own distribution
@@ -54,7 +54,7 @@ _TRACEBACK_CHARS = 20_000
 
 
 class NatError(Exception):
-    """An error with a remedy: `message` says what was seen and what was wanted, `hint` what to do."""
+    """An error with a remedy: `message` has the problem and the expectation, `hint` the remedy."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -166,7 +166,7 @@ class TooManyModels(BackendError):
 
 
 class RunFailed(NatError):
-    """A finetuning run cannot learn, or must not go on."""
+    """A finetuning run cannot learn, or must not continue."""
 
 
 class NoTrajectories(RunFailed):
@@ -178,7 +178,7 @@ class InvalidTrajectories(NoTrajectories, ValueError):
 
 
 class UntrainableSampling(NoTrajectories):
-    """No answer was sampled from the model's own distribution, but greedily, from a nucleus, …."""
+    """All answers were sampled greedily, from a nucleus or similar, none from the model's own distribution."""
 
 
 class NoLearningSignal(RunFailed):

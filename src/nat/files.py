@@ -1,6 +1,6 @@
-"""Files, links and folders that are replaced whole, and what to do when one cannot be written.
+"""Replace files, links and folders atomically, and explain errors of the file system.
 
-A reader sees the old one or the new one, never half of it, even if the machine stops in between.
+A reader sees the old version or the new one, never a partial one, even after a crash of the machine.
 """
 
 import errno
@@ -104,7 +104,7 @@ def remove_folder(target: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what a crash left behind; no other process may be writing to the folder.
+    """Delete unfinished files and folders after a crash; no other process may be writing to the folder.
 
     A folder that was being replaced gets its name back if its successor is missing.
     """
@@ -151,7 +151,7 @@ def _sync(path: Path) -> None:
 
 
 class StorageFailure(NamedTuple):
-    """What failed, and what to do about it."""
+    """A failed operation on the file system, and its remedy."""
 
     message: str
     hint: str

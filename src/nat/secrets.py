@@ -1,4 +1,4 @@
-"""The secrets that this process knows, and what keeps them out of its files, output, logs and memory.
+"""Keep the secrets that this process knows out of its files, output, logs and memory.
 
 The harness and the backend each have one registry. The configuration fills the harness's (`nat.config.secrets` says
 what counts as a secret); the backend gets a copy when it is started. Everything that is written or printed passes
@@ -194,7 +194,7 @@ def unredacted(stream: "TextIO | RedactedText") -> TextIO:
 
 
 class RedactedText:
-    """A text stream that redacts what is written to it."""
+    """A text stream that redacts all writes."""
 
     def __init__(self, plain: TextIO) -> None:
         self.plain = plain

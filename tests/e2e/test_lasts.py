@@ -91,7 +91,7 @@ async def test_a_journal_that_is_gone_ends_the_run(tmp_path, caplog, lost):
         with project.registered(), pytest.raises(JournalError, match="was deleted, moved or replaced during the run"):
             await project.run(AfterEpoch(lose))
     assert "deleted, moved or replaced" not in caplog.text
-    assert ("What the run did until now" in caplog.text) == (lost != "folder")
+    assert ("Results so far are in" in caplog.text) == (lost != "folder")
     assert len(project.adapter.submitted) < 2
     assert project.closed == project.built
 

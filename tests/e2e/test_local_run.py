@@ -134,7 +134,7 @@ def test_a_signal_ends_everything_and_keeps_what_there_is(tmp_path, games, numbe
     assert "Traceback" not in rest
     run_dir = (output_dir / "latest").resolve()
     newest = run_dir / "checkpoints" / "latest"
-    assert f"What the run did until now is in {run_dir}" in rest
+    assert f"Results so far are in {run_dir}" in rest
     assert f"-o llms.player.model {newest.resolve()}" in rest
     assert not backends_of(output_dir)
     with Journal.open(run_dir, read_only=True) as journal:

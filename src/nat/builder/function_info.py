@@ -1,4 +1,4 @@
-"""Wrap a callable with its schema, read from its annotations: what a function's build function yields."""
+"""Wrap a callable with its schema, read from its annotations; a function's build function yields the result."""
 
 import functools
 import inspect

@@ -165,7 +165,7 @@ class WorkflowBuilder(EvalBuilder):
         return await self._components.enter(path, provider.config, manager)
 
     def _for_llm(self, name: str) -> Self:
-        """This builder, as it is given to the build functions of one LLM: with its `llm_name`."""
+        """A copy of this builder for the build functions of one LLM, with its `llm_name`."""
         view = copy(self)
         view._llm_name = str(name)  # noqa: SLF001 - same class
         return view

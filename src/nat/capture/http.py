@@ -78,7 +78,7 @@ class CapturingClient(httpx.Client):
 
 
 class _Exchange:
-    """One recorded call: what to send, and what the agent gets. Sending is left to the two clients."""
+    """One recorded call: the requests to send, and the response for the agent. The two clients do the sending."""
 
     response: httpx.Response
     """The last response; its body was read if it is an error."""

@@ -49,7 +49,7 @@ class Redirects:
         return self._names.get((server, requested), requested)
 
     def entries(self) -> Iterator[tuple[Address, str, str]]:
-        """Server, requested name, name to send; without those that change nothing."""
+        """Server, requested name and name to send; entries with two equal names are left out."""
         return ((server, requested, to) for (server, requested), to in self._names.items() if requested != to)
 
 

@@ -1,4 +1,4 @@
-"""Read a request as it goes over the wire, and add the fields that it lacks. Pure."""
+"""Read a request as it is sent over the wire, and add the fields that it lacks. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def read_request(path: str, body: bytes) -> CallRequest | None:
     """The call that was sent to such a route; None if it is malformed."""
     try:
         fields = from_json(body)
-    except ValueError:  # the server will say so; there is no call to record
+    except ValueError:  # the server will report it; there is no call to record
         return None
     if not isinstance(fields, dict):
         return None

@@ -1,4 +1,4 @@
-"""Read a whole response, and hide from the agent what only the recording requested. Pure.
+"""Read a whole response, and hide the fields from the agent that only the recording requested. Pure.
 
 So an agent is trained with the responses that it gets in production, and its framework spends no time on the rest.
 Streams are joined by `events` before they are read.
@@ -176,7 +176,7 @@ class ResponseFilter:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What the agent gets after this chunk."""
+        """The complete lines that the agent gets after this chunk."""
         if not self._hidden:
             return chunk
         self._rest += chunk

@@ -50,7 +50,7 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """What the two steps of one choice are made from."""
+    """The data for the two steps of one choice."""
 
     call: LLMCall
     choice: Choice

@@ -100,7 +100,7 @@ def run_cli() -> None:
     from nat.secrets import keep_files_private, redact_output  # noqa: PLC0415 - as below
 
     keep_files_private()
-    _print_anything()
+    _escape_unencodable()
     redact_output()
     code = exit_code(sys.argv[1:])
     if code > EXIT_SIGNAL:
@@ -110,7 +110,7 @@ def run_cli() -> None:
     sys.exit(code)
 
 
-def _print_anything() -> None:
+def _escape_unencodable() -> None:
     """Print characters that the output's encoding lacks as escapes, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -129,7 +129,7 @@ def exit_code(arguments: list[str]) -> int:
         click.secho(f"Error: {error}", fg="red", err=True)
         return EXIT_FAILED
     except click.ClickException as error:
-        _advised(error).show()
+        _with_advice(error).show()
         return error.exit_code
     except OSError as error:
         from nat.files import storage_failure  # noqa: PLC0415 - likewise
@@ -144,7 +144,7 @@ def exit_code(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _advised(error: click.ClickException) -> click.ClickException:
+def _with_advice(error: click.ClickException) -> click.ClickException:
     """The same error, with advice if the user tried to set a key of the configuration."""
     if isinstance(error, click.BadOptionUsage) and error.option_name in _OVERRIDE:
         advice = "Separate key and value by a space: `-o finetuning.num_epochs 3`."

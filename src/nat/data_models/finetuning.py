@@ -97,7 +97,7 @@ class Trajectory(BaseModel):
     episode: list[EpisodeItem] | list[DPOItem]
     reward: float
     shaped_rewards: list[float] | None = None
-    """The return of each of the `answers`, in their order; None if `reward` holds for all of them."""
+    """The return of each of the `answers`, in their order; None if `reward` is the return of all of them."""
     metadata: dict[str, Any] | None = None
 
     @property
@@ -304,7 +304,7 @@ class FinetuneConfig(FinetuneModel):
     """Thresholds of checks that end a run that cannot learn, or warn."""
 
     @model_validator(mode="after")
-    def _enabled_needs_its_parts(self) -> Self:
+    def _enabled_needs_components(self) -> Self:
         parts: dict[str, Any] = {
             "trainer": self.trainer,
             "trajectory_builder": self.trajectory_builder,

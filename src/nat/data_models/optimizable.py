@@ -27,7 +27,7 @@ class SearchSpace(BaseModel):
     prompt: str | None = None
     """The prompt to begin with; the field's default if left out."""
     prompt_purpose: str | None = None
-    """What the prompt is for."""
+    """The purpose of the prompt."""
 
     @model_validator(mode="after")
     def _values_or_a_range(self) -> Self:

@@ -82,7 +82,7 @@ def counted(failures: Iterable[tuple[str, str | None]]) -> list[FailureCount]:
     errors: dict[str, Counter[str | None]] = {}
     for cause, error in failures:
         errors.setdefault(cause, Counter())[error] += 1
-    return _commonest_first(
+    return _most_frequent_first(
         FailureCount(
             cause=cause,
             count=counts.total(),
@@ -99,7 +99,7 @@ def total(counts: Iterable[Sequence[FailureCount]]) -> list[FailureCount]:
     for each in (each for some in counts for each in some):
         known = sums.get(each.cause)
         sums[each.cause] = each if known is None else _together(known, each)
-    return _commonest_first(sums.values())
+    return _most_frequent_first(sums.values())
 
 
 def _together(first: FailureCount, second: FailureCount) -> FailureCount:
@@ -107,7 +107,7 @@ def _together(first: FailureCount, second: FailureCount) -> FailureCount:
     return first.model_copy(update={"count": first.count + second.count, "same_error": same})
 
 
-def _commonest_first(counts: Iterable[FailureCount]) -> list[FailureCount]:
+def _most_frequent_first(counts: Iterable[FailureCount]) -> list[FailureCount]:
     return sorted(counts, key=lambda each: -each.count)
 
 

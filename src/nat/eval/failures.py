@@ -97,7 +97,7 @@ _SCORING_DEADLINE = "Find out what the evaluator waits for, or raise eval.genera
 
 
 def remedy_of(cause: str, error: str | None) -> str:
-    """What to do about a cause of `nat.data_models.rollout_failure`, given its most frequent error."""
+    """The remedy for a cause of `nat.data_models.rollout_failure`, given its most frequent error."""
     if cause == TIMED_OUT:
         return _DEADLINE
     if cause.startswith(SCORED_TOO_LATE):

@@ -1,6 +1,6 @@
 """Epochs of reinforcement learning: trajectories, rewards, curriculum, training jobs, validation.
 
-The three interfaces are what a plug-in implements; the guide documents them.
+A plug-in implements the three interfaces in `interfaces`; the guide documents them.
 """
 
 from nat.finetuning.interfaces.finetuning_runner import Trainer

@@ -1,4 +1,4 @@
-"""The best weights of a run: keep their checkpoint, export them, and say where they are."""
+"""The best weights of a run: keep their checkpoint, export them, and report their path."""
 
 import logging
 from pathlib import Path
@@ -67,7 +67,7 @@ def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None
     """List what a run that ended early has saved and how to use it, one sentence per line."""
     if not run_dir.is_dir():
         return []
-    lines = [f"What the run did until now is in {run_dir}"]
+    lines = [f"Results so far are in {run_dir}"]
     newest = run_dir / CHECKPOINTS / NEWEST_CHECKPOINT
     if newest.is_dir():
         option = f"-o llms.{trained_llm or '<name>'}.model"

@@ -38,7 +38,7 @@ def warnings(
     generations = num_generations(config)
     if generations == 1 and not compares_across_groups:
         found.append(
-            "num_generations is 1: a group of one rollout has nothing to be compared with, so nothing can be learned."
+            "num_generations is 1: in a group of one rollout the advantage is zero, so nothing can be learned."
         )
     if given.endpoint is None:
         found += _unknown_targets(config)
@@ -53,7 +53,7 @@ def warnings(
 
 
 def num_generations(config: Config) -> int | None:
-    """Rollouts per example; None for a builder that does not say."""
+    """Rollouts per example; None if the builder does not declare them."""
     name = config.finetuning.trajectory_builder
     builder = config.trajectory_builders.get(name) if name is not None else None
     return builder.num_generations if isinstance(builder, EvalTrajectoryBuilderConfig) else None
@@ -112,7 +112,7 @@ def resolve_config(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]
     the LLM that the adapter trains is the target: answers of other models must not be trained on.
     """
     config = _loaded(given)
-    given = _over(config.finetuning.run_configuration, given)
+    given = _merged(config.finetuning.run_configuration, given)
     target = config.finetuning.target_model or trained_llm(config)
     finetuning = config.finetuning.model_copy(update={"run_configuration": given, "target_model": target})
     config = config.model_copy(update={"finetuning": finetuning})
@@ -136,7 +136,7 @@ def _loaded(given: FinetuneRunConfig) -> Config:
     raise ConfigError([f"config_file: {given.config_file!r} is neither a path nor a loaded configuration"])
 
 
-def _over(configured: FinetuneRunConfig | None, given: FinetuneRunConfig) -> FinetuneRunConfig:
+def _merged(configured: FinetuneRunConfig | None, given: FinetuneRunConfig) -> FinetuneRunConfig:
     if configured is None:
         return given
     return configured.model_copy(update={name: getattr(given, name) for name in given.model_fields_set})

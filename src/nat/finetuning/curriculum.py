@@ -16,7 +16,7 @@ from nat.runs.records import epoch_number
 
 
 class CurriculumState(BaseModel):
-    """What the curriculum remembers from epoch to epoch."""
+    """The state that the curriculum keeps from epoch to epoch."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,12 +30,12 @@ class CurriculumState(BaseModel):
 
 
 class CurriculumSelection(BaseModel):
-    """The chosen groups, and what happened to the others, as indices into the epoch's list."""
+    """The chosen groups, and the indices of the ranked and the flat ones in the epoch's list."""
 
     model_config = ConfigDict(frozen=True)
 
     groups: list[list[Trajectory]]
-    """What to train on, easiest first."""
+    """The groups to train on, easiest first."""
     ranked: tuple[int, ...] = ()
     """All groups with enough difference in reward, easiest first."""
     without_difference: tuple[int, ...] = ()

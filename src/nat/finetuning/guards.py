@@ -176,7 +176,7 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
         "or set beta, the weight of the KL divergence to the starting model.",
         diagnose(epochs),
     )
-    raise RewardCollapse(message, hint=f"{hint} An earlier checkpoint still holds a better model.")
+    raise RewardCollapse(message, hint=f"{hint} An earlier checkpoint has a better model.")
 
 
 def check_job(status: TrainingJobStatus, *, before: Epochs = list) -> None:
@@ -186,7 +186,7 @@ def check_job(status: TrainingJobStatus, *, before: Epochs = list) -> None:
     reason = status.message or "the backend gave no reason"
     message, hint = with_diagnosis(
         f"training job {status.run_id} on {status.backend} {status.status.value}: {reason}",
-        "The backend's log may say more.",
+        "The backend's log may have details.",
         broken_by_update(before()),
     )
     raise TrainingFailed(message, hint=f"{hint} The weights are those of the last completed epoch.")
@@ -224,7 +224,7 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
 
 
 def _remedy(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
-    """What to do about the first, most frequent, of `failures`."""
+    """The remedy for the first, most frequent, of `failures`."""
     cause = LeftOutCause(failures[0].cause)
     if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
         if not tally.functions:

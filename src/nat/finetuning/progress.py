@@ -1,4 +1,4 @@
-"""What a run reports while it goes on: to a display, and to the log files of its components."""
+"""Progress of a run, reported to a display and to the log files of its components."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from nat.secrets import redact_json
 
 
 class RunProgress:
-    """What a run reports while it goes on; override what you want to show. Called from the run's event loop."""
+    """Receives the progress of a run; override the methods to display it. Called from the run's event loop."""
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         pass

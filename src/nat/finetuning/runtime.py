@@ -78,7 +78,7 @@ async def run_finetuning(
     now: Callable[[], datetime] = utc_now,
     plotter: Plotter = draw_run,
 ) -> RunResult:
-    """Train the model inside a workflow, and say whether it got better.
+    """Train the model inside a workflow, and report whether it improved.
 
     A run that fails or is cancelled leaves a complete journal with its state and the reason.
 
@@ -184,7 +184,7 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None
         guards.check_job(status, before=journal.epochs)
     if unfinished := [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]:
         raise RunFailed(
-            f"the trainer ended while {len(unfinished)} of {len(statuses)} jobs go on ({unfinished[0].status})",
+            f"the trainer ended while {len(unfinished)} of {len(statuses)} jobs are not done ({unfinished[0].status})",
             hint="let the trainer wait for its jobs; the model cannot be judged before they are done",
         )
     guards.check_trained(statuses)

@@ -1,4 +1,4 @@
-"""Validation with the current weights, once per epoch, whatever trainer runs; and when to stop early."""
+"""Validation with the current weights, once per epoch, and the rule for early stopping."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationR
 
 def _warn_of_a_fall(trainer: Trainer, run: RunContext) -> None:
     journal, config = run.journal, trainer.run_config
-    limits = GuardsConfig() if config is None else config.guards  # a plug-in's own `initialize` may keep it elsewhere
+    limits = GuardsConfig() if config is None else config.guards  # a plug-in's `initialize` may not set it
     text = held_out_warning(journal.validations(), journal.epochs, limits)
     if text is not None:
         run.warn(text)

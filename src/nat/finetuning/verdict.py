@@ -62,11 +62,11 @@ class Comparison:
         return (
             f"{_CONCLUSION[self.verdict]} {self.before:.3f} → {self.after:.3f} on the same {self.num_examples} "
             f"held-out examples; difference {self.difference:+.3f}, {self.confidence:.0%} interval "
-            f"{low:+.3f} to {high:+.3f}.{left_out}{self._doubt}"
+            f"{low:+.3f} to {high:+.3f}.{left_out}{self._caveat}"
         )
 
     @property
-    def _doubt(self) -> str:
+    def _caveat(self) -> str:
         if self.verdict is not Verdict.NOT_SHOWN:
             return ""
         if self.num_examples < MIN_DIFFERING:

@@ -23,7 +23,7 @@ async def open_sessions(
     stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, run: RunContext
 ) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
-    # A loaded config is recognised by equality, since a plug-in may load the YAML again: keep it as it was given.
+    # A loaded config is recognised by equality, since a plug-in may load the YAML again, so it must not be changed.
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
     remote = await opened_remote(stack, config, given, builder)
@@ -102,8 +102,8 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
 
 
 def _use(stack: AsyncExitStack, session: WorkflowSession, run: RunContext) -> None:
-    def tell(rollout: Rollout) -> None:
+    def report(rollout: Rollout) -> None:
         run.progress.rollout_done(None if rollout.error is None else str(rollout.error))
 
     stack.enter_context(using_session(session))
-    stack.enter_context(session.on_rollout(tell))
+    stack.enter_context(session.on_rollout(report))

@@ -162,7 +162,7 @@ _FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
 def replacement_for(error: BaseException) -> str:
-    """What to use instead of a missing name of `nat`, with a leading colon; empty for other packages."""
+    """The replacement for a missing name of `nat`, with a leading colon; empty for other packages."""
     missing = _missing(error)
     if missing is None or not missing.startswith("nat."):
         return ""

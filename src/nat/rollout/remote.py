@@ -220,7 +220,7 @@ def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequenc
 
 
 def _options(policy: CapturePolicy) -> RolloutOptions:
-    """What the current rollout would have in this process."""
+    """The options that the current rollout would have in this process."""
     context, redirects = Context.get(), current_redirects()
     item_id, _, generation = (context.workflow_run_id or "#0").rpartition("#")
     return RolloutOptions(

@@ -97,7 +97,7 @@ async def run_rollout(
 async def _attempt(
     workflow: Invocable, item: EvalInputItem, generation: int, deadline: float | None, deadline_option: str
 ) -> tuple[Any, RolloutFailure | None]:
-    """The output, or why there is none. A workflow that exceeds its deadline has timed out, whatever it returns."""
+    """The output or the failure. A workflow that exceeds its deadline has timed out, even if it returns an output."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     cancellations = task.cancelling()
@@ -130,7 +130,7 @@ def _failure(item: EvalInputItem, generation: int, kind: Any, error_type: str, m
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """The exception inside an exception group of one, whose own text says nothing."""
+    """The exception inside an exception group of one, since the group's text has no details."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

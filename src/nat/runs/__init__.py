@@ -1,1 +1,1 @@
-"""What happened in a finetuning run: the journal, its records, and the files and plots derived from it."""
+"""The history of a finetuning run: the journal, its records, and the files and plots derived from it."""

@@ -137,7 +137,7 @@ def test_a_job_that_fails_after_a_burst_names_it():
     failed = TrainingJobStatus(run_id="r", backend="b", status=TrainingStatusEnum.FAILED, message="gradient zero")
     with pytest.raises(TrainingFailed, match=r"gradient zero\n  The update of epoch 3 moved.*\n  → Lower the learning"):
         guards.check_job(failed, before=lambda: burst(then=0))
-    with pytest.raises(TrainingFailed, match=r"gradient zero\n  → The backend's log may say more"):
+    with pytest.raises(TrainingFailed, match=r"gradient zero\n  → The backend's log may have details"):
         guards.check_job(failed, before=lambda: run([0.4], [{}]))
 
 

@@ -71,7 +71,7 @@ def eval_command(
     output = event_loop.run(_evaluate(config))
     seconds = time.monotonic() - began
     click.echo(json.dumps(summary_record(output, seconds)) if as_json else summary_text(output, seconds))
-    raise_if_nothing_counts(output)
+    raise_without_scores(output)
 
 
 async def _evaluate(config: EvaluationRunConfig) -> EvaluationRunOutput:
@@ -143,19 +143,19 @@ def summary_record(output: EvaluationRunOutput, seconds: float) -> dict[str, Any
     }
 
 
-def raise_if_nothing_counts(output: EvaluationRunOutput) -> None:
+def raise_without_scores(output: EvaluationRunOutput) -> None:
     """Raise EvaluationError if no rollout has an answer, or an evaluator has no score."""
     total, failed = _counts(output)
     if failed == total:
-        raise _nothing(f"all {total} rollouts failed", counted((f.cause, str(f)) for f in output.failures))
+        raise _no_scores(f"all {total} rollouts failed", counted((f.cause, str(f)) for f in output.failures))
     for name, result in output.evaluation_results:
         if _unscored(result) == len(result.eval_output_items):
             causes = counted((item.cause, item.error) for item in result.eval_output_items)
-            raise _nothing(f"the evaluator '{name}' scored none of {total - failed} answers", causes)
+            raise _no_scores(f"the evaluator '{name}' scored none of {total - failed} answers", causes)
 
 
-def _nothing(what: str, causes: Sequence[FailureCount]) -> EvaluationError:
-    """An error with the counts by cause, and what to do about the most common one."""
+def _no_scores(what: str, causes: Sequence[FailureCount]) -> EvaluationError:
+    """An error with the counts by cause, and a remedy for the most common one."""
     first = causes[0]
     return EvaluationError(f"{what}: {'; '.join(map(str, causes))}", hint=remedy_of(first.cause, first.error))
 

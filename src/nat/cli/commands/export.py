@@ -1,4 +1,4 @@
-"""`nat export`: write a checkpoint as a plain model, whatever the state of its run: even running, failed or killed."""
+"""`nat export`: write a checkpoint as a plain model, even if its run is still running, failed or was killed."""
 
 import json
 from pathlib import Path

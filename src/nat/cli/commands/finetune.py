@@ -82,7 +82,7 @@ def run_config(context: click.Context, config_file: Path) -> FinetuneRunConfig:
 
 
 async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
-    """Train; on a terminal, the live view shows what the log says, so only errors are logged."""
+    """Train; on a terminal, the live view replaces the log, so only errors are logged."""
     console = Console(stderr=quiet)
     if console.is_terminal and logging.getLogger().getEffectiveLevel() in (logging.INFO, logging.WARNING):
         logging.getLogger().setLevel(logging.ERROR)
@@ -111,15 +111,15 @@ def plan_text(plan: FinetunePlan) -> str:
 
 
 def summary_text(result: RunResult, config_file: Path) -> str:
-    """The verdict, what was trained, what failed, and where the files are."""
+    """The verdict, the training, the failures, and the paths of the files."""
     summary, run_dir = result.summary, result.run_dir
     verdict = result.comparison.sentence if result.comparison else "No verdict: there was no validation dataset."
     rows = [("Next", summary.next_step)] if summary.next_step else []
     rows.append(("Trained", _trained(summary)))
     if summary.packed_tokens:
-        rows.append(("Prefix sharing", _shared(summary)))
+        rows.append(("Prefix sharing", _prefix_sharing(summary)))
     if summary.broken_by:
-        rows.append(("Split chats", _split_chats(summary)))
+        rows.append(("Split chats", _broken_prefixes(summary)))
     if summary.failures:
         rows += _failed(summary, run_dir)
     rows.append(("Folder", str(run_dir)))
@@ -143,20 +143,20 @@ def _trained(summary: RunSummary) -> str:
     return f"{epochs} in {duration(summary.seconds)}, on {summary.tokens_trained:,} sampled tokens"
 
 
-def _shared(summary: RunSummary) -> str:
+def _prefix_sharing(summary: RunSummary) -> str:
     """How many times fewer tokens the learner computed because rows share prefixes, and the possible maximum."""
     ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
     return f"{ratio:.2f}{_TIMES} fewer tokens computed ({ceiling:.2f}{_TIMES} possible)"
 
 
-def _split_chats(summary: RunSummary) -> str:
+def _broken_prefixes(summary: RunSummary) -> str:
     """Calls whose prompt does not contain the sampled tokens of earlier answers, so that a new row began."""
     causes = ", ".join(f"{cause} {count}" for cause, count in summary.broken_by.items())
     return f"{sum(summary.broken_by.values())} calls did not continue the tokens of earlier answers ({causes})"
 
 
 def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
-    """Counts by cause, each with an error; what to do about the most common; and the file of tracebacks."""
+    """Counts by cause, each with an error; a remedy for the most common one; and the file of tracebacks."""
     first = summary.failures[0]
     rows = [("Failed", f"{sum(each.count for each in summary.failures)} of {summary.rollouts:,} rollouts")]
     rows += [("", str(each)) for each in summary.failures]

@@ -121,7 +121,7 @@ def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
 
 
 def _nothing_scored(records: Sequence[RolloutRecord]) -> EvaluationError:
-    """An error with the counts by cause, and what to do about the most frequent one."""
+    """An error with the counts by cause, and a remedy for the most frequent one."""
     if not (causes := tally(records).failures):
         return EvaluationError("validation: no held-out example was played", hint="The validation dataset has no rows.")
     counts = "; ".join(map(str, causes))

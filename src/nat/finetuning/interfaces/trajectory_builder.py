@@ -60,7 +60,7 @@ class TrajectoryBuilder(ABC):
 
     @abstractmethod
     async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
-        """Wait for what `start_run` started and return its trajectories."""
+        """Wait for the rollouts of `start_run` and return their trajectories."""
         raise NotImplementedError
 
     async def compute_reward(self, output_item: EvalOutputItem, meta: dict[str, Any] | None = None) -> float:  # noqa: ARG002 - for those who override it

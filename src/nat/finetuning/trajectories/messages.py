@@ -116,7 +116,7 @@ class ConversationGraph:
             number = self._continued(by_tokens, path, call.messages, tokens)
         if number is None:
             number = len(self.conversations)
-            self.conversations.append(self._begun(path, keys, call.messages, tokens))
+            self.conversations.append(self._new_conversation(path, keys, call.messages, tokens))
             self._end_of.append(path[0])
         else:
             self._end_of[number].ends.remove(number)
@@ -148,7 +148,7 @@ class ConversationGraph:
             ends = [number for number in ends if number not in self._row_of]
         return ends[0] if ends else None
 
-    def _begun(
+    def _new_conversation(
         self, path: list[_Place], keys: list[int], messages: list[Message], tokens: CallTokens | None
     ) -> Conversation:
         here, shared = path[-1], len(path) - 1

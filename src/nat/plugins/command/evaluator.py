@@ -54,5 +54,5 @@ def _reward(step: IntermediateStep) -> float | None:
 async def command_reward(config: CommandRewardConfig, _builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
     """The evaluator under its registered name."""
     yield EvaluatorInfo(
-        config=config, evaluate_fn=CommandRewardEvaluator().evaluate, description="What the program wrote as its reward"
+        config=config, evaluate_fn=CommandRewardEvaluator().evaluate, description="The reward that the program wrote"
     )

@@ -98,7 +98,7 @@ class RolloutFolder:
         except ValueError:
             number = float("nan")
         if not abs(number) < float("inf"):
-            raise MissingOutput(f"the file {name!r} holds {excerpt(repr(text), 100)} which is not one number")
+            raise MissingOutput(f"the file {name!r} holds {excerpt(repr(text), 100)}, which is not one number")
         return number
 
 
@@ -201,15 +201,15 @@ def remove_tree(root: Path) -> None:
     """
     top = f"{root.name}-{secrets.token_hex(8)}"
     names = (root.with_name(f"{top}-{number}") for number in count())
-    folders = _taken([root], names)
+    folders = _move_folders([root], names)
     while folders:
         folder = folders.pop()
         with suppress(OSError):
-            folders += _taken(folder.iterdir(), names)
+            folders += _move_folders(folder.iterdir(), names)
             folder.rmdir()
 
 
-def _taken(paths: Iterable[Path], names: Iterator[Path]) -> list[Path]:
+def _move_folders(paths: Iterable[Path], names: Iterator[Path]) -> list[Path]:
     """Move folders to new names, and delete everything else."""
     folders = []
     for path in paths:

@@ -51,7 +51,7 @@ def _wake_on_signals() -> int:
 
 
 def _start(arguments: tuple[str, ...], stdin: str, stdout: str) -> int:
-    """The program's process id; it leads a session of its own and has our stderr."""
+    """Start the program in a new session with our stderr; returns its process id."""
     files = [
         (os.POSIX_SPAWN_OPEN, 0, stdin, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, stdout, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),

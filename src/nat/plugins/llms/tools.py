@@ -1,6 +1,6 @@
 """Functions as tools of the OpenAI client, which defines a format for tools but does not run them.
 
-The model sees what a function raises. A NatError is raised instead, since the model cannot act on it.
+The model gets a function's exception as the answer. A NatError is raised, since the model cannot act on it.
 """
 
 import json

@@ -67,7 +67,7 @@ class BackendClient:
         return _read(ResolvedTraining, await self._request("POST", "/v1/training/resolve", content=body))
 
     async def submit(self, job: TrainingJob) -> JobState:
-        """Submit a job; submitting the same id again trains nothing twice."""
+        """Submit a job; a job that is submitted again under the same id is trained once."""
         body = json_text(job, exclude_unset=True).encode()
         response = await self._request("POST", "/v1/training/jobs", content=body)
         return _read(JobState, response)

@@ -110,7 +110,7 @@ async def running_backend(
         )
     with known_child(process.pid):
         try:
-            await _hand_over(process, Handover(api_key=api_key, secrets=known_secrets.values()))
+            await _send_handover(process, Handover(api_key=api_key, secrets=known_secrets.values()))
             port = await _ready_port(process, log_path, startup_timeout)
             backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
             logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
@@ -136,7 +136,7 @@ def _private_log(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
-async def _hand_over(process: asyncio.subprocess.Process, handover: Handover) -> None:
+async def _send_handover(process: asyncio.subprocess.Process, handover: Handover) -> None:
     assert process.stdin is not None
     process.stdin.write(handover.line())
     with suppress(ConnectionError):  # it has ended already, which its log explains
@@ -164,7 +164,7 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
 
 
 def _event(line: bytes) -> dict[str, str | int]:
-    """A line of the child's stdout as an event; empty for what libraries print there."""
+    """A line of the child's stdout as an event; empty for the output of libraries."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -180,7 +180,7 @@ def _died(returncode: int | None, log_path: Path) -> BackendUnreachable:
 
 
 def _remedy(returncode: int | None) -> str:
-    """What to do, by the exit code."""
+    """The remedy for an exit code."""
     if returncode is None or returncode >= 0:
         return "fix what the log reports"
     if -returncode == signal.SIGKILL:
@@ -196,7 +196,7 @@ def _remedy(returncode: int | None) -> str:
 
 @asynccontextmanager
 async def _drained(stream: asyncio.StreamReader | None) -> AsyncIterator[None]:
-    """Read and drop what the child prints, so that it never blocks on a full pipe."""
+    """Read and discard the child's output, so that it never blocks on a full pipe."""
 
     async def read() -> None:
         while stream is not None and await stream.read(65536):
