@@ -42,7 +42,7 @@ class Components:
             self.add(group, name, component)
 
     def add(self, group: ComponentGroup, name: str, config: TypedBaseModel) -> None:
-        """Add one config; a name that is taken raises WorkflowError."""
+        """Add one config; a duplicate name raises WorkflowError."""
         if name in self._configs[group]:
             raise WorkflowError(f"'{name}' is already under {group}", hint="give one of the two another name")
         self._configs[group][name] = config

@@ -57,7 +57,7 @@ class CapturingAsyncClient(httpx.AsyncClient):
 
 
 class CapturingClient(httpx.Client):
-    """The same client for blocking code."""
+    """An `httpx.Client` whose calls of completions routes are recorded by a tap; for blocking code."""
 
     def __init__(self, tap: Tap, **options: Any) -> None:
         super().__init__(**{"limits": _CONNECTIONS, "follow_redirects": True, **options})

@@ -41,7 +41,7 @@ class Interner:
         return tools
 
     def prompt_ids(self, prompt: list[int]) -> list[int]:
-        """The same ids; the part that an earlier call ended with shares its int objects (8 bytes an id, not 40)."""
+        """The prompt's ids; a prefix that an earlier call ended with shares its int objects (8 bytes an id, not 40)."""
         for earlier in reversed(self._sequences):
             size = len(earlier)
             if prompt[:size] == earlier:

@@ -69,7 +69,7 @@ class LineProgress(RunProgress):
 
 
 class LiveProgress(RunProgress):
-    """A live view: what runs now, a table of the last epochs, and the rewards as a small curve."""
+    """A live view: the current stage, a table of the last epochs, and the rewards as a small curve."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -69,7 +69,7 @@ class ChatRequestOrMessage(BaseModel):
 
     @property
     def request(self) -> ChatRequest:
-        """The same as a conversation."""
+        """The input as a conversation."""
         if self.input_message is not None:
             return ChatRequest.from_string(self.input_message)
         return ChatRequest(messages=self.messages or [], **(self.model_extra or {}))

@@ -9,21 +9,21 @@ class Beginning(StrEnum):
     """Why a call began a conversation instead of continuing one; the value is the text for the user."""
 
     FIRST = "first"
-    """It was the first call of the rollout."""
+    """The call was the first one of the rollout."""
     RETRY = "retry"
     """An earlier call had the same request."""
     FORK = "fork"
-    """It continues after an earlier answer, but differs from the conversation of that answer."""
+    """The call continues after an earlier answer, but differs from the conversation of that answer."""
     REWRITTEN = "rewritten"
-    """It repeats earlier answers, but the answers or the messages before them were changed."""
+    """The call repeats earlier answers, but the answers or the messages before them were changed."""
     RETOKENIZED = "other tokens"
-    """Its messages continue a conversation, but its prompt has other tokens than were seen and sampled before."""
+    """The messages continue a conversation, but the prompt's tokens differ from those seen and sampled before."""
     OTHER_SYSTEM_PROMPT = "other system prompt"
-    """It shares no message with earlier calls, not even the system prompt: usually a sub-agent."""
+    """The call shares no message with earlier calls, not even the system prompt: usually a sub-agent."""
     OTHER_PROMPT = "other prompt"
-    """It differs before any answer; a summarised history looks like this too."""
+    """The call differs before any answer; a summarised history looks like this too."""
     OTHER_MODEL = "other model"
-    """It was the first call to another model."""
+    """The call was the first one to another model."""
 
     @property
     def breaks_a_prefix(self) -> bool:

@@ -24,5 +24,5 @@ async def finetuning_main(run_config: FinetuneRunConfig) -> RunResult:
 
 
 def run_finetuning_sync(run_config: FinetuneRunConfig) -> RunResult:
-    """The same for callers without an event loop."""
+    """Run a finetuning for callers without an event loop."""
     return asyncio.run(run_configured(run_config))

@@ -17,7 +17,8 @@ from nat.runs.rollouts import RolloutRecord
 logger = logging.getLogger(__name__)
 
 EPOCHS_PER_PLOT = 10
-"""Epochs between plots, which take a second; doubled at epoch 200, and so on. A last one is drawn at the end."""
+"""Epochs between plots, each of which takes a second; doubled at epoch 200, and so on. A last plot is drawn at the
+end."""
 EPOCHS_PER_COLLECTION = 10
 
 
@@ -54,7 +55,7 @@ class Recorder:
             logger.info("Training %s completed successfully.", status.run_id)
 
     async def epoch_finished(self, record: EpochRecord) -> None:
-        """Record an epoch. Files that hold all epochs are written less and less often, so the cost does not grow."""
+        """Record an epoch. Files with all epochs are written less often as they grow, which bounds the cost."""
         run, count = self._run, record.epoch + 1
         run.journal.record_epoch(record)
         if files_due(count):

@@ -109,7 +109,7 @@ async def run_finetuning(
 
 
 async def build_components(config: Config, builder: WorkflowBuilder) -> RunComponents:
-    """The three components that the `finetuning` section names, bound to each other."""
+    """Build the three components that the `finetuning` section names, and bind them to each other."""
     finetuning = config.finetuning
     assert finetuning.trainer is not None, "checked when the configuration was validated"
     assert finetuning.trajectory_builder is not None, "likewise"
@@ -202,7 +202,7 @@ async def _clean_up_after(error: BaseException, components: RunComponents) -> No
 async def _raise_if_server_died(
     error: BaseException, config: Config, given: FinetuneRunConfig, components: RunComponents
 ) -> None:
-    """If a server has died, raise that as the cause of the failed rollouts, with the log of our own server."""
+    """Raise BackendUnreachable if a server has died, since that is why the rollouts failed."""
     if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
         return
     for name in config.llms:

@@ -30,7 +30,7 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def add(self, name: str, entry: T) -> None:
-        """Register `entry`; a name that is taken raises RegistryError."""
+        """Register `entry`; a duplicate name raises RegistryError."""
         if name in self._entries:
             raise RegistryError(
                 f"the {self.noun} '{name}' is already registered",

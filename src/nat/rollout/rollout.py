@@ -142,5 +142,5 @@ def training_seed(seed: int, pass_index: int, item_id: str) -> int:
 
 
 def held_out_seed(seed: int, item_id: str) -> int:
-    """The same seed in each pass, so that scores before and after are comparable. Repetitions differ by their id."""
+    """A seed that is equal in each pass, so that scores before and after are comparable; repetitions differ by id."""
     return stable_seed(seed, "held-out", item_id)

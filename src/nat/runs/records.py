@@ -106,7 +106,7 @@ class EpochRecord(RunRecord):
     left_out: dict[str, int] = {}
     """Rollouts that were not trained on, by cause."""
     failures: list[FailureCount] = []
-    """Those of `left_out` that failed, with the most common error of each cause."""
+    """The failed rollouts of `left_out`, with the most common error of each cause."""
     groups_without_difference: int = Field(default=0, ge=0)
     """Groups whose rewards are all equal: they carry no learning signal."""
     seconds: float = Field(default=0.0, ge=0)
@@ -258,9 +258,10 @@ class RunSummary(RunRecord):
     best: BestEpoch | None = None
     """The weights that scored highest, and their checkpoint."""
     best_model: str | None = None
-    """These weights as a plain model, relative to the run's folder, if `finetuning.export_best` is set."""
+    """The folder of the best weights as a plain model, relative to the run's folder, if `finetuning.export_best` is
+    set."""
     next_step: str | None = None
-    """What to try if no improvement was shown."""
+    """A suggestion, if no improvement was shown."""
 
 
 class RunInfo(RunRecord):

@@ -78,7 +78,7 @@ class RolloutRecord(BaseModel):
     broken_prefixes: int = Field(default=0, ge=0)
     """Calls whose prompt did not continue the tokens before it, so that a new row began."""
     broken_by: dict[str, int] = {}
-    """The same by cause."""
+    """The number of such calls by cause."""
     truncated: bool = False
     """True if a completion stopped at its token limit; only of the target, if one is set and was called."""
     rows: list[TrainingRow] = []
@@ -90,7 +90,7 @@ class RolloutRecord(BaseModel):
     untrainable_calls: dict[str, dict[str, int]] = {}
     """Calls to the target that were left out because of sampling options: by function, then by option."""
     untempered_calls: dict[str, dict[str, int]] = {}
-    """Calls whose temperature is not that of their log probabilities, likewise."""
+    """Calls whose temperature is not that of their log probabilities: by function, then by option."""
     policy_versions: dict[str, int] = {}
     """Answers of the target by policy version; empty if the server does not send it."""
     seed: int | None = None

@@ -14,7 +14,7 @@ class KeptCheckpoint(BaseModel):
     name: str
     """Name of the weights in the backend, such as `my_model@20`."""
     path: str | None = None
-    """Its folder; None if only the backend can read it."""
+    """The checkpoint's folder; None if only the backend can read it."""
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ class Trainer(ABC):
         self._curriculum_state: dict[str, Any] = None  # type: ignore[assignment]
 
     async def bind_components(self, trajectory_builder: TrajectoryBuilder, trainer_adapter: TrainerAdapter) -> None:
-        """Called when all three components are built, before `initialize`."""
+        """Set the two other components; called before `initialize`, when all three are built."""
         self.trajectory_builder = trajectory_builder
         self.trainer_adapter = trainer_adapter
 

@@ -108,7 +108,7 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
 
 
 def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
-    """The same run with the validation's dataset and config file; overrides apply to the training's file only."""
+    """The run's options with the validation's dataset and config file; overrides apply to the training's file only."""
     if given is None or given.validation_dataset is None:
         raise ConfigError(
             ["finetuning.run_configuration.validation_dataset: not set, so there is nothing to validate on"],

@@ -53,7 +53,7 @@ class TrainerAdapter(ABC):
 
     @abstractmethod
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Save metrics of a job where the adapter wants them."""
+        """Save metrics of a job in a place of the adapter's choice."""
         raise NotImplementedError
 
     @property

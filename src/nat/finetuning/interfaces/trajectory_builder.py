@@ -78,7 +78,7 @@ class TrajectoryBuilder(ABC):
 
     @abstractmethod
     def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Save metrics of the collection where the builder wants them."""
+        """Save metrics of the collection in a place of the builder's choice."""
         raise NotImplementedError
 
     async def abandon(self, run_id: str) -> None:  # noqa: B027 - optional

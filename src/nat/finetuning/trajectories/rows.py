@@ -45,7 +45,7 @@ class RecordedTrajectory(Trajectory):
 
 
 def broken_by(threads: Iterable[Conversation]) -> dict[str, int]:
-    """Calls with exact tokens that continue a history, but not its tokens, by cause.
+    """Calls with exact tokens that continue a history with different tokens, counted by cause.
 
     The cause is the server's (a `BrokenPrefix`) or, without one, how the conversation began.
     """

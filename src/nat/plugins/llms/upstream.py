@@ -1,4 +1,4 @@
-"""The gateway's connection to an LLM's server; it needs packages of the `serve` extra, which `client` does not."""
+"""The gateway's connection to an LLM's server; a separate module, because it needs packages of the `serve` extra."""
 
 from nat.gateway.upstream import Upstream
 from nat.plugins.llms.client import api_key, open_tap
