@@ -70,7 +70,7 @@ async def test_tasks_inherit_redirects_and_see_them_change():
 
 
 def test_what_is_redirected_can_be_told_to_others():
-    """A workflow in another process needs to know; what leads to itself is no news."""
+    """A workflow in another process gets the redirects; a model that is redirected to itself is left out."""
     assert current_redirects() is None
     with redirecting() as redirects:
         redirects.send(HERE, "base", "run@1")
@@ -102,7 +102,7 @@ def test_a_scheme_has_a_port():
 
 @pytest.mark.parametrize("url", ["", "art.example.com", "http://", "http://host:port/v1", "ftp://host", "http://[::1"])
 def test_what_leads_nowhere_has_no_address(url):
-    """A URL that is none is no error here; whoever sends to it gets to hear about it."""
+    """An invalid URL raises no error here; sending a request to it does."""
     assert address_of(url) is None
 
 

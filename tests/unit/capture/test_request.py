@@ -47,7 +47,7 @@ def test_a_chat_keeps_its_messages_as_they_are():
 
 @pytest.mark.parametrize(("asked", "choices"), [(2.0, 2), ("3", 3), (None, 1), ("many", 1), (True, 1), ([2], 1)])
 def test_the_number_of_choices_may_come_in_any_type(asked, choices):
-    """What is no number is the server's to refuse, and must not break the recording."""
+    """The server refuses a value that is not a number; the recording must not fail because of it."""
     assert read("/v1/chat/completions", messages=[], n=asked).choices_per_conversation == choices
 
 
@@ -72,7 +72,7 @@ def test_a_completions_prompt_is_one_user_message_each(prompt, conversations, id
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"messages": "hi"}'])
 def test_a_malformed_body_is_left_to_the_server(body):
-    """What is no request is no call; the server's refusal tells its author."""
+    """A malformed request is not recorded; the server's error reports it."""
     assert read_request("/v1/chat/completions", body) is None
 
 
@@ -93,7 +93,7 @@ def add(fields: dict[str, Any], *, chat: bool = True, policy: CapturePolicy = NO
 
 
 def test_defaults_fill_only_what_is_unset():
-    """The request's author has the last word; null is no word."""
+    """A field that the request sets is kept; null counts as unset."""
     assert add({"temperature": 0, "top_p": None}, temperature=1.0, top_p=0.5, stop=["x"]) == {
         "top_p": 0.5,
         "stop": ["x"],

@@ -134,7 +134,7 @@ def test_keys_without_effect_are_said_to_have_none(caplog):
     ],
 )
 def test_wrong_shapes(sections, message):
-    """A section that is no mapping is told with what it is."""
+    """The error for a section that is not a mapping shows its value."""
     assert any(finding.startswith(message) for finding in findings_of(changed(**sections)))
 
 

@@ -56,7 +56,7 @@ def test_a_circle_of_bases_is_an_error(tmp_path):
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, text, message):
-    """Each way in which a file is wrong is told with the file's name."""
+    """Each error of a file names the file."""
     (tmp_path / "top.yml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_tree(tmp_path / "top.yml")

@@ -25,7 +25,7 @@ def test_an_error_is_one_line():
 
 @pytest.mark.parametrize("shorten", [one_line, lambda text: traceback_of(RuntimeError(text))])
 def test_no_part_of_a_secret_is_left_where_an_error_is_cut(shorten):
-    """Half a key is no known value any more, so secrets go before the text is cut, wherever that is."""
+    """Secrets are redacted before the text is cut, since a partial key would not be recognised."""
     secret = "".join(chr(ord("a") + n % 26) + str(n % 10) for n in range(100))
     known_secrets.remember([secret])
     for place in (*range(250, 410, 15), *range(9_700, 10_100, 15)):

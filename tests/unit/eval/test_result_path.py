@@ -27,7 +27,7 @@ def test_the_first_match_counts():
 
 
 def test_nothing_at_the_path_is_an_error_that_shows_the_output():
-    """An answer that is not there is no empty answer."""
+    """A missing answer is an error, not an empty answer."""
     with pytest.raises(LookupError, match="'plain text'"):
         answer_of("plain text", compile_path("$.move"))
 

@@ -133,7 +133,7 @@ def test_a_long_run_leaves_first_last_and_extremes():
 
 
 def test_windows_of_the_guards_fit_in():
-    """Whoever sets longer windows gets as many epochs as they need."""
+    """The window grows with the number of epochs that the guards are set to read."""
     assert len(filled([0.5] * 1000, epochs_without_signal=90).records) >= 90
     assert len(filled([0.5] * 1000, collapse_epochs=50).records) >= 100
 
@@ -197,7 +197,7 @@ def test_a_fall_is_told_once():
 
 
 def test_a_trainer_that_tells_the_mean_alone_gets_no_warning():
-    """One number before and after cannot be told from chance."""
+    """A single number before and after cannot be distinguished from chance."""
     means = [validation_record(n, {"all examples": mean}) for n, mean in enumerate([0.8, 0.1])]
     assert held_out_warning(means, list, CONFIG) is None
 

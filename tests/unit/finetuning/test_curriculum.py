@@ -74,7 +74,7 @@ def test_an_interval_of_one_expands_at_once_and_stops_at_the_whole():
 
 
 def test_no_group_with_signal_leaves_the_state_alone():
-    """An epoch without signal is no progress of the curriculum."""
+    """An epoch without signal does not advance the curriculum."""
     settings = config(expansion_interval=1)
     selection, state = chosen(groups_of((1.0, 1.0), (0.0, 0.0)), settings, epoch=5)
     assert (selection.groups, selection.without_difference, state) == ([], (0, 1), begin(settings))

@@ -76,7 +76,7 @@ def test_each_measure_of_an_update_counts(metrics):
 
 
 def test_updates_before_the_best_epoch_broke_nothing():
-    """What came before the reward was highest cannot be why it fell."""
+    """Updates before the highest reward cannot be the reason for its fall."""
     assert diagnose(run([0.4, 0.6, 0.1], [BURST, {}, {}])).cause is Cause.UNKNOWN
 
 

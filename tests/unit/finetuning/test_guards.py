@@ -259,7 +259,7 @@ def test_a_job_without_new_weights_is_an_error(status):
     "status", [TrainingStatusEnum.PENDING, TrainingStatusEnum.RUNNING, TrainingStatusEnum.COMPLETED]
 )
 def test_other_jobs_pass(status):
-    """A job that goes on or is done is no error."""
+    """A job that is running or completed raises no error."""
     assert check_job(TrainingJobStatus(run_id="r1", backend="art", status=status)) is None
 
 

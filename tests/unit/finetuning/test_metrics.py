@@ -52,7 +52,7 @@ def test_groups_that_differ_by_rounding_are_flat():
 
 
 def test_tokens_that_no_server_tells_are_unknown():
-    """A rollout without a single prompt token would be a wonder, so zero is no mean of anything."""
+    """Every prompt has tokens, so a count of zero means unknown and is left out of the mean."""
     metrics = rollout_metrics([played(prompt_tokens=0), played(prompt_tokens=8)])
     assert metrics["rollout/prompt_tokens"] == 8.0
     assert "rollout/prompt_tokens" not in rollout_metrics([played()])

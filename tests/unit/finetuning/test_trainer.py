@@ -73,7 +73,7 @@ async def test_the_builder_is_told_the_epoch_and_abandoned_on_an_error(tmp_path)
 
 
 async def test_a_builder_that_gives_nothing_is_an_error(tmp_path):
-    """An epoch without trajectories is no completed epoch."""
+    """An epoch without trajectories does not count as completed."""
     trainer = await trainer_with(ByHand(), tmp_path)
     with pytest.raises(NoTrajectories, match="ByHand gave no trajectory in epoch 1"):
         await trainer.run(1)

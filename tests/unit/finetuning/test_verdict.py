@@ -111,7 +111,7 @@ def test_no_difference_is_larger_than_the_range_of_the_scores():
 
 
 def test_failed_examples_are_left_out_of_both_sides():
-    """A failure is no zero: only pairs count, in the means too, and the rest is counted."""
+    """A failure is not scored 0: means use only examples with both scores, and the others are counted."""
     before = scores(1.0, None, 0.0, 0.0) | {"only before": 1.0}
     after = scores(1.0, 1.0, None, 1.0) | {"only after": 0.0}
     comparison = compare(before, after)

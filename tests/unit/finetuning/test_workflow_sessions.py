@@ -47,7 +47,7 @@ async def test_what_the_validation_leaves_out_is_as_in_training():
 
 
 async def test_other_models_are_taken_as_the_validation_has_them():
-    """A judge that the training does not know, or a remote server, is no business of the training."""
+    """A judge that only the validation has, or a remote server, keeps the validation's settings."""
     judge = OpenAIModelConfig(model_name="judge")
     assert await served(judge, "judge") is judge
     assert await served(judge) is judge

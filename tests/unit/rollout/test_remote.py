@@ -99,7 +99,7 @@ async def test_evaluators_see_the_same(tmp_path):
 
 
 async def test_a_workflow_that_raises_there_has_failed_here(tmp_path):
-    """With its own words and the address, and with the steps until then; there is no output to be scored."""
+    """The error has the server's message and address; the steps until then are kept, and there is no output."""
 
     async def fails(question):
         raise KeyError("board")
