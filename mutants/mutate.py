@@ -124,11 +124,11 @@ def _code(tree: ast.AST) -> Iterator[ast.AST]:
         if name in _SKIPPED_FIELDS:
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not isinstance(child, _SKIPPED) and not _only_talks(child):
+            if isinstance(child, ast.AST) and not isinstance(child, _SKIPPED) and not _is_log_or_docstring(child):
                 yield from _code(child)
 
 
-def _only_talks(node: ast.AST) -> bool:
+def _is_log_or_docstring(node: ast.AST) -> bool:
     """Whether the node is a log call or a docstring."""
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):

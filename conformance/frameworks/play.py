@@ -155,7 +155,7 @@ async def _play(workflow: Workflow, name: str) -> Rollout:
     return await run_rollout(workflow, item, seed=7, policy=policy, deadline=900)
 
 
-def told(rollout: Rollout) -> dict[str, Any]:
+def record_of(rollout: Rollout) -> dict[str, Any]:
     """The captured calls as JSON, for comparison with the server's log."""
     return {
         "name": rollout.item_id,
@@ -181,7 +181,7 @@ def _call(step: IntermediateStep) -> dict[str, Any]:
 
 def main(framework: str, base_url: str, file: str) -> None:
     """Run the agent, write the captured calls, and print a summary as one line of JSON."""
-    played = [told(rollout) for rollout in asyncio.run(rollouts(base_url))]
+    played = [record_of(rollout) for rollout in asyncio.run(rollouts(base_url))]
     result = {
         "framework": framework,
         "wrapper_type": AGENT.WRAPPER,

@@ -26,11 +26,11 @@ class ScriptFailed(Exception):
     """A script failed, hung or reported nothing; the message has its output."""
 
 
-def run(script: str, environment: str, told: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def run(script: str, environment: str, settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Run `clients/{script}.py` in `folder` and give the JSON of its last line."""
     log = folder / f"{script}.log"
     with log.open("w") as file:
-        process = start(script, environment, told, folder, file)
+        process = start(script, environment, settings, folder, file)
         try:
             code = process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -44,13 +44,15 @@ def run(script: str, environment: str, told: Mapping[str, Any], folder: Path) ->
     return json.loads(text.strip().splitlines()[-1])
 
 
-def start(script: str, environment: str, told: Mapping[str, Any], folder: Path, log: Any) -> subprocess.Popen[bytes]:
+def start(
+    script: str, environment: str, settings: Mapping[str, Any], folder: Path, log: Any
+) -> subprocess.Popen[bytes]:
     """Start `clients/{script}.py` in `folder`; its output goes to the open file `log`."""
     variables = {name: value for name, value in outside().items() if not name.startswith("WANDB_")}
     return subprocess.Popen(
         [python_of(environment), CLIENTS / f"{script}.py"],
         cwd=folder,
-        env={**variables, **OFFLINE, "INTEROP": json.dumps(dict(told))},
+        env={**variables, **OFFLINE, "INTEROP": json.dumps(dict(settings))},
         stdout=log,
         stderr=subprocess.STDOUT,
     )

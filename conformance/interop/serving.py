@@ -33,7 +33,7 @@ class Served:
     log: Path
 
     @property
-    def told(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """The settings for a client; the key is in the URL, since ART's clients have no other place for it."""
         user = "" if self.api_key == NO_KEY else f"art:{self.api_key}@"
         return {

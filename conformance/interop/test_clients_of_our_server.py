@@ -40,7 +40,7 @@ def test_a_released_client_trains(environment: str, script: str, server: Served,
     """The rewarded answer becomes likelier, the step counts the calls, and `name@0` stays what it was."""
     name = f"{script}-{environment}".replace(".", "-")
     with table.proof("openpipe-art", environment, f"client of our server ({script})", LESSON) as row:
-        result = scripts.run(script, environment, {**server.told, "name": name, "folder": str(tmp_path)}, tmp_path)
+        result = scripts.run(script, environment, {**server.settings, "name": name, "folder": str(tmp_path)}, tmp_path)
         row.versions, row.seen = result.pop("versions"), result
         _expect_learning(result)
         assert result["at_first"] == pytest.approx(result["probabilities"][0], rel=1e-4), "step 0 was frozen"
@@ -56,7 +56,7 @@ def test_the_upstream_plug_in_trains(environment: str, server: Served, table: Ta
     name = f"adapter-{environment}".replace(".", "-")
     did = "its trainer adapter initialised, submitted four epochs and one with a minimal configuration; each completed"
     with table.proof("nvidia-nat-openpipe-art", environment, "client of our server (nat_adapter)", did) as row:
-        result = scripts.run("nat_adapter", environment, {**server.told, "name": name}, tmp_path)
+        result = scripts.run("nat_adapter", environment, {**server.settings, "name": name}, tmp_path)
         row.versions, row.seen = result.pop("versions"), result
         assert result["statuses"] == ["completed: Training completed successfully."] * 5
         _expect_learning(result)
@@ -66,7 +66,7 @@ def test_the_upstream_toolkit_finetunes_as_its_guide_has_it(server: Served, tabl
     """`nat finetune` of the upstream toolkit learns from a LangChain agent's calls, with the guide's configuration."""
     did = "`nat finetune` with the guide's configuration and a LangChain agent, two epochs"
     with table.proof("nvidia-nat-openpipe-art", "nat-1.9.0", "client of our server (nat_finetune)", did) as row:
-        result = scripts.run("nat_finetune", "nat-1.9.0", {**server.told, "name": "upstream"}, tmp_path)
+        result = scripts.run("nat_finetune", "nat-1.9.0", {**server.settings, "name": "upstream"}, tmp_path)
         row.versions, row.seen = result.pop("versions"), result
         before, after = result["probabilities"]
         assert after > before + LEAST_GAIN_OF_TWO_EPOCHS
@@ -80,7 +80,7 @@ def test_clients_do_not_disturb_each_other(server: Served, tmp_path: Path) -> No
         folder = tmp_path / script
         folder.mkdir()
         return scripts.run(
-            script, environment, {**server.told, "name": f"{script}-at-once", "folder": str(folder)}, folder
+            script, environment, {**server.settings, "name": f"{script}-at-once", "folder": str(folder)}, folder
         )
 
     with ThreadPoolExecutor() as pool:
@@ -96,6 +96,6 @@ def test_a_client_that_hangs_up_cancels_its_training(server: Served, tmp_path: P
 
     While the call is under way, the control routes answer and the step is still the old one.
     """
-    result = scripts.run("art_leaves", "art-0.5.0", {**server.told, "name": "leaver"}, tmp_path)
+    result = scripts.run("art_leaves", "art-0.5.0", {**server.settings, "name": "leaver"}, tmp_path)
     assert result["after"] == pytest.approx(result["before"], rel=1e-5)
     assert (result["during"], result["step"], result["step_at_last"]) == (0, 0, 1)

@@ -129,9 +129,14 @@ async def finetune(folder: Path, config: dict[str, Any]) -> RunResult:
 def application(environment: str, folder: Path, inference_url: str) -> Iterator[int]:
     """`art run` of that environment; gives its port once it answers."""
     port = free_port()
-    told = {"host": "127.0.0.1", "port": str(port), "log": str(folder / "given.jsonl"), "inference_url": inference_url}
+    settings = {
+        "host": "127.0.0.1",
+        "port": str(port),
+        "log": str(folder / "given.jsonl"),
+        "inference_url": inference_url,
+    }
     with (folder / "art_run.log").open("w") as log:
-        process = scripts.start("art_run", environment, told, folder, log)
+        process = scripts.start("art_run", environment, settings, folder, log)
         try:
             scripts.until_it_listens(port, process)
             yield port

@@ -23,7 +23,7 @@ async def a_copied_or_closed_model_has_the_recorded_clients() -> None:
     assert model.get_client().is_closed()
 
 
-async def telemetry_is_off_until_it_is_asked_for() -> None:
+async def telemetry_is_off_by_default() -> None:
     """Agno's own variable turns telemetry on or off, and the user's value wins."""
     for given, telemetry in ((None, False), ("true", True)):
         os.environ.pop("AGNO_TELEMETRY", None)
@@ -37,7 +37,7 @@ async def telemetry_is_off_until_it_is_asked_for() -> None:
 
 async def main() -> None:
     await a_copied_or_closed_model_has_the_recorded_clients()
-    await telemetry_is_off_until_it_is_asked_for()
+    await telemetry_is_off_by_default()
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ async def nothing_is_added() -> None:
     assert all(client.is_closed for client in http_clients), "closed with the builder's exit stack"
 
 
-async def tools_tell_what_went_wrong() -> None:
+async def the_model_sees_tool_errors() -> None:
     """The model sees errors of the function and of its arguments; an error of the harness ends the run."""
 
     async def divide(a: int, b: int) -> float:
@@ -104,7 +104,7 @@ async def tools_tell_what_went_wrong() -> None:
 
 async def main() -> None:
     await nothing_is_added()
-    await tools_tell_what_went_wrong()
+    await the_model_sees_tool_errors()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Reports(TracingProcessor):
     def force_flush(self) -> None: ...
 
 
-async def tracing_is_off_until_it_is_asked_for() -> None:
+async def tracing_is_off_by_default() -> None:
     """The plug-in turns tracing off with the SDK's own variable; the user's value wins."""
     os.environ.pop("OPENAI_AGENTS_DISABLE_TRACING", None)
     reports = Reports()
@@ -48,7 +48,7 @@ async def tracing_is_off_until_it_is_asked_for() -> None:
         set_tracing_disabled(True)
 
 
-async def only_errors_of_the_workflow_are_told_to_the_model() -> None:
+async def the_model_sees_only_errors_of_the_workflow() -> None:
     """The model sees a tool's exception; an error of the harness ends the run."""
 
     async def tool(kind: str) -> str:
@@ -66,8 +66,8 @@ async def only_errors_of_the_workflow_are_told_to_the_model() -> None:
 
 
 async def main() -> None:
-    await tracing_is_off_until_it_is_asked_for()
-    await only_errors_of_the_workflow_are_told_to_the_model()
+    await tracing_is_off_by_default()
+    await the_model_sees_only_errors_of_the_workflow()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ async def failures_are_answers() -> None:
     assert told == ["ValueError: a bad day"] * ATTEMPTS
 
 
-async def what_is_not_for_the_model_is_left_alone() -> None:
+async def other_errors_are_raised_unchanged() -> None:
     """An error of the harness ends the run unchanged; the framework's own exceptions reach the framework."""
     for error in (WorkflowError("a circle"), ModelRetry("again")):
         ended: Exception | None = None
@@ -55,7 +55,7 @@ async def what_is_not_for_the_model_is_left_alone() -> None:
 
 async def main() -> None:
     await failures_are_answers()
-    await what_is_not_for_the_model_is_left_alone()
+    await other_errors_are_raised_unchanged()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def test_a_server_for_art_has_arts_defaults():
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "::1", "localhost", "LOCALHOST"])
 def test_the_well_known_key_is_for_loopback(host):
-    """All of it; an address that others can reach needs a key of its own."""
+    """The whole loopback network may use the well-known key; a public address needs a key that the user sets."""
     assert options(port=1, inference_port=2, host=host).key_is_well_known
     with pytest.raises(ValidationError, match="needs a key that you set"):
         options(port=1, inference_port=2, host="192.0.2.1")
@@ -38,7 +38,7 @@ def test_options_without_effect_are_refused(name):
 
 
 def test_two_ports_are_two():
-    """Unless any free ones are asked for."""
+    """Equal port numbers are refused, except 0, which picks free ones."""
     with pytest.raises(ValidationError, match="choose two"):
         options(port=8000, inference_port=8000)
     assert options(port=0, inference_port=0).ports == {"port": 0, "inference_port": 0}

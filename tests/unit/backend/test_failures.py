@@ -12,7 +12,7 @@ CPU = "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: not enough memor
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(CPU)])
 def test_memory(error):
-    """However torch says it, what to lower is said."""
+    """For each of torch's messages, the hint names the options to lower."""
     assert "micro_batch_tokens" in explained(error).hint
 
 

@@ -1,4 +1,4 @@
-"""Another package adds a protocol to the backend through an entry point; the backend does not know it."""
+"""A plug-in adds a protocol to the backend through an entry point."""
 
 import json
 import os

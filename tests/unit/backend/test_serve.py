@@ -152,7 +152,7 @@ def test_a_full_disk_is_no_matter_of_memory(start, source, tmp_path):
     assert "ulimit -f" in refused.text
 
 
-def test_a_backend_that_cannot_start_tells_its_parent_why(tmp_path):
+def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path):
     """The reason and the remedy are a line on stdout, so that nobody has to read a log."""
     command = ["-m", "nat.backend", "--model", str(tmp_path), "--port", "0", "--exit_with_parent"]
     with Processes() as processes:

@@ -59,7 +59,7 @@ def test_a_model_without_a_chat_template_says_so():
 
 
 def test_messages_that_the_template_refuses_are_the_callers_error():
-    """The template's own words reach the caller."""
+    """The error quotes the template."""
     tokenizer = ChatTokenizer(tiny_tokenizer())
     tokenizer.hf.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(ChatNotRendered, match="roles must alternate"):
@@ -94,7 +94,7 @@ def test_no_argument_of_the_renderer_is_a_template_variable():
         assert refused.value.param == "chat_template_kwargs"
 
 
-def test_whatever_goes_wrong_in_a_template_is_told_as_its_refusal():
+def test_any_error_in_a_template_is_a_refusal():
     """A template is a program on foreign data: it may divide by zero or recurse without end, not only raise its own."""
     tokenizer = ChatTokenizer(tiny_tokenizer())
     for source, error in {
@@ -152,7 +152,7 @@ def test_arguments_of_calls_are_objects(sent, seen):
 
 
 def test_other_parts_than_text_cannot_be_rendered():
-    """An image is told, not left out."""
+    """An image is an error, not left out."""
     with pytest.raises(ChatNotRendered, match="image_url"):
         template_message({"role": "user", "content": [{"type": "image_url", "image_url": {}}]})
 

@@ -16,8 +16,8 @@ async def shout(question):
     ("authorization", "status"),
     [("Bearer secret", 200), ("bearer secret", 200), ("Bearer Secret", 401), ("secret", 401), ("", 401)],
 )
-async def test_a_key_is_asked_for_everywhere(tmp_path, authorization, status):
-    """Health and description need the key, too."""
+async def test_every_route_needs_the_key(tmp_path, authorization, status):
+    """Health check and API reference need the key, too."""
     async with serving(ScriptedWorkflow(tmp_path, shout, []), api_key="secret") as client:
         headers = {"Authorization": authorization} if authorization else {}
         for answer in (
@@ -37,14 +37,14 @@ async def test_a_body_may_not_have_too_many_objects(tmp_path):
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
 async def test_without_a_key_pages_of_others_are_refused(tmp_path, origin):
-    """A page in a browser could else make this machine's agent work; its own page of routes may."""
+    """A foreign web page could otherwise call the agent on this machine; the server's own API page may."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         assert (await client.post("/generate", json="x", headers={"Origin": origin})).status_code == 403
         assert (await client.post("/generate", json="x", headers={"Origin": url_of(client)})).status_code == 200
 
 
 async def test_a_name_that_leads_here_is_not_this_machine(tmp_path):
-    """A site may give its own name the loopback address; host and origin then agree, and still it is refused."""
+    """A site may resolve its name to loopback; host and origin then agree, and the request is still refused."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         headers = {"Origin": "http://evil.example:8000", "Host": "evil.example:8000"}
         assert (await client.post("/generate", json="x", headers=headers)).status_code == 403
@@ -52,7 +52,7 @@ async def test_a_name_that_leads_here_is_not_this_machine(tmp_path):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])  # noqa: S104 - refused
 def test_a_public_host_needs_a_key(host):
-    """Else anyone who reaches the port could spend the owner's tokens."""
+    """Otherwise anyone who reaches the port could spend the owner's tokens."""
     with pytest.raises(ValidationError, match="NAT_SERVE_API_KEY"):
         ServeOptions(host=host)
     assert ServeOptions.model_validate({"host": host, "api_key": "k"}).host == host
@@ -60,5 +60,5 @@ def test_a_public_host_needs_a_key(host):
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
 def test_this_machine_needs_none(host):
-    """Nobody else can ask."""
+    """Other machines cannot connect to loopback."""
     assert ServeOptions(host=host).api_key is None

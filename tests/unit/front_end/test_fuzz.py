@@ -1,4 +1,4 @@
-"""Whatever is sent to the routes that the OpenAPI page describes: an answer, or an error that says what is wrong."""
+"""Any request to the routes of the OpenAPI page gets a response or an error with its cause."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,7 +33,7 @@ async def described(tmp_path):
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_no_body_makes_the_server_fail(described, data):
-    """On all routes; and it is there for the next one."""
+    """No random body crashes a route; the server answers the next request."""
     client, schemas = described
     path = data.draw(st.sampled_from(sorted(schemas)))
     headers = data.draw(st.sampled_from([{}, {"X-Nat-Rollout": "{}"}, {"X-Nat-Rollout": '{"item_id": "1"}'}]))

@@ -37,7 +37,7 @@ async def test_an_input_by_any_of_its_names(tmp_path, body):
 
 
 async def test_an_object_is_given_as_it_is(tmp_path):
-    """Only what is no object needs a name in JSON."""
+    """An object is returned unchanged; anything else as `value`."""
 
     async def board(question):
         return {"move": [1, 2]}
@@ -58,8 +58,8 @@ async def test_an_object_is_given_as_it_is(tmp_path):
         (b'"' + b"x" * (33 * 2**20) + b'"', 413, "larger than"),
     ],
 )
-async def test_what_the_client_has_to_mend(tmp_path, content, status, told):
-    """The status says whose fault it is, the text what was wanted; nothing is played."""
+async def test_errors_of_the_client(tmp_path, content, status, told):
+    """The status is 4xx, the message names what was expected, and the workflow does not run."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         answer = await client.post("/generate", content=content)
     assert answer.status_code == status
@@ -108,7 +108,7 @@ async def test_steps_as_the_toolkits_clients_read_them(tmp_path):
     assert ROLLOUT_HEADER not in answer.headers
 
 
-async def test_wishes_make_a_rollout(tmp_path):
+async def test_options_make_a_rollout(tmp_path):
     """The workflow sees seed and purpose of the rollout, and its steps come whole."""
     seen, replaced = [], []
 
@@ -135,7 +135,7 @@ async def test_wishes_make_a_rollout(tmp_path):
 
 
 async def test_a_workflow_that_streams(tmp_path):
-    """Each piece is a line; where one answer is wanted, a workflow that only streams says so."""
+    """Each piece is a line; a workflow that only streams is an error on routes with a single result."""
 
     async def words(question: str) -> AsyncGenerator[str, None]:
         for word in question.split():
@@ -213,7 +213,7 @@ async def test_health_and_description(tmp_path):
 
 
 async def test_an_unknown_path_is_reported(tmp_path):
-    """In the shape of all errors."""
+    """The error has the common shape."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         answer = await client.get("/generate")
     assert answer.status_code == 405
@@ -354,8 +354,8 @@ async def test_a_chat_answer_and_its_chunks_reach_the_client_as_they_are(tmp_pat
     assert chunk_text(ChatResponseChunk.from_string("sec")) == "sec"
 
 
-async def test_a_text_that_does_not_fit_the_workflow_is_the_clients_to_mend(tmp_path):
-    """422, before anything is played; the workflow is not to blame."""
+async def test_a_text_that_does_not_fit_the_workflow_is_the_clients_error(tmp_path):
+    """422, before the workflow runs."""
 
     async def double(number: int) -> int:
         return 2 * number

@@ -1,4 +1,4 @@
-"""OpenAI's own client through the gateway, in a rollout that it knows nothing of."""
+"""OpenAI's client calls the gateway inside a rollout."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def streamed(client: AsyncOpenAI, **options) -> str:
 
 
 async def test_an_answer_is_recorded_exactly_and_shown_plainly():
-    """The server is asked for its own model, ids and logprobs; the agent gets its own name of the model and no ids."""
+    """The upstream request has the server's model name, ids and logprobs; the agent gets its own name and no ids."""
     async with gateway([Say("hello")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
         answer = await client.chat.completions.create(**ASK)
     assert (answer.model, answer.choices[0].message.content) == ("gpt-4o", "hello")
@@ -43,8 +43,8 @@ async def test_an_answer_is_recorded_exactly_and_shown_plainly():
     assert len(call.logprobs) == len(call.token_ids)
 
 
-async def test_who_asks_for_logprobs_gets_them():
-    """What the agent itself asked for is not taken out of its answer."""
+async def test_requested_logprobs_are_returned():
+    """The answer keeps logprobs that the agent requested."""
     async with gateway([Say("hello"), Say("hello")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
         answer = await client.chat.completions.create(**ASK, logprobs=True)
         raw = await client.chat.completions.create(**ASK, extra_body={"return_token_ids": True})
@@ -74,7 +74,7 @@ async def test_a_stream_is_passed_on_chunk_by_chunk():
 
 
 async def test_parallel_tool_calls_stream():
-    """Tool calls arrive whole and apart from each other, and are recorded so."""
+    """Tool calls arrive complete and separate, and are recorded so."""
     tools = (tool_call("add", {"a": 1}, "call_a"), tool_call("add", {"a": 2}, "call_b"))
     async with (
         gateway([Say(None, tools)]) as gate,
@@ -104,7 +104,7 @@ async def test_a_call_is_recorded_before_the_agent_gets_its_end():
 
 
 async def test_the_blocking_client_works_too():
-    """The SDK's other client, from a thread."""
+    """The SDK's blocking client works from a thread."""
     async with gateway([Say("hello")]) as gate, gate.rollout() as rollout:
         with OpenAI(base_url=rollout.base_url, api_key=rollout.key) as client:
             answer = await asyncio.to_thread(lambda: client.chat.completions.create(**ASK))
@@ -112,7 +112,7 @@ async def test_the_blocking_client_works_too():
 
 
 async def test_completions_and_models():
-    """The older completions go to their own upstream route; any model's name is known."""
+    """Text completions use their own upstream route; every model name is accepted."""
     async with gateway([Say("five")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
         answer = await client.completions.create(model="davinci", prompt="four, ")
         names = [model.id async for model in client.models.list()]
@@ -155,7 +155,7 @@ async def test_defaults_and_seeds_are_those_of_the_llm():
 
 
 async def test_outside_of_training_nothing_is_added():
-    """Without a policy the server is asked for what the agent asked for."""
+    """Without a capture policy the upstream request equals the agent's."""
     async with gateway([Say()]) as gate, gate.rollout(CapturePolicy()) as rollout, client_of(rollout) as client:
         await client.chat.completions.create(**ASK)
     assert set(gate.server.bodies[0]) == {"model", "messages"}
@@ -170,8 +170,8 @@ async def test_errors_of_the_server_reach_the_agent_in_openais_shape():
     assert [failed.status for failed in failed_calls(rollout.steps)] == [400]
 
 
-async def test_the_gateway_asks_again_as_the_llm_says():
-    """`max_retries` holds for agents that would not ask again, and the call counts once."""
+async def test_the_gateway_retries_as_the_llm_configures():
+    """The gateway retries up to `max_retries`, and records the call once."""
     replies = [Refuse(503, headers={"retry-after-ms": "1"}), HangUp(), Say("at last")]
     async with gateway(replies, max_retries=2) as gate, gate.rollout() as rollout, client_of(rollout) as client:
         answer = await client.chat.completions.create(**ASK)
@@ -181,7 +181,7 @@ async def test_the_gateway_asks_again_as_the_llm_says():
 
 
 async def test_a_stream_that_breaks_off_says_so():
-    """The agent gets an error and not a shorter answer; nothing is recorded as a call."""
+    """The agent gets an error instead of a truncated answer; no call is recorded."""
     replies = [HangUp(2, Say("hello world"))]
     async with gateway(replies) as gate, gate.rollout() as rollout, client_of(rollout) as client:
         with pytest.raises(openai.APIError, match="broke off"):

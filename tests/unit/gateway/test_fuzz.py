@@ -1,4 +1,4 @@
-"""Whatever an agent sends to the gateway with the key of its rollout: an answer, or an error in its own dialect."""
+"""Any request with a rollout's key gets an answer or an error in its dialect."""
 
 import httpx
 import pytest
@@ -70,6 +70,6 @@ def test_all_routes_are_tried():
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_no_body_makes_the_gateway_fail(rollout, path, data):
-    """And it is there for the next one."""
+    """No random body crashes the server, which answers the next request."""
     check_answer(await rollout.post(path, content=data.draw(bodies(SCHEMAS[path]))))
     assert (await rollout.get("/health")).status_code == 200

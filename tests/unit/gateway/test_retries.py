@@ -1,4 +1,4 @@
-"""What is asked again counts once; what is asked anew counts anew."""
+"""A retry is recorded once; a new request is a new call."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def sent(text: str, *, delivered: bool = True) -> Sent:
 
 
 def test_an_answer_that_was_missed_is_given_again_once():
-    """The next equal request is the client that missed it; the one after that wants a new answer."""
+    """The next equal request gets the missed answer; the one after that is a new call."""
     answers = Answers()
     answers.settle(b"q", sent("a", delivered=False))
     assert answers.again(b"q", retry=False).content == b"a"
@@ -35,7 +35,7 @@ def test_an_answer_that_was_missed_is_given_again_once():
 
 
 def test_a_delivered_answer_is_repeated_only_for_a_marked_retry():
-    """An SDK that counts its attempts missed the answer, whatever it looked like from here."""
+    """A request with a retry count repeats the answer even if it seemed delivered."""
     answers = Answers()
     answers.settle(b"q", sent("a"))
     assert answers.again(b"q", retry=False) is None
@@ -44,7 +44,7 @@ def test_a_delivered_answer_is_repeated_only_for_a_marked_retry():
 
 
 def test_a_retry_of_a_failed_call_is_that_call():
-    """Where the last attempt failed, a retry is for that one, though an equal request was answered before."""
+    """If the last attempt failed, a retry belongs to it, even if an equal request was answered before."""
     answers = Answers()
     answers.settle(b"q", sent("a"))
     answers.settle(b"q")
@@ -72,8 +72,8 @@ async def test_the_sdks_own_retry_is_one_call(failure):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_gave_up_asks_again(stream):
-    """The call of a client that left ends upstream too; asked again, it is the same call."""
+async def test_a_client_that_disconnected_retries(stream):
+    """If the client disconnects, the upstream request ends too; a retry is the same call."""
     first = asyncio.Event()
 
     async def slow_once(_: SeenRequest) -> Say:
@@ -100,7 +100,7 @@ async def test_asking_the_same_again_is_a_new_call():
 
 
 async def test_a_counted_retry_of_an_answered_call_gets_that_answer():
-    """The client says that it asks again: it gets what was sampled, and nothing is sampled or recorded anew."""
+    """A retry with a retry count gets the sampled answer; nothing is sampled or recorded again."""
     async with gateway([Say("one"), Say("two")]) as gate, gate.rollout() as rollout, httpx.AsyncClient() as client:
         headers = {"authorization": f"Bearer {rollout.key}"}
         url = f"{rollout.base_url}/chat/completions"
@@ -113,7 +113,7 @@ async def test_a_counted_retry_of_an_answered_call_gets_that_answer():
 
 
 class Connection:
-    """A client at the ASGI seam, whose line goes dead before the end of its answer."""
+    """An ASGI client that disconnects before the end of its answer."""
 
     def __init__(self, app: GatewayApp, rollout: OpenRollout, *, dies: bool, stream: bool) -> None:
         self.app = app
@@ -146,7 +146,7 @@ class Connection:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_was_lost_on_its_way_is_repeated(stream):
-    """The line dies when the call is recorded already: who asks the same again gets the same tokens, recorded once."""
+    """If the client disconnects after the call was recorded, an equal request gets the same tokens, recorded once."""
     async with gateway([Say("one"), Say("two")]) as gate, gate.rollout() as rollout:
         app = GatewayApp(gate.keyring)
         lost = await Connection(app, rollout, dies=True, stream=stream).ask()

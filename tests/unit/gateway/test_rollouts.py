@@ -1,4 +1,4 @@
-"""A gateway that stands: rollouts are opened, read and closed with its own key."""
+"""`nat gateway serve`: the gateway's key opens, reads and closes rollouts."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ def steps_of(lines: bytes) -> list:
 
 
 async def test_a_rollout_from_opening_to_end(tmp_path):
-    """Its calls can be read while it is open, and come for the last time when it is closed; then its key is dead."""
+    """Steps can be read while the rollout is open; closing returns them and revokes the key."""
     async with gateway(tmp_path) as (server, admin):
         rollout = await opened(admin, id="task-1", seed=5)
         assert await ask(rollout) == "ok"
@@ -98,7 +98,7 @@ async def test_tokens_can_be_left_alone(tmp_path):
 
 @pytest.mark.parametrize(("options", "served"), [({}, "tiny"), ({"llm": "judge"}, "large")])
 async def test_the_model_is_the_yamls(tmp_path, options, served):
-    """A key of `llms` as model leads there; any other name to the one that `--llm` names, or the first."""
+    """A model name that is a key of `llms` selects that LLM; any other selects `--llm`, or the first."""
     async with gateway(tmp_path, **options) as (server, admin):
         rollout = await opened(admin)
         for model in ("gpt-4o", "judge", "student"):
@@ -107,7 +107,7 @@ async def test_the_model_is_the_yamls(tmp_path, options, served):
 
 
 async def test_an_agents_key_opens_no_rollouts(tmp_path):
-    """Neither its own nor others: opening, reading and closing need the gateway's key, which opens no model."""
+    """Opening, reading and closing rollouts need the gateway's key, which gives no access to models."""
     async with gateway(tmp_path) as (server, admin):
         rollout = await opened(admin, id="mine")
         agent = {"authorization": f"Bearer {rollout['key']}"}
@@ -161,8 +161,8 @@ async def test_a_rollout_is_closed_once():
 
 
 @pytest.mark.parametrize(("llms", "options", "told"), [({}, {}, "has no LLM"), (None, {"llm": "studnt"}, "student")])
-async def test_what_is_not_there_is_not_served(tmp_path, llms, options, told):
-    """No LLM, or a name that no LLM has, ends it before it listens."""
+async def test_a_missing_llm_is_an_error(tmp_path, llms, options, told):
+    """Without an LLM, or with an unknown `--llm`, the command fails before it listens."""
     file = tmp_path / "config.yml"
     some = {"student": {"_type": "openai", "model_name": "m", "base_url": "http://127.0.0.1:9/v1"}}
     file.write_text(json.dumps({"llms": some if llms is None else llms}))

@@ -1,4 +1,4 @@
-"""What a key opens, and what it does not."""
+"""What a key gives access to."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ async def post(url: str, headers: dict[str, str], path: str = CHAT, **options) -
 
 
 async def test_it_listens_on_loopback_by_default():
-    """Without a word about it, only this machine can reach the gateway."""
+    """By default, only this machine can reach the gateway."""
     async with listening(GatewayApp(Keyring())) as url:
         assert url.startswith("http://127.0.0.1:")
         port = int(url.rpartition(":")[2])
@@ -84,7 +84,7 @@ async def test_a_key_is_of_one_rollout():
 
 
 async def test_a_key_dies_with_its_rollout():
-    """When the rollout is over the key opens nothing, and says why."""
+    """After the rollout the key is refused, and the error gives the reason."""
     async with gateway() as gate:
         async with gate.rollout() as rollout:
             assert (await post(gate.url, bearer(rollout.key))).status_code == 200
@@ -114,7 +114,7 @@ async def test_a_call_under_way_ends_with_its_rollout(stream):
 
 
 async def test_a_body_that_comes_too_late_is_no_call():
-    """A rollout that ended while a request was on its way gets no step any more, and its server is not asked."""
+    """A request that arrives after the rollout's end is recorded nowhere and not forwarded."""
     async with gateway() as gate:
         async with gate.rollout() as rollout:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(gate.url.rpartition(":")[2]))
@@ -164,7 +164,7 @@ async def test_a_body_may_not_have_too_many_objects():
 
 
 async def test_a_rollout_may_not_have_too_much():
-    """Requests and answers are kept until it ends, failed ones too; other rollouts have as much of their own."""
+    """All requests and answers of a rollout count, failed ones too; each rollout has its own limit."""
     refused = [Refuse(400, "no")]
     async with (
         gateway(lambda _: refused.pop() if refused else Say("x" * 900), limits=Limits(rollout_bytes=5000)) as gate,
@@ -258,7 +258,7 @@ async def test_agents_headers_stay_here():
     assert rollout.key not in str(seen.headers)
 
 
-async def test_health_needs_no_key_and_tells_nothing():
+async def test_health_needs_no_key_and_reveals_nothing():
     """The health route needs no key."""
     async with gateway() as gate, httpx.AsyncClient(base_url=gate.url) as client:
         answer = await client.get("/health")

@@ -120,7 +120,7 @@ async def test_an_answer_that_is_none_is_an_error(pieces):
             await known.client.get("/")
 
 
-async def test_nobody_there_is_an_error():
+async def test_a_refused_connection_is_an_error():
     """As with httpx's own transport."""
     async with line() as known:
         url = str(known.client.base_url)

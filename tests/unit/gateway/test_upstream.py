@@ -77,7 +77,7 @@ async def test_no_length_is_as_good_as_none(route, field):
     assert gate.server.bodies[0]["max_tokens"] == 100
 
 
-async def test_without_a_bound_the_agent_gets_what_it_asks_for():
+async def test_without_a_limit_the_agents_length_is_passed_on():
     """A configuration that names no length leaves it to the agent and the server."""
     async with (
         gateway([Say()]) as gate,

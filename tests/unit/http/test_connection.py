@@ -84,7 +84,7 @@ async def healthy(connect):
 @pytest.mark.parametrize(
     "begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-slow: 1\r\n", HEALTH + b"GE"]
 )
-async def test_who_does_not_finish_its_headers_is_cut_off(begun):
+async def test_a_client_that_does_not_finish_its_headers_is_disconnected(begun):
     """Whether it said nothing, a part of its first request, or a part of its second."""
     async with served(head_seconds=0.2) as connect:
         reader, writer = await connect()
@@ -104,7 +104,7 @@ async def test_half_open_connections_are_gone_while_others_are_answered():
         assert [(await heard(reader))[0] for reader, _ in half_open] == [408] * 100
 
 
-async def test_who_does_not_finish_its_body_is_cut_off():
+async def test_a_client_that_does_not_finish_its_body_is_disconnected():
     """Byte after byte, for as long as it likes, is too slow; the application learns that the client is gone."""
     told = []
     async with served(told, body_seconds=0.2) as connect:
@@ -176,7 +176,7 @@ async def test_there_are_as_many_connections_as_the_server_is_ready_for():
         assert await healthy(connect)
 
 
-async def test_an_answer_that_nobody_reads_is_ended():
+async def test_a_response_that_is_not_read_is_ended():
     """The work behind it stops, and other clients are answered meanwhile."""
     told = []
     async with served(told, unread_seconds=0.2) as connect:

@@ -1,4 +1,4 @@
-"""One rule says when rewards are equal; harness, backend and the ART server obey it."""
+"""Harness, backend and the ART server compare rewards with the same rule."""
 
 import pytest
 from hypothesis import example, given
@@ -39,7 +39,7 @@ def test_rounding_is_a_share_of_the_size(values, same):
 
 
 def test_rollouts_with_the_same_numbers_are_alike():
-    """What each gets for its first answer and its second says nothing if all get it; rounding counts for nothing."""
+    """Rollouts with equal numbers per answer carry no signal; rounding errors are ignored."""
     assert alike([[0.3, 1.0], [0.1 + 0.2, 1.0]])
     assert alike([[1.0, 0.0]])
     assert not alike([[0.3, 1.0], [1.0, 0.3]])

@@ -1,4 +1,4 @@
-"""The typed calls, against a server on a real socket."""
+"""ArtClient's calls against a server on a real socket."""
 
 import httpx
 import pytest
@@ -80,7 +80,7 @@ async def test_no_answer_names_the_address():
 
 
 async def test_a_timeout_is_no_answer():
-    """A server that never answers counts as none; the error names the timeout, for which httpx has no text."""
+    """A timeout is reported as an unreachable server; the error names it, since httpx gives no text."""
 
     def stuck(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("", request=request)

@@ -27,7 +27,7 @@ def job(*lines, error=None, version="my_run@1", hold=None, seconds=60.0) -> ArtJ
 
 
 async def test_the_final_status_can_be_read_again():
-    """A status is a fact; asking for it does not use it up."""
+    """Reading the status does not change it."""
     done = job({"loss": 0.5, "num_gradient_steps": 1})
     status = await done.end()
     assert status.status is TrainingStatusEnum.COMPLETED
@@ -63,20 +63,20 @@ async def test_progress_is_the_share_of_gradient_steps():
 
 
 async def test_a_failure_has_its_reason_and_its_hint():
-    """What to do about it reaches the user with it."""
+    """The status has the error and its remedy."""
     status = await job(error=TrainingFailed("out of memory", hint="lower max_seq_length")).end()
     assert status.status is TrainingStatusEnum.FAILED
     assert status.message == "Training failed with error: out of memory\n  → lower max_seq_length"
 
 
 async def test_a_surprise_is_a_failure_too():
-    """An error that nobody planned for ends the job, and not the harness."""
+    """An unexpected error ends the job, not the harness."""
     status = await job(error=KeyError("role")).end()
     assert (status.status, status.message) == ("failed", "Training failed with error: KeyError: 'role'")
 
 
 async def test_an_update_has_a_deadline():
-    """A server that never answers holds nobody up for ever."""
+    """A server that never answers fails the job at its timeout."""
     status = await job(hold=asyncio.Event(), seconds=0.01).end()
     assert status.status is TrainingStatusEnum.FAILED
     assert "not done within 0 s" in (status.message or "")

@@ -1,4 +1,4 @@
-"""What each key of the YAML becomes on the wire."""
+"""The request bodies that each key of the YAML becomes."""
 
 import json
 from typing import Any
@@ -67,7 +67,7 @@ def test_learning_rate_and_penalties_reach_the_server(name, value):
 
 @pytest.mark.parametrize(("name", "value"), OPTIMIZER.items())
 def test_options_of_the_optimizer_reach_the_server(name, value):
-    """It is made with the model, so they travel with the model, in registering and in training."""
+    """The optimizer is created with the model, so its options are part of the model in both requests."""
     expected = {"trainer_args": {name: value}}
     assert model_sent({name: value})["_internal_config"] == expected
     assert training_sent(**{name: value})["model"]["_internal_config"] == expected

@@ -19,7 +19,7 @@ def found(*llms: ConfiguredLLM, target: str | None = None) -> list[str]:
 
 @pytest.mark.parametrize("model", ["my_run", "my_run@3", "Qwen/tiny"])
 def test_an_llm_may_name_the_run_or_the_base_model(model):
-    """All of them mean the model that is trained, as long as they ask the server that trains it."""
+    """Both names mean the trained model for LLMs that call the training server."""
     assert found(llm("agent", model)) == ["agent"]
 
 
@@ -35,7 +35,7 @@ def test_the_base_model_can_be_a_judge():
 
 @pytest.mark.parametrize("url", ["http://localhost:8001/v1", "http://10.0.0.5:8000/v1", None, "nonsense"])
 def test_an_llm_elsewhere_is_an_error(url):
-    """Its answers would come from an untrained model; the error names what it asks for and what is wanted."""
+    """Its answers would come from an untrained model; the error names its server, its model and the remedy."""
     with pytest.raises(ConfigError) as error:
         found(llm("agent", "Qwen/tiny", url))
     assert f"llms.agent: asks {url or 'OpenAI'} for Qwen/tiny" in str(error.value)
@@ -44,7 +44,7 @@ def test_an_llm_elsewhere_is_an_error(url):
 
 
 def test_no_llm_at_all_is_an_error():
-    """There is nobody whose answers could be trained on."""
+    """Without an LLM there are no answers to train on."""
     with pytest.raises(ConfigError, match="there is none"):
         found()
 
@@ -70,7 +70,7 @@ def test_the_newest_step_is_used_where_only_steps_are_served():
 
 
 def test_a_server_without_the_model_is_another_server():
-    """Whatever answers there, it is not what the control routes prepared."""
+    """The inference server does not serve the prepared model."""
     with pytest.raises(BackendUnreachable, match=r"does not serve 'my_run'; it serves Qwen/tiny"):
         served_as(["Qwen/tiny"], BACKEND, inference_url=HERE)
 

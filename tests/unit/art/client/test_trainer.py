@@ -22,7 +22,7 @@ async def test_a_run_has_an_id_as_arts_users_know_it(tmp_path, caplog):
 
 
 def test_two_runs_have_two_ids():
-    """Jobs of one are never taken for jobs of the other."""
+    """Jobs of two runs are never confused."""
     assert ARTTrainer(ARTTrainerConfig()).run_id != ARTTrainer(ARTTrainerConfig()).run_id
 
 

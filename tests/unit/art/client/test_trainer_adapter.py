@@ -105,7 +105,7 @@ async def test_an_unknown_job_is_an_error():
 
 
 async def test_one_update_at_a_time():
-    """A second one would be trained on rollouts of weights that are about to go."""
+    """A second update would train on rollouts of outdated weights."""
     async with FakeArtServer() as server, connected(server) as adapter:
         server.hold = asyncio.Event()
         await adapter.submit(collection())
@@ -126,7 +126,7 @@ async def test_cancelling_closes_the_stream():
             await server.hung_up.wait()
 
 
-async def test_who_stops_waiting_cancels():
+async def test_cancelling_the_wait_cancels_the_job():
     """Ctrl-C ends the wait, and with it the update."""
     async with FakeArtServer() as server, connected(server) as adapter:
         server.hold = asyncio.Event()
@@ -214,7 +214,7 @@ async def test_the_best_checkpoint_is_never_deleted():
 
 
 async def test_checkpoints_that_cannot_be_deleted_are_a_warning(caplog):
-    """Full disks are a nuisance; a lost epoch is worse."""
+    """A failed deletion must not cost an epoch."""
     refusals = {"/_delete_checkpoint_files": (500, "no")}
     async with FakeArtServer(refusals=refusals) as server, connected(server, delete_old_checkpoints=True) as adapter:
         status = await adapter.wait_until_complete(await adapter.submit(collection()))
@@ -261,7 +261,7 @@ async def test_left_out_trajectories_are_logged(caplog):
 
 
 async def test_an_invalid_batch_is_not_sent():
-    """The error comes from `submit`, before the server hears of it."""
+    """`submit` raises the error before any request."""
     async with FakeArtServer() as server, connected(server) as adapter:
         with pytest.raises(InvalidTrajectories):
             await adapter.submit(collection([Trajectory(episode=[], reward=1.0)]))

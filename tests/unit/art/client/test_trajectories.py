@@ -20,7 +20,7 @@ ANSWERED = {"role": "tool", "tool_call_id": "c1", "content": "4"}
 
 
 def played(*calls, reward=1.0, **metadata) -> Trajectory:
-    """The trajectory that the builder makes of these calls."""
+    """The builder's trajectory of these calls."""
     items = episode(conversations(calls_of(steps(*calls))))
     return Trajectory(episode=items, reward=reward, metadata={"id": "007", "generation": 1, **metadata})
 
@@ -42,7 +42,7 @@ def spoken(*roles: str) -> Trajectory:
 
 
 def test_a_sampled_answer_is_a_choice_with_its_ids():
-    """What is trained on is what was sampled; nobody tokenises the text again."""
+    """The choice has the sampled token ids; the text is not tokenised again."""
     art = converted(played(call([system("s"), user("u")], "four", ids=([1, 2], [3, 4]), finish_reason="length")))
     first, second, choice = art.messages_and_choices
     assert (first, second) == ({"role": "system", "content": "s"}, {"role": "user", "content": "u"})
@@ -129,7 +129,7 @@ def test_answers_with_other_tools_are_histories_of_their_own():
     assert [isinstance(item, ArtChoice) for item in more.messages_and_choices] == [False, False, False, True]
 
 
-def test_tokens_of_a_server_that_tells_no_ids_go_as_they_came():
+def test_tokens_without_ids_are_sent_unchanged():
     """ART's own servers write `token_id:7` into the log probabilities; that is as good."""
     entries = [{"token": "token_id:7", "logprob": -0.25, "bytes": [120], "top_logprobs": [{"token": "y"}]}]
     item = EpisodeItem(role="assistant", content="x", logprobs={"content": entries})
@@ -141,7 +141,7 @@ def test_tokens_of_a_server_that_tells_no_ids_go_as_they_came():
 
 
 def test_log_probabilities_of_the_sdk_are_understood():
-    """A builder of somebody else may keep the SDK's own object."""
+    """Another trajectory builder may keep the SDK's object."""
     logprobs = ChoiceLogprobs.model_validate({"content": [{"token": "t", "logprob": -1.0, "top_logprobs": []}]})
     items = [EpisodeItem(role="user", content="u"), EpisodeItem(role="assistant", content="t", logprobs=logprobs)]
     assert isinstance(converted(Trajectory(episode=items, reward=1.0)).messages_and_choices[1], ArtChoice)
@@ -155,7 +155,7 @@ def test_an_answer_without_tokens_is_context(logprobs):
 
 
 def test_messages_of_the_environment_are_the_users():
-    """A chat template knows no such role; taking it for an answer would teach the model to say it."""
+    """Chat templates have no such role, and as an answer the message would be trained on."""
     art = converted(spoken("system", "environment", "assistant"))
     assert art.messages_and_choices[1] == {"role": "user", "content": "environment"}
 
@@ -175,7 +175,7 @@ def test_the_rollout_can_be_recognised():
 
 
 def test_an_empty_episode_is_refused():
-    """The guide's words, and where."""
+    """The error has the guide's words and the place."""
     with pytest.raises(InvalidTrajectories, match=r"Trajectory episode is empty\. \(example 007, generation 1\)"):
         art_trajectory(Trajectory(episode=[], reward=1.0, metadata={"id": "007", "generation": 1}))
 

@@ -103,7 +103,7 @@ def test_each_flag_of_the_client_is_one_of_the_command():
     assert flags == ["--delete", "--only-show-errors"]
 
 
-async def test_a_command_that_fails_tells_why():
+async def test_a_failed_command_reports_its_output():
     """The client sees the command and the end of its output."""
     await run(["true"])
     with pytest.raises(ApiError, match=r"`ls /no-such-folder` failed: .*/no-such-folder") as error:

@@ -41,7 +41,7 @@ fuzzed = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 @pytest.fixture
 def buckets():
-    """None, so that nothing is copied."""
+    """No buckets, so that nothing is copied."""
     return []
 
 
@@ -55,7 +55,7 @@ def test_all_routes_that_take_a_body_are_tried(routers):
 @fuzzed
 @given(data=st.data())
 async def test_no_body_makes_the_server_fail(client, path, data):
-    """And it is there for the next one."""
+    """No random body crashes the server, which answers the next request."""
     method = "DELETE" if path.endswith("/m/checkpoints") else "POST"
     headers = {"authorization": f"Bearer {KEY}"}
     content = data.draw(bodies(SCHEMAS[path]))

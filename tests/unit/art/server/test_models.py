@@ -112,7 +112,7 @@ def load_alone(models, model):
     return base
 
 
-async def test_who_waits_during_an_update_gets_what_the_name_means_when_it_begins(models):
+async def test_requests_that_wait_for_an_update_get_the_new_weights(models):
     """The plain name gets the new weights, a pinned one keeps the old, which come from their checkpoint."""
     await models.prepare(A)
     before = await answer(ask(models.worker, "a"))
@@ -130,7 +130,7 @@ async def test_who_waits_during_an_update_gets_what_the_name_means_when_it_begin
     assert not alike(newest, before, rounding=1e-3)
 
 
-async def test_a_training_call_tells_each_step_and_ends_when_the_weights_are_served(models, tmp_path):
+async def test_a_training_call_reports_each_step_and_ends_when_the_weights_are_served(models, tmp_path):
     """Every line knows how many steps there are; then step, name, checkpoint and job agree."""
     await models.prepare(A)
     assert models.step(A) == 0
@@ -404,7 +404,7 @@ async def test_the_plain_name_means_the_model_that_was_prepared_last(models, cap
 
 
 async def test_preparing_again_is_free(models):
-    """The model thread may be busy for minutes; a second preparation does not wait for it."""
+    """A second preparation does not wait for the model thread, which may be busy for minutes."""
     await models.prepare(A)
     gate = Gate(models)
     await models.prepare(A)

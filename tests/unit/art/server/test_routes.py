@@ -28,7 +28,7 @@ async def post(client, path, body=None, status=200, **params):
 
 @pytest.mark.parametrize("path", [path for path in CONTROL if path not in ("/_train_model", "/_log")])
 async def test_what_is_no_batch_is_small(client, path):
-    """These routes need no key; each megabyte of unread object keys would take thirty in memory."""
+    """Routes without a key accept small bodies only: a megabyte of object keys takes thirty in memory."""
     asked = CONTROL[path] | {"x": "x" * 2**20}
     assert (await client.post(path, json=asked)).status_code == 413
 
@@ -140,7 +140,7 @@ async def test_unknown_routes_and_methods_have_a_detail(client):
 
 
 async def test_the_metrics_stream_has_no_content_type_and_names_its_job(client, models):
-    """Like ART's server it has no Content-Type; a header of ours gives the job, which has the reason of a failure."""
+    """As on ART's server there is no Content-Type; an extra header names the job, which has the reason of a failure."""
     models.go.set()
     await prepared(client)
     answer = await client.post("/_train_model", json=ART.train())
@@ -170,7 +170,7 @@ async def test_what_cannot_be_trained_is_refused_before_the_first_byte(client, m
 
 
 async def test_a_second_call_for_a_model_is_refused_while_one_runs(wire, models):
-    """409; a call for another model is none of its business, and the rest of the control plane answers."""
+    """409; calls for other models and the other control routes still work."""
     await prepared(wire)
     async with wire.stream("POST", "/_train_model", json=ART.train()) as first:
         told = await post(wire, "/_train_model", ART.train(), status=409)

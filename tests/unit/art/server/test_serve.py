@@ -10,7 +10,7 @@ from nat.errors import BackendError, ConfigError
 
 @pytest.fixture
 def options(tmp_path):
-    """There is no model: what is refused is refused before it would be loaded."""
+    """Options without a model: errors are raised before a model would be loaded."""
     return {"model": tmp_path / "nowhere", "port": 0, "inference_port": 0, "output_dir": tmp_path / "art"}
 
 
@@ -44,7 +44,7 @@ def test_a_taken_port_is_reported_with_its_option(options):
         ("0.0.0.0", "mine", ["http://gpu-box:8000/v1", 'base_url="http://art:KEY@gpu-box:7623"']),  # noqa: S104
     ],
 )
-def test_the_greeting_tells_what_to_do_next(options, host, key, lines):
+def test_the_greeting_says_how_to_connect(options, host, key, lines):
     """Both addresses as clients use them, the key if everybody knows it, and where the checkpoints go."""
     asked = ArtServeOptions(**options, host=host, api_key=key)
     text = greeting(asked, port=7623, inference_port=8000, hostname="gpu-box")

@@ -32,7 +32,7 @@ def job(model_id, **changes):
 
 
 async def test_a_page_has_a_limit_that_is_a_number(client):
-    """Of few digits: Python reads no number of five thousand."""
+    """The limit has few digits, since Python refuses to parse very long numbers."""
     model_id = await created(client)
     for limit in ("0", "-1", "x", "9" * 5000):
         await ask(client, "GET", f"/models/{model_id}/checkpoints", status=422, limit=limit)

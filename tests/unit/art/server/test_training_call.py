@@ -55,7 +55,7 @@ async def test_a_failure_cuts_the_connection(ready, models, caplog, error, steps
 
 
 async def test_a_client_that_leaves_cancels_its_call(ready, models):
-    """Nobody waits for the weights, so they stay as they were."""
+    """The weights stay unchanged."""
     async with ready.stream("POST", "/_train_model", json=ART.train()) as answer:
         await anext(answer.aiter_lines())
     while not models.calls[0].canceled:

@@ -90,7 +90,7 @@ def test_a_sequence_ends_at_a_stop_string(loaded):
     assert sequence.text.text == text[: text.find(stop)]
 
 
-def test_a_stream_tells_every_token_once(loaded):
+def test_a_stream_has_every_token_once(loaded):
     """Deltas add up to the sequence, the last one carries the reason."""
     params = SamplingParams(max_tokens=12, seed=1, top_logprobs=2)
     request = Request(
@@ -106,7 +106,7 @@ def test_a_stream_tells_every_token_once(loaded):
         assert [d.finish_reason for d in deltas] == [None] * (len(deltas) - 1) + [sequence.finish_reason]
 
 
-def test_cancelling_frees_the_slot_and_disturbs_nobody(loaded):
+def test_cancelling_frees_the_slot_and_disturbs_no_other(loaded):
     """Cancelled while running, half way through its prompt, or waiting: the others answer as if it never was."""
     survivor = prompts(20)[0]
     expected = run(engine(loaded), one(survivor, max_tokens=20, seed=2))[0].token_ids

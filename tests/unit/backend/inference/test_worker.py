@@ -13,7 +13,7 @@ DEADLINE = 30
 
 
 class SilentText:
-    """Text that nobody reads."""
+    """A detokenizer whose text is not read."""
 
     def push(self, token_id):
         return False
@@ -32,7 +32,7 @@ def ask(count=1, max_tokens=5, model=""):
 
 
 class TwoEngines:
-    """Names mean engines as a test says; a name that means an error raises it."""
+    """An engine pool with scripted names; a name may raise an error."""
 
     def __init__(self, loaded):
         self.one, self.other = (Engine(loaded, policy_version=name, limits=Limits(2)) for name in ("one", "other"))
@@ -106,7 +106,7 @@ def test_updates_run_one_after_another_and_may_fail(worker):
     assert request.finished
 
 
-def test_updates_in_a_row_starve_nobody(worker):
+def test_consecutive_updates_starve_no_request(worker):
     """A request that one update held begins before the next, however many are queued."""
     inside, gate = threading.Event(), threading.Event()
     worker.run_exclusive(lambda: (inside.set(), gate.wait(DEADLINE)))
@@ -213,8 +213,8 @@ def test_engines_take_turns(two, pool):
     assert all(request.finished for request in requests)
 
 
-def test_a_name_that_changes_its_meaning_takes_along_who_has_not_begun(two, pool):
-    """A request that began stays where it is; those that wait, in a queue or for the update, are sent anew."""
+def test_waiting_requests_follow_a_name_that_changes_its_weights(two, pool):
+    """A running request keeps its engine; waiting requests are looked up again."""
     begun, queued = ask(count=2, max_tokens=60, model="moving"), ask(model="moving")
     two.submit(begun)
     assert begun.listener.started.wait(DEADLINE)
@@ -233,8 +233,8 @@ def test_a_name_that_changes_its_meaning_takes_along_who_has_not_begun(two, pool
 
 
 @pytest.mark.parametrize("error", [BackendError("gone"), MemoryError("no room")])
-def test_weights_that_cannot_be_had_fail_who_asks_for_them_only(two, pool, error, caplog):
-    """The asker gets the reason, the thread lives on; what nobody foresaw is logged."""
+def test_missing_weights_fail_only_their_own_requests(two, pool, error, caplog):
+    """The request fails with the reason, the thread continues, and unexpected errors are logged."""
     pool.meaning["broken"] = error
     broken, fine = ask(model="broken"), ask(model="other")
     for request in (broken, fine):
@@ -246,7 +246,7 @@ def test_weights_that_cannot_be_had_fail_who_asks_for_them_only(two, pool, error
 
 
 def test_a_request_is_cancelled_wherever_it_is(two):
-    """Who leaves does not say which weights were to answer."""
+    """A cancelled request is found in any engine or queue."""
     request = ask(max_tokens=400, model="other")
     two.submit(request)
     assert request.listener.started.wait(DEADLINE)

@@ -77,7 +77,7 @@ async def test_a_server_without_a_key_is_refused(connect, worker):
 
 @pytest.mark.parametrize("user", ["art", ""])
 async def test_the_key_may_be_the_password_of_basic_authentication(connect, worker, user):
-    """Clients that know no bearer token put it into the address: http://art:KEY@host; who they are does not matter."""
+    """Clients without bearer tokens put the key into the URL, http://art:KEY@host, with any user name."""
     for password, status in ((KEY, 200), ("other", 401)):
         async with connect(worker, headers={}) as client:
             assert (await client.get("/health", auth=(user, password))).status_code == status
@@ -85,7 +85,7 @@ async def test_the_key_may_be_the_password_of_basic_authentication(connect, work
         assert (await client.get("/health")).status_code == 401
 
 
-async def test_a_well_known_key_is_asked_for_on_openai_routes_only(connect, worker):
+async def test_a_well_known_key_is_required_on_openai_routes_only(connect, worker):
     """ART's clients send none on control routes, and the OpenAI SDK always sends one."""
     async with connect(worker, headers={}, well_known_key=True) as client:
         assert [(await client.get(path)).status_code for path in ("/health", "/v1/models")] == [200, 401]
@@ -93,7 +93,7 @@ async def test_a_well_known_key_is_asked_for_on_openai_routes_only(connect, work
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models"])
 async def test_no_web_page_reaches_a_server_with_a_well_known_key(connect, worker, path):
-    """Browsers tell where a request comes from; with a key of its own the server leaves it to the key."""
+    """The Origin header is checked only if the key is well known."""
     for well_known_key, status in ((True, 403), (False, 200)):
         async with connect(worker, well_known_key=well_known_key) as client:
             answer = await client.get(path, headers={"origin": "https://evil.example"})

@@ -46,7 +46,7 @@ def joined(chunks, index):
 
 
 async def test_an_answer_has_openais_fields_and_no_others(client):
-    """What was not asked for is absent; the weights are named."""
+    """Fields that were not requested are absent; the fingerprint names the weights."""
     answer = await ask(client, max_tokens=3, ignore_eos=True)
     assert answer["object"] == "chat.completion"
     assert answer["system_fingerprint"] == "tiny@4"
@@ -169,7 +169,7 @@ async def test_a_stream_adds_up_to_the_whole_answer(connect, loaded, texts):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answers_that_are_trained_on_carry_their_tokens_and_are_remembered(connect, loaded, stream):
-    """Nobody asked, but each token comes as `token_id:<id>` with bytes and log probability, and its prompt is kept."""
+    """Without a request, each token comes as `token_id:<id>` with bytes and log probability, and its prompt is kept."""
     memory = Memory()
     async with connect(ScriptedWorker(loaded, "a é", "the"), answers=memory) as client:
         answer = await client.post("/v1/chat/completions", json=HELLO | {"model": "scripted", "n": 2, "stream": stream})

@@ -1,4 +1,4 @@
-"""A chat goes on with the tokens that were sampled, whichever way its answers were asked for and came."""
+"""A chat continues its sampled tokens, for all kinds of requests and responses."""
 
 import json
 
@@ -57,7 +57,7 @@ async def test_an_answer_goes_on_with_its_tokens(connect, loaded, stream, text):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_broken_prefix_is_reported_beside_the_tokens(connect, loaded, stream):
-    """And only there: who did not ask for tokens gets the fields of OpenAI's answers."""
+    """Without a request for tokens, the answer has only OpenAI's fields."""
     history = [HELLO, {"role": "assistant", "content": "never said"}, MORE]
     async with connect(ScriptedWorker(loaded, "the end")) as client:
         told = await ask(client, history, stream=stream)

@@ -32,7 +32,7 @@ def tool(text):
 
 
 class Server:
-    """A model that says what it is told, in tokens of its own choice."""
+    """A model with scripted answers in chosen tokens."""
 
     def __init__(self, family, seed=0, **options):
         self.tokenizer = TOKENIZERS[family]
@@ -82,14 +82,14 @@ def test_a_chat_goes_on_with_the_tokens_that_were_sampled(family, says):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_broken_before_the_first_answer(family):
-    """A chat without answers is tokenised as it is, and there is no cause to tell."""
+    """A chat without answers is tokenised from its text, and no broken prefix is reported."""
     prompt = Server(family).ask([user("the end")])
     assert (prompt.broken, prompt.ids) == (None, TOKENIZERS[family].render_chat([user("the end")]))
 
 
 @pytest.mark.parametrize("back", ["the thin end", "  the thin end", "the thin end\n"])
 def test_a_client_may_trim_an_answer(back):
-    """White space around an answer is not what it says."""
+    """White space around an answer does not change its meaning."""
     server = Server("qwen2.5")
     _, whole = server.ask([user("hi")], " the thin end\n")
     prompt = server.ask([user("hi"), assistant(back), user("go on")])
@@ -99,7 +99,7 @@ def test_a_client_may_trim_an_answer(back):
 @pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
 @pytest.mark.parametrize("says", [CALL, f"so the:\n{CALL}", f"{CALL}\n\n{CALL}"])
 def test_calls_are_compared_by_what_they_say(family, says):
-    """However the model lays out the JSON of a call, and whatever a client makes of it, its tokens go on."""
+    """Calls with the same content continue the sampled tokens, whatever the layout of their JSON."""
     server = Server(family)
     asked = [user("add them")]
     _, whole = server.ask(asked, says, tools=TOOLS)
@@ -351,7 +351,7 @@ TEXTS = st.text(st.sampled_from("the in a\nn.é<>"), max_size=12)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), family=st.sampled_from(sorted(FAMILIES)), seed=st.integers(0, 999))
 def test_a_prompt_goes_on_exactly_or_says_why_not(data, family, seed):
-    """Whatever is said and whatever a client does: the last answer's tokens, or a cause and the text's own tokens."""
+    """For random chats and clients: the prompt has the last answer's tokens, or a reason and the text's own tokens."""
     server = Server(family, seed)
     tools = TOOLS if family.startswith("qwen") else None
     messages, wholes = [user("hi")], []

@@ -1,4 +1,4 @@
-"""Whatever is sent to the backend's routes: an answer, or an error that says what is wrong."""
+"""Any request to the backend gets a response or an error with its cause."""
 
 from urllib.parse import quote
 
@@ -59,7 +59,7 @@ def test_all_routes_that_take_a_body_are_tried(worker):
 @fuzzed
 @given(data=st.data())
 async def test_no_body_makes_the_backend_fail(fuzz_client, path, data):
-    """And it is there for the next one."""
+    """No random body crashes the server, which answers the next request."""
     check_answer(await fuzz_client.post(path, content=data.draw(bodies(SCHEMAS[path]))))
     assert (await fuzz_client.get("/health")).status_code == 200
 

@@ -65,7 +65,7 @@ async def test_threads_are_kept():
     assert len(set(many)) <= 3
 
 
-async def test_who_leaves_ends_the_first_step():
+async def test_cancelling_interrupts_the_first_step():
     """A cancelled request costs nothing more, and the next one has its thread."""
     threads, begun = PromptThreads(at_once=1), threading.Event()
     asked = asyncio.create_task(threads.run(lambda: begun.set() or endless(), str))
@@ -76,8 +76,8 @@ async def test_who_leaves_ends_the_first_step():
         await asked
 
 
-async def test_who_leaves_at_once_begins_nothing_or_ends_it():
-    """Wherever the thread is when the request is cancelled, it is fit for the next one."""
+async def test_cancelling_at_once_leaves_the_thread_usable():
+    """A request may be cancelled at any moment; its thread serves the next one."""
     threads = PromptThreads(at_once=1)
     for wait in range(60):
         asked = asyncio.create_task(threads.run(endless, str))

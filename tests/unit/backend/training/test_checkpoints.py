@@ -173,7 +173,7 @@ def test_an_old_checkpoint_loads_without_a_manifest(tmp_path, source, caplog, da
 
 
 def test_if_all_are_damaged_each_is_named(tmp_path, source):
-    """The error says of each what is wrong, and nothing is touched."""
+    """The error names each checkpoint's damage, and no file is changed."""
     checkpoints = saved(tmp_path, source)
     flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
     (tmp_path / "step_000001" / "optimizer.safetensors").unlink()
@@ -321,7 +321,7 @@ def test_export_replaces_nothing_else(tmp_path, source):
 
 
 def test_what_comes_while_an_export_is_written_stays(tmp_path):
-    """What may be replaced is asked again right before the old folder gives way."""
+    """The export checks again for foreign files right before it replaces the old folder."""
     target = tmp_path / "trained"
 
     def write() -> None:
@@ -363,7 +363,7 @@ def test_the_best_is_kept_however_old(tmp_path, source):
 
 
 def test_a_damaged_best_is_no_longer_called_so(tmp_path, source, caplog):
-    """Set aside like any other newer one, its link goes and the log says so."""
+    """A damaged best checkpoint is set aside, its link is removed, and the log reports it."""
     checkpoints = saved(tmp_path, source)
     checkpoints.keep_best(2)
     flip_a_bit(tmp_path / "step_000002" / "model.safetensors")

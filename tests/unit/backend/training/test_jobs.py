@@ -203,7 +203,7 @@ async def test_impossible_batches_are_refused_with_the_place(http, learner, chan
     assert learner.updates == 0
 
 
-async def test_unknown_jobs_and_waits_are_told(http):
+async def test_unknown_jobs_and_invalid_waits_are_errors(http):
     """404 for an id that was never handed in, 422 for a wait that is no time."""
     assert (await http.get("/v1/training/jobs/none")).status_code == 404
     assert (await http.post("/v1/training/jobs/none/cancel")).status_code == 404

@@ -474,7 +474,7 @@ def test_warmup_raises_the_learning_rate(make_learner, loaded):
     assert metrics["learning_rate"] == pytest.approx(2.5e-4)
 
 
-def test_each_step_tells_its_own_metrics(make_learner, loaded):
+def test_each_step_reports_its_own_metrics(make_learner, loaded):
     """`on_step` hears of each optimizer step in order, and how many there are; means of its values are the job's."""
     seen = []
     config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3)
@@ -487,7 +487,7 @@ def test_each_step_tells_its_own_metrics(make_learner, loaded):
     assert {"logprob_diff_mean", "clip_fraction_low"} <= seen[0].keys()
 
 
-def test_a_step_tells_the_kl_where_there_is_a_reference(make_learner, loaded):
+def test_a_step_reports_the_kl_to_a_reference(make_learner, loaded):
     """Zero would look like a measurement."""
     for beta in (0.0, 0.1):
         seen = []

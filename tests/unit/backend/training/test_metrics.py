@@ -63,7 +63,7 @@ def test_every_metric_has_a_meaning_and_every_meaning_a_metric(make_learner, loa
 
 
 def test_an_update_that_trained_nothing_has_counts_and_no_means(make_learner, loaded):
-    """Nothing has no entropy and no gradient; that it is zero would look like a measurement."""
+    """An update without tokens reports no entropy and no gradient norm, since zeros would look like measurements."""
     groups = [TrainingGroup(id=g.id, rollouts=g.rollouts[:1]) for g in random_groups(loaded)]
     metrics = make_learner(loaded).update(groups, TrainingConfig())
     assert {name: value for name, value in metrics.items() if name not in {"seconds", "tokens_per_second"}} == {

@@ -73,5 +73,5 @@ def test_the_learning_rate_falls_over_the_decay_and_stays():
 
 
 def test_warmup_and_decay_count_from_the_first_step():
-    """One after the other would need to know of each other."""
+    """Warmup and decay both count from the first step, so they are independent of each other."""
     assert rates([0, 1, 2], warmup_steps=2, decay_steps=10) == pytest.approx([0.5, 0.91, 0.82])

@@ -132,23 +132,23 @@ def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learn
     assert metrics["effective_sample_size"] > 0.9
 
 
-def untold(groups):
-    """The same groups, whose rows say nothing of a temperature."""
+def without_temperatures(groups):
+    """The same groups without temperatures in their rows."""
     dumped = [group.model_dump() for group in groups]
     for row in (row for group in dumped for rollout in group["rollouts"] for row in rollout["rows"]):
         row["temperatures"] = None
     return [TrainingGroup.model_validate(group) for group in dumped]
 
 
-def test_untold_temperatures_are_an_alarm(make_learner, loaded):
-    """Rows that were sampled at 0.5 and do not say so end the job: the numbers are of another distribution."""
+def test_missing_temperatures_are_an_alarm(make_learner, loaded):
+    """Rows sampled at 0.5 without their temperature fail the job, since their logprobs are of another distribution."""
     with pytest.raises(UpdateRejected) as error:
-        make_learner(loaded).update(untold(random_groups(loaded, temperatures=(0.5,))), TrainingConfig())
+        make_learner(loaded).update(without_temperatures(random_groups(loaded, temperatures=(0.5,))), TrainingConfig())
     assert error.value.kind == "logprob_mismatch"
 
 
 def test_a_temperature_of_one_changes_no_bit(make_learner, loaded):
     """Said or not, the gradients are the same to the last bit."""
-    told = random_groups(loaded, temperatures=(1.0,))
-    one, other = (caught(make_learner(loaded), loaded, groups) for groups in (untold(told), told))
+    at_1 = random_groups(loaded, temperatures=(1.0,))
+    one, other = (caught(make_learner(loaded), loaded, groups) for groups in (without_temperatures(at_1), at_1))
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -1,4 +1,4 @@
-"""Requests that are not what the API says, at any place."""
+"""Requests that violate the API at any place."""
 
 import copy
 
@@ -64,7 +64,7 @@ junk = st.sampled_from(
 
 @st.composite
 def spoilt(draw, body):
-    """The body with something else at one or two of its places."""
+    """The body with wrong values at one or two of its places."""
     body = copy.deepcopy(body)
     for _ in range(draw(st.integers(1, 2))):
         at = body
@@ -79,14 +79,14 @@ def spoilt(draw, body):
 
 @pytest.mark.parametrize(("dialect", "body"), [(messages, MESSAGES), (responses, RESPONSES)])
 def test_the_whole_body_is_a_chat(dialect, body):
-    """The request that is spoilt below is valid."""
+    """The request that is mutated below is valid."""
     assert dialect.to_chat(body, Memory())["messages"]
 
 
 @settings(deadline=None, max_examples=200)
 @given(data=st.data(), stream=st.booleans())
 def test_every_request_is_translated_or_refused(data, stream):
-    """No request makes the gateway fail, and each that it translates it can answer."""
+    """No request crashes the gateway, and it can answer each request that it translates."""
     dialect, whole = data.draw(st.sampled_from([(messages, MESSAGES), (responses, RESPONSES)]))
     body = data.draw(spoilt(whole))
     before = copy.deepcopy(body)

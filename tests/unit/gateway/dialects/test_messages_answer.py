@@ -18,7 +18,7 @@ def answer(message, *, asked=ASK, **choice):
 
 
 def test_a_message_names_the_agents_model():
-    """The answer has the API's shape, and the model's name is the one that the agent said."""
+    """The answer has the API's shape and the model name of the request."""
     assert answer(HI) == {
         "id": "msg_chatcmpl-1",
         "type": "message",
@@ -54,13 +54,13 @@ def test_cached_tokens_are_counted_apart():
     ],
 )
 def test_why_an_answer_ended(choice, ending):
-    """A stop text is named where the server says which it was; the id of a token is none."""
+    """A stop text is reported if the server names it; a token id is not a stop text."""
     said = answer(HI, asked={**ASK, "stop_sequences": ["END"]}, **choice)
     assert (said["stop_reason"], said["stop_sequence"]) == ending
 
 
 def test_calls_end_an_answer_whatever_the_server_calls_it():
-    """Some servers say `stop` beside tool calls; a cut answer is cut all the same."""
+    """Some servers report `stop` with tool calls; a truncated answer is still reported as truncated."""
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "look", "{}")]}
     assert answer(calling, reason="stop")["stop_reason"] == "tool_use"
     assert answer(calling, reason="length")["stop_reason"] == "max_tokens"
@@ -68,7 +68,7 @@ def test_calls_end_an_answer_whatever_the_server_calls_it():
 
 @pytest.mark.parametrize("written", ["", "[1]", "no JSON"])
 def test_arguments_that_are_no_object(written):
-    """The agent gets an empty object, and the model its own text back."""
+    """The agent gets an empty object; the model gets its own text back."""
     memory = Memory()
     calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", written)]}
     said = messages.from_chat(completion(calling), ASK, memory)
@@ -78,7 +78,7 @@ def test_arguments_that_are_no_object(written):
 
 
 def test_arguments_that_the_agent_changed():
-    """An edited call is written anew: nothing that was not said is put into its mouth."""
+    """A call that the agent edited is serialised again instead of replaced by the sampled text."""
     memory = Memory()
     calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", '{"at":1}')]}
     said = messages.from_chat(completion(calling), ASK, memory)
@@ -101,14 +101,14 @@ def test_calls_that_share_an_id_keep_their_texts():
 
 
 def test_answers_never_share_an_id():
-    """Agents take two answers with one id for pieces of one, and some servers give no ids of their own."""
+    """Agents join answers that have the same id, and some servers send no ids."""
     memory = Memory()
     first, second = (messages.from_chat(completion(HI), ASK, memory)["id"] for _ in range(2))
     assert (first, second) == ("msg_chatcmpl-1", "msg_chatcmpl-1-2")
 
 
 def test_the_first_chunk_is_answered_at_once():
-    """What has come leaves with the chunk that it came in."""
+    """The events of a chunk are sent before the next chunk comes."""
     stream = messages.stream({**ASK, "stream": True}, Memory())
     first, second, *_ = chunks(completion(HI))
     assert stream.push(first).startswith(b"event: message_start\n")

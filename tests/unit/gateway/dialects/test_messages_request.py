@@ -43,7 +43,7 @@ def test_what_both_apis_have_is_passed_on():
 
 
 def test_what_only_the_vendor_has_is_left_out():
-    """Caching, effort, thinking budgets and bookkeeping say nothing to another model."""
+    """Caching, effort, thinking budgets and bookkeeping mean nothing to another model."""
     asked = chat(
         metadata={"user_id": "me"},
         thinking={"type": "adaptive"},
@@ -64,13 +64,13 @@ def test_a_system_prompt_is_one_message(system):
 
 
 def test_a_system_message_keeps_its_place():
-    """The API knows system messages among the others as well."""
+    """The API also allows system messages among the others."""
     late = {"role": "system", "content": "now in German"}
     assert messages(USER, late) == [USER, late]
 
 
 def test_images_become_image_parts():
-    """An image with text beside it keeps its place; its data travels in a URL, its URL as it is."""
+    """An image with text beside it keeps its place; its data becomes a data URL, its URL stays unchanged."""
     link = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
     said = messages({"role": "user", "content": [PIXEL, {"type": "text", "text": "what?"}, link]})
     assert said == [
@@ -86,7 +86,7 @@ def test_images_become_image_parts():
 
 
 def test_results_of_tools_come_before_the_rest():
-    """Each result is a message of its own, in order; the images of results and the user's words follow."""
+    """Each result is a message of its own, in order; images of results and the user's text follow."""
     said = messages(
         {
             "role": "user",
@@ -107,7 +107,7 @@ def test_results_of_tools_come_before_the_rest():
 
 
 def test_an_answer_is_joined_as_it_is():
-    """Pieces of an answer have nothing between them, and calls stand beside the text."""
+    """The texts of an answer are joined without a separator, and calls are in the same message."""
     call = {"type": "tool_use", "id": "a", "name": "look", "input": {"at": "ü"}}
     blocks = [{"type": "text", "text": "I "}, {"type": "text", "text": "look"}, call]
     _, said, _ = messages(USER, {"role": "assistant", "content": blocks}, USER)
@@ -129,7 +129,7 @@ def test_thinking_of_another_model_is_left_out():
 
 
 def test_a_documents_text_is_text():
-    """A document that is text is said with its title before it."""
+    """A text document becomes text after its title."""
     document = {
         "type": "document",
         "title": "Rules",
@@ -139,7 +139,7 @@ def test_a_documents_text_is_text():
 
 
 def test_tools_and_their_choice():
-    """Tools keep name, description and schema; one call at a time and a demanded tool are said the chat's way."""
+    """Tools keep name, description and schema; `disable_parallel_tool_use` and the choice become the chat's."""
     asked = chat(tools=[LOOK], tool_choice={"type": "tool", "name": "look", "disable_parallel_tool_use": True})
     assert asked["tools"] == [LOOK_TOLD]
     assert asked["tool_choice"] == {"type": "function", "function": {"name": "look"}}

@@ -18,7 +18,7 @@ def answer(message, *, asked=ASK, **choice):
     return responses.from_chat(completion(message, **choice), asked, Memory())
 
 
-def test_a_response_names_the_agents_model_and_what_it_asked():
+def test_a_response_repeats_the_requests_model_and_fields():
     """The answer has the API's shape; the official client finds its text and its counts."""
     client = DialectServer(responses, [completion(HI)]).openai()
     said = client.responses.create(**ASK, instructions="Be brief.", temperature=0.5)
@@ -38,7 +38,7 @@ def test_a_response_names_the_agents_model_and_what_it_asked():
 
 @pytest.mark.parametrize(("reason", "told"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 def test_an_answer_that_was_cut_is_incomplete(reason, told):
-    """The response says why, and the item in which it was cut is incomplete, those before it are not."""
+    """The response gives the reason; only the last item is incomplete."""
     call = {"tool_calls": [chat_call("a", "look", '{"at')]}
     said = answer({**HI, **call}, reason=reason)
     assert (said["status"], said["incomplete_details"]) == ("incomplete", {"reason": told})
@@ -46,7 +46,7 @@ def test_an_answer_that_was_cut_is_incomplete(reason, told):
 
 
 def test_thinking_is_sealed_for_agents_that_ask():
-    """The seal brings the thinking back to the field that it came from."""
+    """`encrypted_content` returns the thinking to the field that it came from."""
     thinking = {**HI, "reasoning": "hm"}
     asked = {**ASK, "include": ["reasoning.encrypted_content"]}
     plain, sealed = answer(thinking)["output"][0], answer(thinking, asked=asked)["output"][0]
@@ -59,7 +59,7 @@ def test_thinking_is_sealed_for_agents_that_ask():
     [('{"input":"*** a"}', "*** a"), ("*** a", "*** a"), ('{"text": "*** a"}', '{"text": "*** a"}')],
 )
 def test_a_custom_tool_gets_its_text(written, shown):
-    """The text is taken out of the JSON; of a model that kept to no form, all that it wrote."""
+    """The text is taken out of the JSON; if the model wrote other JSON, the whole text is taken."""
     asked, memory = {**ASK, "tools": [PATCH]}, Memory()
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", written)]}
     (item,) = responses.from_chat(completion(calling), asked, memory)["output"]
@@ -82,14 +82,14 @@ def test_a_call_into_a_namespace_names_it():
 
 
 def test_a_call_of_no_tool_keeps_its_name():
-    """What a model makes up is the agent's to refuse."""
+    """The agent decides about invented tools."""
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "fly", "{}")]}
     (item,) = answer(calling, asked={**ASK, "tools": [PATCH]})["output"]
     assert (item["type"], item["name"]) == ("function_call", "fly")
 
 
 def test_a_conversation_goes_on_from_a_response():
-    """The earlier turns are said again, the answers exactly as they were sampled; instructions are not."""
+    """Earlier turns are sent again with the exact sampled answers, without their instructions."""
     first = {**HI, "reasoning": "hm", "tool_calls": [chat_call("a", "look", '{ "at":1 }')]}
     server = DialectServer(responses, [completion(first), completion(HI), completion(HI)])
     client = server.openai()
@@ -106,7 +106,7 @@ def test_a_conversation_goes_on_from_a_response():
 
 
 def test_what_is_not_to_be_stored_is_forgotten():
-    """With `store: false` nothing can go on from the response."""
+    """A response with `store: false` cannot be continued."""
     client = DialectServer(responses, [completion(HI)]).openai()
     one = client.responses.create(**ASK, store=False)
     with pytest.raises(openai.BadRequestError, match=f"'{one.id}' is not a stored response of this rollout"):
@@ -123,7 +123,7 @@ def test_an_item_is_referred_to_by_its_id():
 
 
 def test_the_first_chunk_is_answered_at_once():
-    """What has come leaves with the chunk that it came in."""
+    """The events of a chunk are sent before the next chunk comes."""
     stream = responses.stream({**ASK, "stream": True}, Memory())
     first, second, *_ = chunks(completion(HI))
     assert stream.push(first).startswith(b"event: response.created\n")
@@ -155,7 +155,7 @@ def test_a_stream_says_its_events_in_order():
 
 
 def test_a_stream_that_breaks_off_says_so():
-    """The last event is the response's failure, with what was wrong."""
+    """The last event is `response.failed` with the error."""
     stream = responses.stream({**ASK, "stream": True}, Memory())
     stream.push(next(chunks(completion(HI))))
     name, data = stream.fail("the server hung up").decode().splitlines()[:2]

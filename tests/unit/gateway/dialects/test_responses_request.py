@@ -55,7 +55,7 @@ def test_what_both_apis_have_is_passed_on():
 
 
 def test_what_only_the_vendor_has_is_left_out():
-    """Effort, verbosity, caching and bookkeeping say nothing to another model."""
+    """Effort, verbosity, caching and bookkeeping mean nothing to another model."""
     asked = chat(
         reasoning={"effort": "high", "summary": "auto"},
         text={"verbosity": "low", "format": {"type": "text"}},
@@ -71,7 +71,7 @@ def test_what_only_the_vendor_has_is_left_out():
 
 
 def test_system_texts_that_follow_each_other_are_one_message():
-    """Instructions, system and developer messages stand in one message, an empty line between them."""
+    """Instructions, system and developer messages become one message, separated by empty lines."""
     items = (
         said("developer", "B", "C"),
         {"role": "system", "content": "D"},
@@ -86,7 +86,7 @@ def test_system_texts_that_follow_each_other_are_one_message():
 
 
 def test_the_items_of_one_answer_are_one_message():
-    """Thinking, text and parallel calls were sampled as one message, and are said as one."""
+    """Thinking, text and parallel calls were sampled as one message and are sent as one."""
     thinking = {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
     _, answer, *results = messages(
         said("user", "hi"),
@@ -118,13 +118,13 @@ def test_two_answers_stay_two_messages():
 
 
 def test_a_text_between_calls_and_results_belongs_to_the_calls():
-    """A chat must go on with the results, so nothing may stand between."""
+    """In a chat, results must follow their calls directly."""
     (answer,) = messages(called("a"), said("assistant", "looking"))
     assert answer == {"role": "assistant", "content": "looking", "tool_calls": [chat_called("a")]}
 
 
 def test_thinking_that_was_sealed_here_comes_back_to_its_field():
-    """Agents that keep only the encrypted text give back what was sampled; others' seals are left out."""
+    """Agents that keep only `encrypted_content` return the sampled thinking; other vendors' content is left out."""
     ours = {"type": "reasoning", "summary": [], "encrypted_content": '{"reasoning": "hm"}'}
     others = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": "gAAAA"}
     assert messages(ours, others, said("assistant", "A")) == [
@@ -179,7 +179,7 @@ def test_a_namespace_is_a_prefix_of_its_tools_names():
 
 
 def test_tools_may_come_among_the_items():
-    """An item that adds tools says nothing itself."""
+    """An item that adds tools becomes no message."""
     asked = chat(input=[{"type": "additional_tools", "role": "developer", "tools": [LOOK]}, said("user", "hi")])
     assert asked["tools"] == [LOOK_TOLD]
     assert asked["messages"] == [{"role": "user", "content": "hi"}]
@@ -195,7 +195,7 @@ def test_tools_may_come_among_the_items():
     ],
 )
 def test_how_a_tool_is_chosen(choice, told):
-    """The choice is said the chat's way, and parallel calls are forbidden as they are here."""
+    """The tool choice becomes the chat's field, and `parallel_tool_calls: false` is passed on."""
     asked = chat(tools=[LOOK, PATCH], tool_choice=choice, parallel_tool_calls=False)
     assert (asked["tool_choice"], asked["parallel_tool_calls"]) == (told, False)
 

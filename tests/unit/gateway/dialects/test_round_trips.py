@@ -12,37 +12,37 @@ from nat.gateway.dialects import messages, responses
 LENIENT = settings(deadline=None, max_examples=40)
 
 
-def told_to_anthropic(chat, client):
-    """Play a conversation with the Messages client: its questions and results are sent, its answers scripted."""
-    history, told = [], []
+def play_with_anthropic(chat, client):
+    """Run a conversation with the Messages client against scripted answers."""
+    history, pending = [], []
     for message in chat:
         match message["role"]:
             case "assistant":
-                answer = client.messages.create(model="m", max_tokens=9, messages=[*history, *told])
-                history += [*told, {"role": "assistant", "content": [b.to_dict() for b in answer.content]}]
-                told = []
+                answer = client.messages.create(model="m", max_tokens=9, messages=[*history, *pending])
+                history += [*pending, {"role": "assistant", "content": [b.to_dict() for b in answer.content]}]
+                pending = []
             case "user":
-                told.append({"role": "user", "content": message["content"]})
+                pending.append({"role": "user", "content": message["content"]})
             case "tool":
                 result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
-                told.append({"role": "user", "content": [result]})
+                pending.append({"role": "user", "content": [result]})
 
 
-def told_to_openai(chat, client, *, by_id):
-    """The same with the Responses client, sending the whole history or naming the response to go on from."""
-    history, told, previous = [], [], None
+def play_with_openai(chat, client, *, by_id):
+    """Run it with the Responses client, which sends the whole history or continues a response by its id."""
+    history, pending, previous = [], [], None
     for message in chat:
         match message["role"]:
             case "assistant":
                 go_on = {"previous_response_id": previous} if by_id and previous else {}
-                answer = client.responses.create(model="m", input=told if by_id else [*history, *told], **go_on)
-                history += [*told, *(item.to_dict() for item in answer.output)]
-                told, previous = [], answer.id
+                answer = client.responses.create(model="m", input=pending if by_id else [*history, *pending], **go_on)
+                history += [*pending, *(item.to_dict() for item in answer.output)]
+                pending, previous = [], answer.id
             case "user":
-                told.append({"role": "user", "content": message["content"]})
+                pending.append({"role": "user", "content": message["content"]})
             case "tool":
                 output = {"call_id": message["tool_call_id"], "output": message["content"]}
-                told.append({"type": "function_call_output", **output})
+                pending.append({"type": "function_call_output", **output})
 
 
 def answered(chat):
@@ -53,19 +53,19 @@ def answered(chat):
 @LENIENT
 @given(chat=conversations())
 def test_a_conversation_over_messages_is_the_chat_that_was_sampled(chat):
-    """Texts, thinking, calls with their ids, order and spelling: the last request holds them letter by letter."""
+    """The last request has the exact texts, thinking and calls, with their ids and order."""
     server = DialectServer(messages, answered(chat))
-    told_to_anthropic(chat, server.anthropic())
+    play_with_anthropic(chat, server.anthropic())
     assert server.chats[-1]["messages"] == chat[:-1]
 
 
 @LENIENT
 @given(chat=conversations(), by_id=st.booleans())
 def test_a_conversation_over_responses_is_the_chat_that_was_sampled(chat, by_id):
-    """The same, whether the agent sends its history or names the response to go on from."""
+    """The last request is exact, whether the agent sends its history or continues a response by id."""
     server = DialectServer(responses, answered(chat))
-    told_to_openai(chat, server.openai(), by_id=by_id)
-    if not by_id:  # in a plain history the newer field of thinking cannot be told from the older
+    play_with_openai(chat, server.openai(), by_id=by_id)
+    if not by_id:  # in a plain history the newer field of thinking cannot be pending from the older
         chat = [{("reasoning_content" if key == "reasoning" else key): m[key] for key in m} for m in chat]
     assert server.chats[-1]["messages"] == chat[:-1]
 
@@ -73,7 +73,7 @@ def test_a_conversation_over_responses_is_the_chat_that_was_sampled(chat, by_id)
 @LENIENT
 @given(message=answers(), cut=cuts(), reason=st.sampled_from([None, "length"]))
 def test_the_events_of_messages_are_the_whole_answer(message, cut, reason):
-    """However the server cuts its chunks: joined by the official client, they are the answer unstreamed."""
+    """For any split into chunks, the official client joins the events to the unstreamed answer."""
     whole = completion(message, reason=reason)
     ask = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
     with DialectServer(messages, [whole], cut=cut).anthropic().messages.stream(**ask) as stream:
@@ -85,7 +85,7 @@ def test_the_events_of_messages_are_the_whole_answer(message, cut, reason):
 @LENIENT
 @given(message=answers(), cut=cuts(), reason=st.sampled_from([None, "length"]), seal=st.booleans())
 def test_the_events_of_responses_are_the_whole_answer(message, cut, reason, seal):
-    """Likewise, each item as it was when it was done included."""
+    """For any split, the events and each finished item equal the unstreamed response."""
     whole = completion(message, reason=reason)
     ask = {"model": "m", "input": "hi", "include": ["reasoning.encrypted_content"] if seal else []}
     events = list(DialectServer(responses, [whole], cut=cut).openai().responses.create(**ask, stream=True))
@@ -112,7 +112,7 @@ def test_the_official_accumulator_agrees(message, cut):
 
 @pytest.mark.parametrize("dialect", [messages, responses])
 def test_an_answer_without_a_word_ends_too(dialect):
-    """The model may sample no text; the client still gets a whole answer."""
+    """If the model samples no text, the client still gets a complete answer."""
     server = DialectServer(dialect, [completion({"role": "assistant", "content": ""})], cut=uncut)
     if dialect is messages:
         ask = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
