@@ -35,7 +35,7 @@ class ChatRoute:
 
     async def answer(self, body: ChatRequest, http: HttpRequest) -> Response:
         """Answer a body that was already parsed."""
-        body = self._service.as_trained_on(body)
+        body = self._service.with_training_fields(body)
         self._service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")
         prompt = await self._prompt(body, session)

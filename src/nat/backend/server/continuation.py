@@ -29,7 +29,7 @@ MAX_BYTES = 256 * 2**20
 MAX_TURNS = 256
 """Turns with equal texts that differ in their tokens or sessions; the oldest are dropped first."""
 
-Essence = bytes
+ContentKey = bytes
 """Digest of a message's content; equal for an answer and for the message that a client makes of it."""
 Context = bytes
 """Digest of everything before a message: earlier messages, the tools, the template's arguments."""
@@ -44,14 +44,14 @@ class Chat:
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def essences(self) -> list[Essence]:
-        return [essence(message) for message in self.messages]
+    def content_keys(self) -> list[ContentKey]:
+        return [content_key(message) for message in self.messages]
 
     @cached_property
     def contexts(self) -> list[Context]:
         """The context of each message, and last that of the next one."""
         start = _digest(_canonical([self.tools, self.template_arguments]))
-        return list(accumulate(self.essences, lambda before, said: _digest(before + said), initial=start))
+        return list(accumulate(self.content_keys, lambda before, said: _digest(before + said), initial=start))
 
     @property
     def answers(self) -> list[int]:
@@ -98,9 +98,9 @@ class Continuations:
         self._structure = re.compile("|".join(map(re.escape, sorted(tokenizer.special_tokens, reverse=True))))
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._turns: OrderedDict[tuple[Context, Essence], list[_Turn]] = OrderedDict()
+        self._turns: OrderedDict[tuple[Context, ContentKey], list[_Turn]] = OrderedDict()
         self._contexts: Counter[Context] = Counter()
-        self._said: Counter[Essence] = Counter()
+        self._counts: Counter[ContentKey] = Counter()
         self._num_bytes = 0
 
     @property
@@ -139,7 +139,7 @@ class Continuations:
     ) -> None:
         """Keep what was sampled after a prompt; `tools` says to read calls from the answer's text."""
         turn = _Turn(prompt.text, prompt.packed, array("i", token_ids), session)
-        key = (prompt.context, essence(_message(answer, tools=tools)))
+        key = (prompt.context, content_key(_message(answer, tools=tools)))
         with self._lock:
             turns = self._take(key)
             self._put(key, [*(known for known in turns if not _replaces(turn, known)), turn][-MAX_TURNS:])
@@ -148,13 +148,13 @@ class Continuations:
 
     def _continued(self, chat: Chat, at: int, text: str, session: str) -> list[int] | BrokenPrefix | None:
         """Ids of the text, exact up to the answer at this index; else why not; None if it was not served here."""
-        context, said = chat.contexts[at], chat.essences[at]
+        context, said = chat.contexts[at], chat.content_keys[at]
         with self._lock:
             turns = self._turns.get((context, said))
             if turns is None and context in self._contexts:
                 return BrokenPrefix.ANSWER_EDITED
             if turns is None:
-                return BrokenPrefix.CONTEXT_CHANGED if said in self._said else None
+                return BrokenPrefix.CONTEXT_CHANGED if said in self._counts else None
             self._turns.move_to_end((context, said))
         fitting = [turn for turn in turns if text.startswith(turn.text)]
         if not fitting:
@@ -172,26 +172,26 @@ class Continuations:
         if found is None:
             return None
         written = _message(text[start : found.start()], tools=bool(message.get("tool_calls")))
-        return found.start() if essence(written) == essence(message) else None
+        return found.start() if content_key(written) == content_key(message) else None
 
-    def _put(self, key: tuple[Context, Essence], turns: list[_Turn]) -> None:
+    def _put(self, key: tuple[Context, ContentKey], turns: list[_Turn]) -> None:
         self._turns[key] = turns
         self._contexts[key[0]] += 1
-        self._said[key[1]] += 1
+        self._counts[key[1]] += 1
         self._num_bytes += sum(turn.num_bytes for turn in turns)
 
-    def _take(self, key: tuple[Context, Essence]) -> list[_Turn]:
+    def _take(self, key: tuple[Context, ContentKey]) -> list[_Turn]:
         turns = self._turns.pop(key, [])
         if turns:
             self._num_bytes -= sum(turn.num_bytes for turn in turns)
-            for counter, part in ((self._contexts, key[0]), (self._said, key[1])):
+            for counter, part in ((self._contexts, key[0]), (self._counts, key[1])):
                 counter[part] -= 1
                 if not counter[part]:
                     del counter[part]
         return turns
 
 
-def essence(message: Mapping[str, Any]) -> Essence:
+def content_key(message: Mapping[str, Any]) -> ContentKey:
     """Equal for messages with equal content, apart from white space around it, the layout of calls' JSON, and ids.
 
     Other fields that a template may show are compared in the text that it writes.

@@ -147,7 +147,7 @@ class Service:
                 sequences.append(Sequence(len(sequences), prompt, params, text))
         return sequences
 
-    def as_trained_on(self, body: ChatRequest) -> ChatRequest:
+    def with_training_fields(self, body: ChatRequest) -> ChatRequest:
         """Request the tokens for clients that train on answers but never request them."""
         if self.answers is None:
             return body
