@@ -86,6 +86,8 @@ def test_few_changed_examples_prove_nothing():
     assert comparison.verdict is Verdict.NOT_SHOWN
     assert comparison.interval[0] <= 0 < comparison.interval[1]
     assert "Only 5 examples changed; at least 6 must" in comparison.sentence
+    one = compare(scores(*[0.0] * 300), scores(1.0, *[0.0] * 299))
+    assert "Only 1 example changed; at least 6 must" in one.sentence
 
 
 def test_an_unchanged_model_is_not_shown_to_improve():

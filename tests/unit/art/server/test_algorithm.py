@@ -8,8 +8,9 @@ import math
 
 import pytest
 import torch
+from pydantic import ValidationError
 
-from nat.art.server.algorithm import ArtOptions, art_loss, averaged
+from nat.art.server.algorithm import ART, ArtOptions, art_loss, averaged
 from nat.backend.algorithms.algorithm import PolicyTokens
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import Row
@@ -214,6 +215,28 @@ def tokens(log_ratio, advantages, *, logprobs=None, low=0.2, high=0.28, **option
     )
 
 
+def test_the_defaults_are_those_of_art():
+    """CISPO with weights from 0 to 5, advantages as they come, ART's AdamW, one learning rate for all steps."""
+    config = resolve(TrainingConfig(algorithm="art")).config
+    assert (config.epsilon, config.epsilon_high, config.normalize_advantages) == (1.0, 4.0, False)
+    assert (config.old_logprobs, config.importance_sampling_cap) == ("sampler", None)
+    assert (config.adam_beta1, config.adam_beta2, config.weight_decay, config.max_grad_norm) == (0.9, 0.99, 0.1, 0.1)
+    assert ART.learning_rate_factor(16, ArtOptions()) == 1.0
+
+
+def test_the_learning_rate_follows_the_number_of_trajectories():
+    """A power of 1/2 multiplies it by 4 for a step of 16 trajectories."""
+    assert ART.learning_rate_factor(16, ArtOptions(num_trajectories_learning_rate_multiplier_power=0.5)) == 4.0
+
+
+def test_a_cap_below_one_is_allowed():
+    """It makes negative advantages count less than they would on policy; 0 would drop them and is an error."""
+    allowed = ArtOptions(max_negative_advantage_importance_sampling_weight=0.5)
+    assert allowed.max_negative_advantage_importance_sampling_weight == 0.5
+    with pytest.raises(ValidationError, match="greater than 0"):
+        ArtOptions(max_negative_advantage_importance_sampling_weight=0)
+
+
 def test_averaged_ratios():
     """Ratios of 4 and 1 have the row's 2: averages of 3 and 3/2, geometric ones of √8 and √2."""
     log_ratio = tensor([math.log(4), 0.0])
@@ -261,7 +284,9 @@ def test_the_negative_cap_leaves_positive_advantages_alone():
 def test_the_ends_of_the_range_are_masked_and_not_clipped():
     """As ART masks: a ratio stays that is strictly inside. What equals a bound has not been moved to it."""
     for bounds in ({"low": 0.0, "high": 0.5}, {"low": 0.5, "high": 0.0}):
-        masked = art_loss(tokens(tensor([0.0]), tensor([1.0]), mask_prob_ratio=True, **bounds))
+        at = {"logprobs": tensor([-1.0]), **bounds}
+        assert art_loss(tokens(tensor([0.0]), tensor([1.0]), **at)).objective_K.tolist() == [-1.0]
+        masked = art_loss(tokens(tensor([0.0]), tensor([1.0]), mask_prob_ratio=True, **at))
         assert masked.objective_K.tolist() == [0.0]
         touched = art_loss(tokens(tensor([0.0]), tensor([1.0]), **bounds))
         assert [end.tolist() for end in touched[1:]] == [[False], [False]]

@@ -6,8 +6,20 @@ import pytest
 import torch
 
 from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTokens
-from nat.backend.algorithms.registry import AGGREGATIONS, POLICY_LOSSES, RATIO_LEVELS
-from nat.backend.training.loss import clamped, kl_penalty, kl_term, sampler_weights
+from nat.backend.algorithms.registry import AGGREGATIONS, POLICY_LOSSES, RATIO_LEVELS, resolve
+from nat.backend.training.batch import Row
+from nat.backend.training.logprobs import TokenScores
+from nat.backend.training.loss import (
+    Anchors,
+    AnchorTable,
+    clamped,
+    kl_penalty,
+    kl_term,
+    micro_batch_loss,
+    sampler_weights,
+)
+from nat.backend.training.micro_batch import make_micro_batch
+from nat.wire.training import TrainingConfig
 
 
 def tensor(*values, grad=False):
@@ -129,3 +141,43 @@ def test_aggregation_golden_cases():
     assert weights["token_mean"] == pytest.approx([1 / 4, 1 / 4])
     assert weights["seq_mean"] == pytest.approx([1 / 2, 1 / 6])
     assert weights["constant"] == pytest.approx([1 / 20, 1 / 20])
+
+
+def row(index, num_tokens):
+    return Row(
+        index,
+        0,
+        index,
+        [0] * num_tokens,
+        list(range(num_tokens)),
+        [0] * num_tokens,
+        [-1.0] * num_tokens,
+        [0.0] * num_tokens,
+        1.0,
+    )
+
+
+def test_the_loss_of_a_micro_batch_adds_beta_times_the_kl():
+    """Two tokens that weigh 1/2 and whose advantage is zero leave β · mean(r · k3); without reference or β, nothing."""
+    batch = make_micro_batch([row(0, 2)], {0: 0.5}, torch.device("cpu"))
+    new, start, reference = tensor(-0.9, -1.2), tensor(-1.0, -1.0), tensor(-1.5, -0.8)
+
+    def total(beta, reference_K):
+        anchors = Anchors(start, reference_K, None)
+        loss, _ = micro_batch_loss(TokenScores(new, torch.zeros(2)), batch, anchors, resolve(TrainingConfig(beta=beta)))
+        return loss.total.item()
+
+    ratios, distances = [math.exp(0.1), math.exp(-0.2)], [0.6, -0.4]
+    k3 = [math.exp(-d) - 1 + d for d in distances]
+    assert total(0.3, reference) == pytest.approx(0.3 * (ratios[0] * k3[0] + ratios[1] * k3[1]) / 2)
+    assert total(0.3, None) == total(0.0, reference) == 0.0
+
+
+def test_the_penalty_of_a_step_is_scaled_and_belongs_to_its_rows():
+    """Distances of 0.1 and 0.5 to the reference, in two rows, with a coefficient of 1/2: +0.1 and -0.1."""
+    rows = [row(3, 1), row(5, 1)]
+    table = AnchorTable({3: tensor(-1.0), 5: tensor(-1.0)}, {3: tensor(-1.1), 5: tensor(-1.5)})
+    table.penalise(rows, 0.5)
+    penalty_K = table.of(rows[::-1]).penalty_K
+    assert penalty_K is not None
+    assert penalty_K.tolist() == pytest.approx([-0.1, 0.1])
