@@ -1,6 +1,7 @@
 """For all tests: a busy machine is no failure, so property tests have no deadline; in CI they stay derandomized."""
 
 import json
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -9,6 +10,12 @@ from hypothesis import settings
 
 from fakes.process_state import process_state_kept
 from nat.secrets import known_secrets
+
+# A shell starts background programs with these signals ignored, and the children of tests would inherit that.
+# A handler that does nothing goes on ignoring them here, and is not inherited.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 settings.register_profile("patient", settings(), deadline=None)
 settings.load_profile("patient")
