@@ -23,7 +23,7 @@ async def open_sessions(
     stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, run: RunContext
 ) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
-    # A loaded config is recognised by equality, since a plug-in may load the YAML again, so it must not be changed.
+    # Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
     remote = await opened_remote(stack, config, given, builder)

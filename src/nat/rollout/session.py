@@ -78,15 +78,16 @@ class WorkflowSession:
         return "validation" if _held_out.get() else "train"
 
     def serves(self, config_file: object, override: Overrides, endpoint: str | None = None) -> bool:
-        """True if this session runs the workflow of that file (or loaded config) under those overrides, at that URL.
+        """True if this session runs the workflow of that file under those overrides, at that URL.
 
-        No URL matches a session at any URL.
+        A loaded config is served by the session that has this very object, since a copy may be meant to differ. No URL
+        matches a session at any URL.
         """
         if override not in ((), self._override) or endpoint not in (None, self._endpoint):
             return False
         if isinstance(config_file, Path):
             return self._config_file is not None and config_file.resolve() == self._config_file.resolve()
-        return config_file == self.config
+        return config_file is self.config
 
     def begin_pass(self) -> int:
         """The number of a training pass, counted from 0; other passes have the number 0."""

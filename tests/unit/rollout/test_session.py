@@ -59,7 +59,7 @@ async def test_a_training_session_asks_for_exact_tokens_and_seeds_its_calls(tmp_
 
 
 async def test_the_innermost_session_that_serves_a_config_is_current(tmp_path: Path):
-    """Sessions are told apart by file and overrides, and forgotten when their block ends."""
+    """File and overrides identify a session, or the loaded config itself; it is forgotten when its block ends."""
     scripted = ScriptedWorkflow(tmp_path, fails_on_b, [])
     async with session_of(scripted, override=(("workflow.tone", "loud"),)) as session:
         path = scripted.config_file
@@ -68,6 +68,7 @@ async def test_the_innermost_session_that_serves_a_config_is_current(tmp_path: P
             assert current_session(path) is session
             assert current_session(path.parent / "." / path.name) is session
             assert current_session(session.config) is session
+            assert current_session(session.config.model_copy()) is None
             assert current_session(path, (("workflow.tone", "loud"),)) is session
             assert current_session(path, (("workflow.tone", "low"),)) is None
             assert current_session(tmp_path / "other.yml") is None
