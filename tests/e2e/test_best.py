@@ -10,7 +10,7 @@ from fakes.openai_server import OpenAIServer
 from nat.cli.commands.finetune import summary_text
 from nat.data_models.finetuning import TrainingStatusEnum
 from nat.errors import TrainingFailed
-from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
+from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.progress import RunProgress
 from nat.runs.records import BestEpoch, BestMeasure
 

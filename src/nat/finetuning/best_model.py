@@ -4,8 +4,7 @@ import logging
 from pathlib import Path
 
 from nat.errors import describe_error
-from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, TrainerAdapter
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.summary import path_in_run
 from nat.runs.records import BestEpoch, BestMeasure

@@ -22,8 +22,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import BackendError, ConfigError
-from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.registry.decorators import register_trainer_adapter
 from nat.wire.sampling import read_sampling

@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from nat.data_models.evaluate_runtime import EvaluationRunConfig
+from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
+from nat.data_models.evaluator import EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.data_models.score import score_problem
 from nat.errors import ANY_FAILURE, ConfigError, EvaluationError
-from nat.eval.config import EvaluationRunOutput
 from nat.eval.evaluate import EvaluationRun
-from nat.eval.evaluator.evaluator_model import EvalOutputItem
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
-from nat.finetuning.interfaces.checkpoint_keeper import CheckpointKeeper, KeptCheckpoint
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
