@@ -12,6 +12,7 @@ from typing import Any, get_origin, get_type_hints
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from nat.data_models.api_server import ChatRequest, ChatRequestOrMessage, ChatResponse, ChatResponseChunk
+from nat.errors import findings_of
 from nat.secrets import excerpt
 
 Converter = Callable[[Any], Any]
@@ -81,7 +82,7 @@ def _coerce(value: Any, to_type: Any) -> Any:
             return str(value)
         return TypeAdapter(to_type).validate_python(value)
     except ValidationError as error:
-        why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors()[:3])
+        why = "; ".join(map(str, findings_of(error)[:3]))
         raise TypeError(f"{_seen(value)} cannot be converted to {type_name(to_type)}: {why}") from None
     except PydanticUserError as error:  # a type that pydantic knows no rules for
         raise TypeError(

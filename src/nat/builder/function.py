@@ -10,7 +10,7 @@ from nat.builder.context import Context
 from nat.builder.conversion import GLOBAL_CONVERTER, Converter, TypeConverter, has_type
 from nat.builder.function_info import FunctionInfo
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
-from nat.errors import WorkflowError
+from nat.errors import WorkflowError, findings_of
 
 
 class Function(ABC):
@@ -93,7 +93,7 @@ class Function(ABC):
         try:
             model = self.input_schema.model_validate(value)
         except ValidationError as error:
-            why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in error.errors())
+            why = "; ".join(map(str, findings_of(error)))
             raise TypeError(f"{sorted(value)} does not fit {self.input_schema.__name__}: {why}") from None
         if has_type(model, self.input_type):
             return model

@@ -9,30 +9,26 @@ from nat.data_models.common import TypedBaseModel
 from nat.data_models.evaluator import EvaluatorBaseConfig
 
 
-class EvalFilterEntryConfig(BaseModel):
-    """The accepted values of each column; a text may be a pattern with `*` and `?`."""
+class EvalModel(BaseModel):
+    """Base of the section's models; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class EvalFilterEntryConfig(EvalModel):
+    """The accepted values of each column; a text may be a pattern with `*` and `?`."""
 
     field: dict[str, list[Any]] = {}
     """Column name → values or patterns; a row matches if each column has one of its values."""
 
 
-class EvalFilterConfig(BaseModel):
+class EvalFilterConfig(EvalModel):
     """Keep the rows of the allow list, then drop those of the deny list."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     allowlist: EvalFilterEntryConfig | None = None
     """Keep only rows that match all of these columns."""
     denylist: EvalFilterEntryConfig | None = None
     """Drop rows that match any of these columns."""
-
-
-class EvalModel(BaseModel):
-    """Base of the section's models; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class EvalDatasetStructureConfig(EvalModel):

@@ -130,10 +130,14 @@ class ServedModel(BaseModel):
         return f"{self.name} at {self.base_url}"
 
 
-class GuardsConfig(BaseModel):
-    """Thresholds under `finetuning.guards`; the first three end the run, the others are warnings in its log."""
+class FinetuneModel(BaseModel):
+    """Base of the section's models; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class GuardsConfig(FinetuneModel):
+    """Thresholds under `finetuning.guards`; the first three end the run, the others are warnings in its log."""
 
     epochs_without_signal: int = Field(default=3, ge=1)
     """End the run after this many epochs in a row in which no group had a difference in reward."""
@@ -152,12 +156,6 @@ class GuardsConfig(BaseModel):
     """Warn when more than this share of the rollouts hit a token limit."""
     max_entropy_drop: float = Field(default=0.5, gt=0, le=1)
     """Warn when the entropy per token falls by more than this share within twenty epochs."""
-
-
-class FinetuneModel(BaseModel):
-    """Base of the section's models; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class RewardFunctionConfig(FinetuneModel):

@@ -1,10 +1,8 @@
 """Write the report files of an evaluation; each is written completely or not at all."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,6 +19,7 @@ from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.failures import FAILURES_NAME, failures_of, failures_text
+from nat.files import replacing
 from nat.secrets import redact, redact_json
 from nat.wire.json import without_surrogates
 
@@ -32,28 +31,20 @@ _REPORTED_STEPS = (IntermediateStepType.LLM_END, IntermediateStepType.TOOL_END)
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
-@dataclass(frozen=True)
-class RowKeys:
-    """The dataset's names for the columns of a report."""
-
-    id_key: str
-    structure: EvalDatasetStructureConfig
-
-
 def workflow_rows(
-    items: Sequence[EvalInputItem], failures: Sequence[RolloutFailure], keys: RowKeys
+    items: Sequence[EvalInputItem], failures: Sequence[RolloutFailure], dataset: DatasetBaseConfig
 ) -> Iterator[dict[str, Any]]:
     """One row per item under the dataset's keys, so that the report can be read as a dataset; pure.
 
     Only steps that end an LLM or tool call are included. A failed item has an `error` instead of an answer.
     """
     errors = {failure.item_id: failure for failure in failures}
-    names = keys.structure
+    names = dataset.structure
     for item in items:
         failure = errors.get(item.id)
         answer = {names.generated_answer_key: item.output_obj} if failure is None else {"error": str(failure)}
         yield {
-            keys.id_key: item.id,
+            dataset.id_key: item.id,
             **_question(item, names),
             **answer,
             names.trajectory_key: [step for step in item.trajectory if step.event_type in _REPORTED_STEPS],
@@ -93,14 +84,9 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def write_bytes(path: Path, data: bytes) -> Path:
-    """Replace the file by `data` atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Replace the file by `data`."""
+    with replacing(path) as file:
+        file.write(data)
     return path
 
 
@@ -135,8 +121,7 @@ def write_reports(
     names = {name: evaluator_file(name) for name, _ in output.evaluation_results}
     if general.output is not None and general.output.cleanup:
         remove_reports(folder)
-    keys = RowKeys(id_key=dataset.id_key, structure=dataset.structure)
-    rows = workflow_rows(output.eval_input.eval_input_items, output.failures, keys)
+    rows = workflow_rows(output.eval_input.eval_input_items, output.failures, dataset)
     return output.model_copy(
         update={
             "workflow_output_file": write_json(folder / WORKFLOW_OUTPUT, list(rows)),

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from nat.data_models.api_server import ChatResponse
+from nat.secrets import excerpt
 from nat.wire.json import parse_json
 
 WHOLE = "$"
@@ -40,7 +41,7 @@ def value_at(path: JsonPath, output: Any) -> Any:
     """The first match in the output; LookupError if there is none."""
     matches = path.find(as_json_value(output))
     if not matches:
-        raise LookupError(f"nothing at this path in the output {_shortened(output)}")
+        raise LookupError(f"nothing at this path in the output {excerpt(repr(output), 200)}")
     return matches[0].value
 
 
@@ -63,8 +64,3 @@ def answer_of(output: Any, path: JsonPath | None) -> Any:
     if isinstance(output, ChatResponse):
         return output.text
     return output.model_dump_json(indent=2) if isinstance(output, BaseModel) else output
-
-
-def _shortened(output: Any, limit: int = 200) -> str:
-    text = repr(output)
-    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -16,6 +16,10 @@ from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, traceback_of
 from nat.secrets import redact
 
+logger = logging.getLogger(__name__)
+
+ITEM_TIMEOUT = "eval.general.item_timeout"
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
@@ -38,11 +42,6 @@ class Rollout:
     @property
     def failed(self) -> bool:
         return self.error is not None
-
-
-logger = logging.getLogger(__name__)
-
-ITEM_TIMEOUT = "eval.general.item_timeout"
 
 
 class Invocable(Protocol):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nat.data_models.evaluate import EvalDatasetStructureConfig
+from nat.data_models.evaluate import DatasetBaseConfig, EvalDatasetStructureConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.intermediate_step import (
     IntermediateStep,
@@ -17,9 +17,9 @@ from nat.data_models.intermediate_step import (
 )
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ConfigError, EvaluationError
-from nat.eval.report import RowKeys, check_writable, evaluator_file, remove_reports, scores, workflow_rows, write_json
+from nat.eval.report import check_writable, evaluator_file, remove_reports, scores, workflow_rows, write_json
 
-KEYS = RowKeys(id_key="id", structure=EvalDatasetStructureConfig())
+KEYS = DatasetBaseConfig(id_key="id", structure=EvalDatasetStructureConfig())
 
 
 def step(event_type: IntermediateStepType, output=None) -> IntermediateStep:
@@ -44,7 +44,7 @@ def test_rows_carry_the_datasets_keys():
         trajectory_key="steps",
         expected_trajectory_key="expected",
     )
-    [row] = workflow_rows([item()], [], RowKeys(id_key="nr", structure=structure))
+    [row] = workflow_rows([item()], [], DatasetBaseConfig(id_key="nr", structure=structure))
     assert row == {"nr": "a", "prompt": "q", "gold": "0042", "expected": [], "out": "42", "steps": []}
 
 
@@ -68,7 +68,7 @@ def test_steps_that_end_a_call_are_reported():
 
 def test_a_whole_row_question_is_reported_as_its_columns():
     """With `structure.disable` the row itself is what was asked."""
-    keys = RowKeys(id_key="id", structure=EvalDatasetStructureConfig(disable=True))
+    keys = DatasetBaseConfig(id_key="id", structure=EvalDatasetStructureConfig(disable=True))
     [row] = workflow_rows([item(full_dataset_entry={"id": "a", "board": "x"})], [], keys)
     assert row == {"id": "a", "board": "x", "generated_answer": "42", "intermediate_steps": []}
 

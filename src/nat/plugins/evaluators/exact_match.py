@@ -9,8 +9,8 @@ from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
 from nat.errors import EvaluationError
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.eval.result_path import as_json_value
 from nat.registry.decorators import register_evaluator
-from nat.wire.json import parse_json
 
 
 class ExactMatchConfig(EvaluatorBaseConfig, name="exact_match"):
@@ -46,7 +46,7 @@ def matches(answer: Any, expected: Any, config: ExactMatchConfig) -> bool:
     if isinstance(expected, str):
         text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
         return _normalised(text, config) == _normalised(expected, config)
-    value = _parsed(answer) if isinstance(answer, str) else answer
+    value = as_json_value(answer)
     # JSON's true is not its 1, though Python's True is.
     return isinstance(value, bool) is isinstance(expected, bool) and bool(value == expected)
 
@@ -54,13 +54,6 @@ def matches(answer: Any, expected: Any, config: ExactMatchConfig) -> bool:
 def _normalised(text: str, config: ExactMatchConfig) -> str:
     text = text.strip() if config.strip else text
     return text.casefold() if config.ignore_case else text
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return parse_json(text)
-    except ValueError:
-        return text
 
 
 @register_evaluator(config_type=ExactMatchConfig)
