@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from nat.builder.child_processes import python_module
-from nat.cli.commands.options import checked_options
+from nat.cli.commands.options import Command, checked_options
 from nat.config.secrets import environment_secrets
 from nat.errors import ConfigError
 from nat.wire.serving import (
@@ -22,8 +22,6 @@ from nat.wire.serving import (
     command_line_options,
     options_class,
 )
-
-Command = Callable[..., None]
 
 _PIPE_BYTES = 16_384
 """Bytes that can be written to a pipe on every system before anything is read."""

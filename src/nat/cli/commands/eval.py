@@ -14,10 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from nat.cli import event_loop
 from nat.cli.commands.options import (
     config_file_option,
+    dataset_option,
     endpoint_option,
     endpoint_timeout_option,
     json_option,
     override_option,
+    result_json_path_option,
 )
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutput
@@ -34,13 +36,8 @@ _HEADER = ("Evaluator", "Avg Score", "Scored", "Output File")
 
 @click.command("eval")
 @config_file_option
-@click.option("--dataset", help="A file that replaces the configured dataset; its suffix decides the format.")
-@click.option(
-    "--result_json_path",
-    default="$",
-    show_default=True,
-    help="JSON path of the answer in the workflow's output.",
-)
+@dataset_option
+@result_json_path_option
 @endpoint_option
 @endpoint_timeout_option
 @click.option("--reps", type=click.IntRange(min=1), default=1, show_default=True, help="Times to run each row.")

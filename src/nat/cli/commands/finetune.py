@@ -12,10 +12,12 @@ from rich.console import Console
 from nat.cli import event_loop
 from nat.cli.commands.options import (
     config_file_option,
+    dataset_option,
     endpoint_option,
     endpoint_timeout_option,
     json_option,
     override_option,
+    result_json_path_option,
 )
 from nat.cli.progress import console_progress
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
@@ -33,7 +35,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 
 @click.command("finetune")
 @config_file_option
-@click.option("--dataset", help="A file that replaces the configured dataset; its suffix decides the format.")
+@dataset_option
 @click.option("--validation_dataset", help="Held-out examples, scored before, during and after training.")
 @click.option(
     "--validation_interval",
@@ -47,12 +49,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
     type=click.Path(exists=True, dir_okay=False),
     help="Another YAML for validations; the trained model replaces its LLM of the same key.",
 )
-@click.option(
-    "--result_json_path",
-    default="$",
-    show_default=True,
-    help="JSON path of the answer in the workflow's output.",
-)
+@result_json_path_option
 @endpoint_option
 @endpoint_timeout_option
 @override_option

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.options import checked_options, config_file_option, override_option
+from nat.cli.commands.options import address_options, checked_options, config_file_option, override_option
 from nat.cli.commands.serve import check_installed
 from nat.gateway.options import KEY_VARIABLE, GatewayOptions
 from nat.secrets import unredacted
@@ -19,20 +19,7 @@ def gateway_command() -> None:
 
 @gateway_command.command("serve")
 @config_file_option
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; any but a loopback address needs --api_key.",
-)
-@click.option("--allowed_hosts", help="Further host names of this server, such as a proxy's; separated by commas.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8010,
-    show_default=True,
-    help="Port to listen on; 0 picks a free one and prints it.",
-)
+@address_options(host="127.0.0.1", port=8010)
 @click.option("--llm", help="The LLM of the YAML that answers; default: the first.")
 @click.option(
     "--api_key",

@@ -1,6 +1,6 @@
 """Options that several commands share, and the checks of those that a pydantic model describes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +25,14 @@ config_file_option = click.option(
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The YAML that describes the workflow.",
+)
+
+dataset_option = click.option(
+    "--dataset", help="A file that replaces the configured dataset; its suffix decides the format."
+)
+
+result_json_path_option = click.option(
+    "--result_json_path", default="$", show_default=True, help="JSON path of the answer in the workflow's output."
 )
 
 override_option = click.option(
@@ -53,7 +61,24 @@ endpoint_timeout_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
+Command = Callable[..., None]
 Options = TypeVar("Options", bound=BaseModel)
+
+
+def address_options(*, host: str, port: int) -> Callable[[Command], Command]:
+    """The options of a server's address, with its defaults."""
+    where = "Address to listen on; any but a loopback address needs --api_key."
+    names = "Further host names of this server, such as a proxy's; separated by commas."
+    number = "Port to listen on; 0 picks a free one and prints it."
+
+    def decorate(command: Command) -> Command:
+        command = click.option("--port", type=click.IntRange(0, 65535), default=port, show_default=True, help=number)(
+            command
+        )
+        command = click.option("--allowed_hosts", help=names)(command)
+        return click.option("--host", default=host, show_default=True, help=where)(command)
+
+    return decorate
 
 
 def checked_options(model: type[Options], given: Mapping[str, object], *, command: str) -> Options:

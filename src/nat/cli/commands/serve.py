@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.options import checked_options, config_file_option, override_option
+from nat.cli.commands.options import address_options, checked_options, config_file_option, override_option
 from nat.errors import ConfigError
 from nat.front_end.options import ServeOptions
 from nat.wire.extras import install_hint, missing_packages
@@ -15,20 +15,7 @@ _NEEDED = ("fastapi", "uvicorn")
 
 @click.command("serve")
 @config_file_option
-@click.option(
-    "--host",
-    default="localhost",
-    show_default=True,
-    help="Address to listen on; any but a loopback address needs --api_key.",
-)
-@click.option("--allowed_hosts", help="Further host names of this server, such as a proxy's; separated by commas.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen on; 0 picks a free one and prints it.",
-)
+@address_options(host="localhost", port=8000)
 @click.option("--api_key", help="Key that requests need as a bearer token; better set as NAT_SERVE_API_KEY.")
 @override_option
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
