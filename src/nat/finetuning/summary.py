@@ -47,7 +47,8 @@ def summarise(
 ) -> RunSummary:
     """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
     failures = total_of(played, validations)
-    record = RunSummary(
+    held_out = {} if comparison is None else vars(comparison)
+    return RunSummary(
         run_id=run_id,
         epochs=epochs,
         seconds=seconds,
@@ -63,20 +64,7 @@ def summarise(
         best=best,
         best_model=best_model,
         next_step=next_step,
-    )
-    if comparison is None:
-        return record
-    return record.model_copy(
-        update={
-            "before": comparison.before,
-            "after": comparison.after,
-            "difference": comparison.difference,
-            "interval": comparison.interval,
-            "confidence": comparison.confidence,
-            "verdict": comparison.verdict,
-            "num_examples": comparison.num_examples,
-            "num_left_out": comparison.num_left_out,
-        }
+        **{name: value for name, value in held_out.items() if name in RunSummary.model_fields},
     )
 
 

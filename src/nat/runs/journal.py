@@ -70,7 +70,7 @@ class Journal:
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            _put_fact(connection, "info", info)
+            _insert(connection, "facts", "info", info)
         return journal
 
     @classmethod
@@ -130,29 +130,26 @@ class Journal:
             connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", row)
 
     def record_epoch(self, record: EpochRecord) -> None:
-        with self._transaction() as connection:
-            row = (record.epoch, _line(record))
-            connection.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?)", row)
+        self._put("epochs", record.epoch, record)
 
     def record_validation(self, record: ValidationRecord) -> None:
-        with self._transaction() as connection:
-            row = (record.epoch, _line(record))
-            connection.execute("INSERT OR REPLACE INTO validations VALUES (?, ?)", row)
+        self._put("validations", record.epoch, record)
 
     def record_summary(self, summary: RunSummary) -> None:
-        with self._transaction() as connection:
-            _put_fact(connection, "summary", summary)
+        self._put("facts", "summary", summary)
 
     def record_best(self, best: BestEpoch) -> None:
-        with self._transaction() as connection:
-            _put_fact(connection, "best", best)
+        self._put("facts", "best", best)
 
     def set_state(self, state: RunState, *, at: datetime, message: str | None = None) -> None:
         """Set the run's state; a final state stores the time and the reason."""
         finished_at = None if state is RunState.RUNNING else at
         info = self.info().model_copy(update={"state": state, "message": message, "finished_at": finished_at})
+        self._put("facts", "info", info)
+
+    def _put(self, table: str, key: int | str, record: BaseModel) -> None:
         with self._transaction() as connection:
-            _put_fact(connection, "info", info)
+            _insert(connection, table, key, record)
 
     # Reading.
 
@@ -278,5 +275,5 @@ def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
     return redact_json(json_text(record, exclude_defaults=exclude_defaults))
 
 
-def _put_fact(connection: sqlite3.Connection, name: str, record: BaseModel) -> None:
-    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, _line(record)))
+def _insert(connection: sqlite3.Connection, table: str, key: int | str, record: BaseModel) -> None:
+    connection.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (key, _line(record)))  # noqa: S608 - our own names
