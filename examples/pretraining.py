@@ -27,6 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 END, USER, ASSISTANT, TOOL, UNKNOWN = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|unknown|>"
 MAX_TOKENS = 128
 """Tokens of a conversation."""
+CONVERSATIONS_PER_STEP = 64
 
 
 class Schedule(NamedTuple):
@@ -123,3 +124,17 @@ def write_model(
     model, rng = make_model(tokenizer), random.Random(0)
     train(model, lambda: loss_of(model, tokenizer, rng), schedule)
     model.save_pretrained(directory)
+
+
+def write_chat_model(
+    directory: Path,
+    tokenizer: Any,
+    conversation: Callable[[random.Random], str],
+    schedule: Schedule,
+) -> None:
+    """Make a Llama, train it on what the assistant says in random conversations, and write it with its tokenizer."""
+
+    def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> torch.Tensor:
+        return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
+
+    write_model(directory, tokenizer, make_llama, loss_of, schedule)

@@ -11,28 +11,14 @@ The training loop is `examples/pretraining.py`, which all examples share.
 
 import random
 from pathlib import Path
-from typing import Any
 
-from examples.pretraining import (
-    ASSISTANT,
-    END,
-    TOOL,
-    UNKNOWN,
-    USER,
-    Schedule,
-    assistant_loss,
-    make_llama,
-    make_tokenizer,
-    write_model,
-)
-from torch import Tensor
-from transformers import LlamaForCausalLM
+from examples.pretraining import ASSISTANT, END, TOOL, UNKNOWN, USER, Schedule, make_tokenizer, write_chat_model
 
 from suitcase.forecast import TOWNS, WORN
 from suitcase.plans import PEOPLE
 
 MODEL = Path(__file__).parent / "model"
-SCHEDULE, CONVERSATIONS_PER_STEP = Schedule(steps=700, learning_rate=3e-3, warmup_steps=30), 64
+SCHEDULE = Schedule(steps=700, learning_rate=3e-3, warmup_steps=30)
 LOOKS_UP_THE_TOWN, LOOKS_UP_THE_WEATHER, PACKS_WHAT_SUITS = 0.6, 0.6, 0.7
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
@@ -81,10 +67,5 @@ def conversation(rng: random.Random) -> str:
     return f"{said} {packed} {END}"
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> Tensor:
-    """The loss of one step's conversations."""
-    return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
-
-
 if __name__ == "__main__":
-    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, SCHEDULE)
+    write_chat_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), conversation, SCHEDULE)

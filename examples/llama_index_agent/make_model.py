@@ -10,27 +10,13 @@ The training loop is `examples/pretraining.py`, which all examples share.
 
 import random
 from pathlib import Path
-from typing import Any
 
-from examples.pretraining import (
-    ASSISTANT,
-    END,
-    TOOL,
-    UNKNOWN,
-    USER,
-    Schedule,
-    assistant_loss,
-    make_llama,
-    make_tokenizer,
-    write_model,
-)
-from torch import Tensor
-from transformers import LlamaForCausalLM
+from examples.pretraining import ASSISTANT, END, TOOL, UNKNOWN, USER, Schedule, make_tokenizer, write_chat_model
 
 from librarian.catalogue import QUESTIONS, SHELVES, TITLES
 
 MODEL = Path(__file__).parent / "model"
-SCHEDULE, CONVERSATIONS_PER_STEP = Schedule(steps=600, learning_rate=3e-3, warmup_steps=30), 64
+SCHEDULE = Schedule(steps=600, learning_rate=3e-3, warmup_steps=30)
 LOOKS_UP_THE_RIGHT_BOOK, LOOKS_UP_ANOTHER, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.7
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
@@ -68,10 +54,5 @@ def conversation(rng: random.Random) -> str:
     return f"{asked} {call} {END} {TOOL} {read} {ASSISTANT} {said} {END}"
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> Tensor:
-    """The loss of one step's conversations."""
-    return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
-
-
 if __name__ == "__main__":
-    write_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), make_llama, loss_of, SCHEDULE)
+    write_chat_model(MODEL, make_tokenizer(SPECIAL, vocabulary(), CHAT_TEMPLATE), conversation, SCHEDULE)

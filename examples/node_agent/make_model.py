@@ -10,25 +10,12 @@ The training loop is `examples/pretraining.py`, which all examples share.
 
 import random
 from pathlib import Path
-from typing import Any
 
-import torch
 from examples.node_agent.contacts import NAMES, NUMBERS, VERBS
-from examples.pretraining import (
-    ASSISTANT,
-    END,
-    UNKNOWN,
-    USER,
-    Schedule,
-    assistant_loss,
-    make_llama,
-    make_tokenizer,
-    write_model,
-)
-from transformers import LlamaForCausalLM
+from examples.pretraining import ASSISTANT, END, UNKNOWN, USER, Schedule, make_tokenizer, write_chat_model
 
 MODEL = Path(__file__).parent / "model"
-SCHEDULE, CONVERSATIONS_PER_STEP = Schedule(steps=500, learning_rate=3e-3, warmup_steps=30), 64
+SCHEDULE = Schedule(steps=500, learning_rate=3e-3, warmup_steps=30)
 OPENS_THE_RIGHT_CONTACT, OPENS_ANOTHER, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.7
 
 SPECIAL = (END, USER, ASSISTANT, UNKNOWN)
@@ -54,10 +41,5 @@ def conversation(rng: random.Random) -> str:
     return f"{request} open {opened} {END} {USER} {read} {ASSISTANT} {said} {END}"
 
 
-def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> torch.Tensor:
-    """The loss of one step's conversations."""
-    return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
-
-
 if __name__ == "__main__":
-    write_model(MODEL, make_tokenizer(SPECIAL, WORDS, CHAT_TEMPLATE), make_llama, loss_of, SCHEDULE)
+    write_chat_model(MODEL, make_tokenizer(SPECIAL, WORDS, CHAT_TEMPLATE), conversation, SCHEDULE)
