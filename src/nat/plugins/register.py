@@ -3,7 +3,7 @@
 # ruff: noqa: F401 - imported for what they register
 import nat.plugins.command.evaluator
 import nat.plugins.command.register
-import nat.plugins.datasets.register
+import nat.plugins.datasets
 import nat.plugins.evaluators.exact_match
 import nat.plugins.evaluators.json_path_score
 import nat.plugins.evaluators.llm_judge

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nat.data_models.conversation import Beginning, ConversationRecord
 from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
+from nat.runs.rollouts import Beginning, ConversationRecord
 from nat.wire.json import parse_json
 from nat.wire.rows import CallTokens, MergedRow, OpenRows
 

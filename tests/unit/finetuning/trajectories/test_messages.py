@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.llm_steps import assistant, call, steps, system, user
-from nat.data_models.conversation import Beginning
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import ConversationGraph, conversations, essence
 from nat.finetuning.trajectories.rows import broken_by, training_groups
+from nat.runs.rollouts import Beginning
 
 RULES = system("rules")
 ROLES = {"system": 1, "user": 2, "assistant": 3, "tool": 4}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.errors import DatasetError
-from nat.plugins.datasets.readers import read_csv, read_json, read_jsonl, read_parquet
+from nat.plugins.datasets import read_csv, read_json, read_jsonl, read_parquet
 
 
 def write(path: Path, data: str | bytes) -> Path:

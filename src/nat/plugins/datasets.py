@@ -1,16 +1,23 @@
-"""Read dataset files: a JSON list, JSON lines, CSV and parquet. Errors name the line of every broken row."""
+"""The built-in dataset formats: a JSON list, JSON lines, CSV and parquet. Errors name the line of every broken row.
+
+A format's name is also its file suffix, which `--dataset` uses. `nat.eval.dataset` applies ids, keys and filters.
+"""
 
 import csv
 import io
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
+from nat.builder.builder import EvalBuilder
+from nat.builder.dataset_loader import DatasetLoaderInfo, LoadFn
+from nat.data_models.evaluate import DatasetBaseConfig
 from nat.errors import DatasetError
+from nat.registry.decorators import register_dataset_loader
 from nat.wire.extras import install_hint
 
 MAX_FINDINGS = 5
@@ -167,3 +174,31 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(f"{path} cannot be read as parquet: {error}") from error
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
+
+
+class JsonDatasetConfig(DatasetBaseConfig, name="json"):
+    """A JSON list of objects."""
+
+
+class JsonlDatasetConfig(DatasetBaseConfig, name="jsonl"):
+    """One JSON object per line."""
+
+
+class CsvDatasetConfig(DatasetBaseConfig, name="csv"):
+    """A header and rows of cells; every cell is text."""
+
+
+class ParquetDatasetConfig(DatasetBaseConfig, name="parquet"):
+    """A parquet table; needs the extra `parquet`."""
+
+
+def _register(config_type: type[DatasetBaseConfig], read: LoadFn, description: str) -> None:
+    @register_dataset_loader(config_type=config_type)
+    async def loader(config: DatasetBaseConfig, _builder: EvalBuilder) -> AsyncGenerator[DatasetLoaderInfo, None]:
+        yield DatasetLoaderInfo(config=config, load_fn=read, description=description)
+
+
+_register(JsonDatasetConfig, read_json, "JSON list of objects")
+_register(JsonlDatasetConfig, read_jsonl, "One JSON object per line")
+_register(CsvDatasetConfig, read_csv, "CSV, every cell as text")
+_register(ParquetDatasetConfig, read_parquet, "Parquet table")

@@ -1,1 +1,0 @@
-"""Dataset formats: each reads a file into rows; `nat.eval.dataset` applies ids, keys and filters."""
