@@ -37,5 +37,7 @@ def connect():
 
 @pytest.fixture
 async def client(connect, worker):
+    """A client that finds the prefix cache empty, as after an update, whatever tests ran before."""
+    worker.run_exclusive(lambda: None).result()
     async with connect(worker) as client:
         yield client
