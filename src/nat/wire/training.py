@@ -16,6 +16,13 @@ Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
 RatioLevel = Literal["token", "sequence"]
 PolicyLoss = Literal["clip", "cispo"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
+_MOVED = {
+    "kimi_k2_tau": "kimi_k2_tau",
+    "mask_prob_ratio": "mask_prob_ratio",
+    "max_negative_advantage_importance_sampling_weight": "max_negative_advantage_importance_sampling_weight",
+    "rollouts_learning_rate_power": "num_trajectories_learning_rate_multiplier_power",
+}
+"""Settings of earlier releases, and the names that they have as options of the algorithm `art`."""
 
 
 class WireModel(BaseModel):
@@ -179,6 +186,17 @@ class TrainingConfig(WireModel):
     `max_logprob_difference`."""
     seed: int = 0
     """Seed of the order in which groups are split into optimizer steps; each update and pass has another order."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _explain_moved_settings(cls, data: object) -> object:
+        if moved := [name for name in _MOVED if isinstance(data, dict) and name in data]:
+            options = ", ".join(f"{_MOVED[name]}: …" for name in moved)
+            raise ValueError(
+                f"{', '.join(moved)}: now set by `algorithm: art` with `options: {{{options}}}`; "
+                "choose an `advantage` too, because `art` computes none"
+            )
+        return data
 
     @model_validator(mode="after")
     def _one_way_to_split(self) -> Self:

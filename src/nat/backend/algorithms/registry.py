@@ -7,7 +7,6 @@ imported on first use, so a broken plug-in fails only the runs that use it.
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -23,7 +22,7 @@ from nat.backend.algorithms.gspo import GSPO, sequence
 from nat.backend.algorithms.lite_ppo import LITE_PPO
 from nat.backend.algorithms.reinforce_pp import REINFORCE_PP
 from nat.backend.algorithms.rloo import RLOO
-from nat.errors import AlgorithmError, describe_error, findings_of
+from nat.errors import AlgorithmError, describe_error, did_you_mean, findings_of, one_of
 from nat.wire.training import ResolvedTraining, TrainingConfig
 
 GROUP = "nat.algorithms"
@@ -101,13 +100,9 @@ def find_algorithm(name: str, entry_points: Callable[[], Iterable[EntryPoint]] =
     if found:
         return _load(found[0])
     if name not in built_in:
-        known = sorted({*built_in, *(point.name for point in points)})
-        near = get_close_matches(name, known, n=1)
-        raise AlgorithmError(
-            f"training.algorithm: {name!r} is unknown; there are {', '.join(known)}."
-            + (f" Did you mean {near[0]!r}?" if near else ""),
-            hint=f"choose one of these, or install the plug-in that has {name!r} as an entry point of {GROUP!r}",
-        )
+        known = {*built_in, *(point.name for point in points)}
+        remedy = did_you_mean(name, known) or f" Install the plug-in with this entry point of {GROUP!r}."
+        raise AlgorithmError(f"training.algorithm: {name!r} is unknown; there are {one_of(known)}.{remedy}")
     return built_in[name]
 
 

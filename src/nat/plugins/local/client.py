@@ -1,5 +1,6 @@
-"""A client for the backend's training routes; every wait has a deadline, every error a hint."""
+"""A client for the backend's training routes; every wait has a deadline."""
 
+from http import HTTPStatus
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -112,9 +113,12 @@ class BackendClient:
                 hint="look at the end of its log; if it runs elsewhere, check the address and the network",
             ) from error
         if response.is_error:
+            reason = _reason(response)
+            if response.status_code == HTTPStatus.BAD_REQUEST:
+                raise BackendError(reason)  # a wrong setting: the message names it, with the remedy
             raise BackendError(
-                f"the backend answered {method} {path} with {response.status_code}: {_reason(response)}",
-                hint="the message says what is wrong with the request",
+                f"the backend answered {method} {path} with {response.status_code}: {reason}",
+                hint="look at the end of the backend's log",
             )
         return response
 

@@ -5,7 +5,7 @@ import pytest
 
 from nat.errors import BackendError, BackendUnreachable
 from nat.plugins.local.client import BackendClient
-from nat.wire.training import JobStatus, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+from nat.wire.training import JobStatus, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 JOB = TrainingJob(
     id="job-1",
@@ -39,6 +39,15 @@ async def test_an_error_answer_is_quoted() -> None:
     async with client(transport) as backend:
         with pytest.raises(BackendError, match=r"422: groups\.0: empty"):
             await backend.submit(JOB)
+
+
+async def test_a_wrong_setting_is_explained_in_the_backends_words() -> None:
+    """Its message is for the user as it is; the route and the status add nothing."""
+    error = {"error": {"message": "training.algorithm: 'rlo' is unknown", "type": "x"}, "detail": "same"}
+    async with client(httpx.MockTransport(lambda _: httpx.Response(400, json=error))) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.resolve(TrainingConfig(algorithm="rlo"))
+    assert str(caught.value) == "training.algorithm: 'rlo' is unknown"
 
 
 async def test_no_answer_is_unreachable() -> None:
