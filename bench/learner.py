@@ -20,6 +20,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
@@ -87,7 +88,7 @@ def _update(path: Path, groups: list[TrainingGroup], case: str) -> Callable[[], 
     config = TrainingConfig(max_logprob_difference=1e9)
     if size.isdigit():
         config = config.model_copy(update={"micro_batch_tokens": int(size)})
-    return lambda: learner.update(groups, config)
+    return lambda: learner.update(groups, resolve(config))
 
 
 def _groups(random: Random, case: str) -> list[TrainingGroup]:

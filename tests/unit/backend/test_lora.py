@@ -5,6 +5,7 @@ import torch
 
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import merged, write_adapter
 from nat.backend.lora import Adapters, LoraSettings
@@ -33,7 +34,7 @@ def train(adapters, adapter, seed=0):
     loaded = adapter.loaded
     reference = Reference(loaded, lambda: loaded.model)
     learner = Learner(loaded, reference)
-    learner.update(random_groups(loaded, seed=seed), CONFIG)
+    learner.update(random_groups(loaded, seed=seed), resolve(CONFIG))
 
 
 def test_each_adapter_computes_what_its_merged_model_computes_alone(base):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from nat.art.server.batch import ArtBatch
 from nat.art.server.store import ModelKey, ModelReference, Store, artifact, parse, version
+from nat.backend.algorithms.registry import resolve
 from nat.backend.checkpoint_folder import verify
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.lora import Adapter, Adapters
@@ -77,7 +78,7 @@ class PreparedModel:
         if not batch.groups:
             on_step({"num_gradient_steps": 0.0})
             return {}
-        return self.learner.update(batch.groups, batch.config, report=report, on_step=on_step)
+        return self.learner.update(batch.groups, resolve(batch.config), report=report, on_step=on_step)
 
 
 class _OldWeights(NamedTuple):

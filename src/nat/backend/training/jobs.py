@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from nat.backend.algorithms.registry import resolve
+from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.export import export_model
 from nat.backend.failures import explained
 from nat.backend.inference.worker import Worker
@@ -184,11 +184,11 @@ class TrainingJobs(JobTable):
             ValueError: the id is known, but of another batch.
 
         """
-        resolve(job.config)
+        resolved = resolve(job.config)
         digest = sha256(job.model_dump_json().encode()).hexdigest()
         known = self.find(job.id)
         if known is None:
-            return self._queue(job, digest)
+            return self._queue(job, resolved, digest)
         if known.digest not in {None, digest}:
             raise ValueError(f"job {job.id!r} is known with another batch or configuration; choose a new id")
         return known.state
@@ -231,15 +231,15 @@ class TrainingJobs(JobTable):
 
         return await asyncio.wrap_future(self._worker.run_exclusive(keep))
 
-    def _queue(self, request: TrainingJob, digest: str) -> JobState:
+    def _queue(self, request: TrainingJob, resolved: Resolved, digest: str) -> JobState:
         job = self.add(request.id, digest)
-        self._worker.run_exclusive(lambda: job.run(lambda report: self._train(request, job, report)))
+        self._worker.run_exclusive(lambda: job.run(lambda report: self._train(request, resolved, job, report)))
         return job.state
 
-    def _train(self, request: TrainingJob, job: Job, report: Report) -> JobState:
-        metrics = self._learner.update(request.groups, request.config, report=report)
+    def _train(self, request: TrainingJob, resolved: Resolved, job: Job, report: Report) -> JobState:
+        metrics = self._learner.update(request.groups, resolved, report=report)
         done = job.completed(metrics, self._new_version())
-        done = done.model_copy(update={"training": resolve(request.config).report()})
+        done = done.model_copy(update={"training": resolved.report()})
         self._ledger.add(TrainedJob(step=self._learner.step, digest=job.digest, state=done))
         self._unsaved.append(done)
         if len(self._unsaved) >= self._save_every:

@@ -20,7 +20,7 @@ from time import perf_counter
 import torch
 from transformers import PreTrainedModel
 
-from nat.backend.algorithms.registry import Resolved, resolve
+from nat.backend.algorithms.registry import Resolved
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
@@ -42,7 +42,7 @@ from nat.backend.training.mismatch import (
     served_logprobs,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at
-from nat.wire.training import TrainingConfig, TrainingGroup
+from nat.wire.training import TrainingGroup
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Learner:
     def update(
         self,
         groups: list[TrainingGroup],
-        config: TrainingConfig,
+        resolved: Resolved,
         *,
         report: Report = lambda _: None,
         on_step: OnStep = lambda _: None,
@@ -123,12 +123,10 @@ class Learner:
         If a step fails, all steps of the update are undone, also those that `on_step` has seen.
 
         Raises:
-            AlgorithmError: the settings name no algorithm, or contradict it.
             UpdateRejected: a check failed; weights, optimizer state and step are as before.
 
         """
         started = perf_counter()
-        resolved = resolve(config)
         batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:

@@ -184,7 +184,7 @@ def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
     rows = make_batch(batch.groups, resolve(batch.config)).rows
     before, seen = served_logprobs(fresh, rows), []
     learner = make_learner(fresh)
-    metrics = learner.update(batch.groups, batch.config, on_step=seen.append)
+    metrics = learner.update(batch.groups, resolve(batch.config), on_step=seen.append)
     after = served_logprobs(fresh, rows)
     assert all(float((after[row.index] - before[row.index]).sum()) * row.advantages[0] > 0 for row in rows)
     assert metrics["logprob_diff_mean"] < 1e-5
@@ -201,7 +201,7 @@ def test_every_packed_sequence_is_reported(make_learner, loaded):
     ]
     batch = made(fresh, *groups, config={"learning_rate": 1e-4}, dev={"packed_sequence_length": 60}, served=served)
     seen = []
-    make_learner(fresh).update(batch.groups, batch.config, on_step=seen.append)
+    make_learner(fresh).update(batch.groups, resolve(batch.config), on_step=seen.append)
     assert [step["num_gradient_steps"] for step in seen] == [2, 2]
 
 

@@ -133,7 +133,7 @@ def test_a_plugin_trains(tmp_path, tiny_dir, install):
     assert (report.settings["options"], report.settings["max_grad_norm"]) == ({"sharpness": 2.0}, 0.5)
     loaded = load_model(tiny_dir("qwen2"), device="cpu")
     before = {name: p.detach().clone() for name, p in loaded.trainable_parameters().items()}
-    metrics = Learner(loaded, Reference(loaded, lambda: loaded.model)).update(random_groups(loaded), config)
+    metrics = Learner(loaded, Reference(loaded, lambda: loaded.model)).update(random_groups(loaded), resolve(config))
     assert metrics["optimizer_steps"] == 1
     assert any(not torch.equal(before[name], p) for name, p in loaded.trainable_parameters().items())
 

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from fakes.damage import cut_short, flip_a_bit
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import export_model, main
 from nat.backend.lora import LoraSettings
@@ -49,18 +50,18 @@ def test_resume_goes_on_as_if_never_stopped(tmp_path, source, lora, dtype):
     """One update, a checkpoint, a new process, one more update: bitwise the weights of two updates in a row."""
     loaded, learner = opened(source, lora, dtype)
     groups = random_groups(loaded)
-    learner.update(groups, CONFIG)
+    learner.update(groups, resolve(CONFIG))
     checkpoints = Checkpoints(tmp_path, keep_last=2)
     job = JobState(id="a", status=JobStatus.COMPLETED)
     checkpoints.save(loaded, learner, [job])
-    learner.update(groups, CONFIG)
+    learner.update(groups, resolve(CONFIG))
 
     found = Checkpoints(tmp_path, keep_last=2).open()
     assert found is not None
     assert found.state.jobs == [job]
     again, second = opened(source if lora else found.path, lora, dtype)
     restore(found, again, second)
-    second.update(groups, CONFIG)
+    second.update(groups, resolve(CONFIG))
     assert second.step == learner.step == 2
     expected = weights(loaded)
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
@@ -71,7 +72,7 @@ def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
     """Its folder stands for the weights of that moment, an adapter's merged; and so it does on top of such a folder."""
     for round_ in ("first", "second"):
         loaded, learner = opened(source, lora)
-        learner.update(random_groups(loaded), CONFIG)
+        learner.update(random_groups(loaded), resolve(CONFIG))
         path = Checkpoints(tmp_path / round_, keep_last=2).save(loaded, learner, [])
         again = load_model(path, device="cpu")
         assert again.peft is None
@@ -279,7 +280,7 @@ def test_lora_and_full_weights_do_not_mix(tmp_path, source):
 def test_export_loads_in_transformers(tmp_path, source, lora):
     """The exported directory gives the served logits in transformers alone; exporting changes no served weight."""
     loaded, learner = opened(source, lora)
-    learner.update(random_groups(loaded), TrainingConfig(learning_rate=1e-2, max_logprob_difference=100))
+    learner.update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-2, max_logprob_difference=100)))
     before = weights(loaded)
     adapter = export_model(loaded, tmp_path / "trained")
     assert all(torch.equal(weight, before[name]) for name, weight in weights(loaded).items())
@@ -376,7 +377,7 @@ def test_a_damaged_best_is_no_longer_called_so(tmp_path, source, caplog):
 def test_a_checkpoint_becomes_a_plain_model(tmp_path, source, lora):
     """Without a server: transformers alone gives its logits; nothing of the optimizer is in it."""
     loaded, learner = opened(source, lora)
-    learner.update(random_groups(loaded), CONFIG)
+    learner.update(random_groups(loaded), resolve(CONFIG))
     path = Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
     assert main([str(path), str(tmp_path / "plain")]) == 0
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")

@@ -27,7 +27,7 @@ class ScriptedLearner:
         self.begun = threading.Event()
         self.error = None
 
-    def update(self, groups, config, *, report):
+    def update(self, groups, resolved, *, report):
         self.updates += 1
         self.begun.set()
         while not self.go.wait(0.005):

@@ -36,7 +36,7 @@ def gradient(make_learner, loaded, groups, **options):
 
     learner.optimizer.clip = catch
     with pytest.raises(Stop):
-        learner.update(groups, TrainingConfig(**options))
+        learner.update(groups, resolve(TrainingConfig(**options)))
     return caught
 
 
@@ -96,10 +96,12 @@ def test_gradient_does_not_depend_on_what_rows_share(make_learner, loaded64):
 def test_shared_tokens_are_counted(make_learner, loaded):
     """Tokens of all rows, those that a pass computed, and the least that it could have; here three prompts of 12."""
     groups = random_groups(loaded, prompt=12)
-    metrics = make_learner(loaded).update(groups, TrainingConfig())
+    metrics = make_learner(loaded).update(groups, resolve(TrainingConfig()))
     assert metrics["row_tokens"] - metrics["packed_tokens"] == 3 * 3 * 12
     assert metrics["packed_tokens"] == metrics["unique_tokens"]
-    alone = make_learner(loaded).update(groups, TrainingConfig(micro_batch_tokens=1, max_logprob_difference=10))
+    alone = make_learner(loaded).update(
+        groups, resolve(TrainingConfig(micro_batch_tokens=1, max_logprob_difference=10))
+    )
     assert (alone["packed_tokens"], alone["unique_tokens"]) == (alone["row_tokens"], metrics["unique_tokens"])
 
 
@@ -162,7 +164,7 @@ def test_equal_groups_are_left_out(make_learner, loaded64):
     )
     with_flat = [groups[0], flat, *groups[1:]]
     assert largest_gap(gradient(make_learner, loaded64, groups), gradient(make_learner, loaded64, with_flat)) == 0
-    metrics = make_learner(loaded64).update(with_flat, TrainingConfig())
+    metrics = make_learner(loaded64).update(with_flat, resolve(TrainingConfig()))
     assert metrics["trained_groups"] == 3
 
 
@@ -173,7 +175,7 @@ def test_a_batch_without_signal_changes_nothing(make_learner, loaded):
         for g in random_groups(loaded)
     ]
     before, learner = weights(loaded), make_learner(loaded)
-    metrics = learner.update(groups, TrainingConfig())
+    metrics = learner.update(groups, resolve(TrainingConfig()))
     assert largest_gap(before, weights(loaded)) == 0
     assert (learner.step, metrics["trained_tokens"], metrics["trained_groups"]) == (0, 0, 0)
 
@@ -185,7 +187,7 @@ def test_same_batch_same_weights(make_learner, checkpoint, loaded, steps):
     results = []
     for _ in range(2):
         fresh = load_model(checkpoint, device="cpu")
-        make_learner(fresh).update(groups, TrainingConfig(learning_rate=1e-3, **steps))
+        make_learner(fresh).update(groups, resolve(TrainingConfig(learning_rate=1e-3, **steps)))
         results.append(weights(fresh))
     assert largest_gap(*results) == 0
     assert largest_gap(results[0], weights(loaded)) > 0
@@ -196,7 +198,7 @@ def test_update_raises_the_probability_of_what_was_rewarded(make_learner, loaded
     groups = random_groups(loaded, groups=2, rollouts=2)
     rows = make_batch(groups, resolve(TrainingConfig())).rows
     before = served_logprobs(loaded, rows)
-    metrics = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-3))
+    metrics = make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-3)))
     after = served_logprobs(loaded, rows)
     for row in rows:
         assert float((after[row.index] - before[row.index]).sum()) * row.advantages[0] > 0
@@ -259,7 +261,7 @@ def test_every_option_has_an_effect(make_learner, checkpoint, loaded, option):
     results = []
     for config in ({**BASE, **option}, {**BASE, **(plain if len(option) > len(plain) or "options" in option else {})}):
         fresh = load_model(checkpoint, device="cpu")
-        make_learner(fresh).update(groups, TrainingConfig(**config))
+        make_learner(fresh).update(groups, resolve(TrainingConfig(**config)))
         results.append(weights(fresh))
     assert largest_gap(*results) > 0
 
@@ -268,7 +270,7 @@ def test_lora_trains_the_adapter_only(make_learner, lora):
     """With LoRA the base stays as it was, and the reference of the KL is the base."""
     base = {n: p.detach().clone() for n, p in lora.model.named_parameters() if not p.requires_grad}
     before = weights(lora)
-    metrics = make_learner(lora).update(random_groups(lora), TrainingConfig(learning_rate=1e-3, beta=0.1))
+    metrics = make_learner(lora).update(random_groups(lora), resolve(TrainingConfig(learning_rate=1e-3, beta=0.1)))
     assert largest_gap(base, dict(lora.model.named_parameters())) == 0
     assert largest_gap(before, weights(lora)) > 0
     assert metrics["reference_kl"] == pytest.approx(0, abs=1e-6)
@@ -278,18 +280,18 @@ def test_reference_is_the_start(make_learner, loaded):
     """The KL is measured against the weights that the backend started from, however late it is asked for."""
     learner, groups = make_learner(loaded), random_groups(loaded)
     config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100)
-    learner.update(groups, config)
-    assert learner.update(groups, config.model_copy(update={"beta": 0.1}))["reference_kl"] > 1e-4
+    learner.update(groups, resolve(config))
+    assert learner.update(groups, resolve(config.model_copy(update={"beta": 0.1})))["reference_kl"] > 1e-4
 
 
 def rejected(make_learner, loaded, groups, config, *, break_learner=lambda _: None):
     """Run an update that must be rejected; weights, moments and step must be as before."""
     learner: Learner = make_learner(loaded)
-    learner.update(random_groups(loaded, seed=5), TrainingConfig(learning_rate=1e-4))
+    learner.update(random_groups(loaded, seed=5), resolve(TrainingConfig(learning_rate=1e-4)))
     before, state, step = weights(loaded), {n: t.clone() for n, t in learner.optimizer.state().items()}, learner.step
     break_learner(learner)
     with pytest.raises(UpdateRejected) as error:
-        learner.update(groups(), config)
+        learner.update(groups(), resolve(config))
     assert largest_gap(before, weights(loaded)) == 0
     assert largest_gap(state, learner.optimizer.state()) == 0
     assert learner.step == step
@@ -360,7 +362,7 @@ def test_a_step_without_a_gradient_is_no_failure_of_the_update(make_learner, loa
     """Only tokens with an advantage can have one, and only while they are inside of the clip range."""
     learner = make_learner(loaded)
     passes = {name: value for name, value in options.items() if name == "num_iterations"}
-    metrics = learner.update(group_of_three(loaded), TrainingConfig(**{**options, **FAR, **passes}))
+    metrics = learner.update(group_of_three(loaded), resolve(TrainingConfig(**{**options, **FAR, **passes})))
     assert metrics["optimizer_steps"] == learner.step > 0
     steps = {**FAR, **options}["num_iterations"] * (3 if "tokens_per_step" in options else 1)
     assert metrics["optimizer_steps"] + metrics["skipped_steps"] == steps
@@ -370,14 +372,14 @@ def test_a_step_without_a_gradient_is_no_failure_of_the_update(make_learner, loa
 def test_a_rollout_as_good_as_the_mean_gets_no_step_of_its_own(make_learner, loaded):
     """Its advantage is zero, and not a rounding error that AdamW takes for a gradient and that then moves nothing."""
     config = TrainingConfig(tokens_per_step=1, learning_rate=1e-4)
-    metrics = make_learner(loaded).update(group_of_three(loaded, (0.1, 0.2, 0.3)), config)
+    metrics = make_learner(loaded).update(group_of_three(loaded, (0.1, 0.2, 0.3)), resolve(config))
     assert metrics["skipped_steps"] == 1
 
 
 def test_rollouts_that_all_are_masked_train_nothing(make_learner, loaded):
     """Those that are better or worse hit the token limit: no failure, and the metrics say that nothing was trained."""
     groups = group_of_three(loaded, truncated=(0.0, 1.0))
-    metrics = make_learner(loaded).update(groups, TrainingConfig(mask_truncated_completions=True))
+    metrics = make_learner(loaded).update(groups, resolve(TrainingConfig(mask_truncated_completions=True)))
     assert (metrics["trained_groups"], metrics["trained_tokens"], metrics["truncated_fraction"]) == (0, 0, 2 / 3)
 
 
@@ -398,7 +400,7 @@ def test_each_update_is_dealt_out_anew(make_learner, checkpoint):
         learner = make_learner(loaded)
         learner.step = step
         learner.update(
-            random_groups(loaded), config, on_step=lambda metrics, seen=seen: seen.append(metrics["entropy"])
+            random_groups(loaded), resolve(config), on_step=lambda metrics, seen=seen: seen.append(metrics["entropy"])
         )
         orders.append(seen)
     assert orders[0] != orders[1] == orders[2]
@@ -426,12 +428,14 @@ def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
     config = {"learning_rate": 1e-6, "max_logprob_difference": 10}
     loaded = load_model(tiny_dir("llama"), device="cpu", dtype="bfloat16")
     learner = make_learner(loaded)
-    metrics = learner.update(random_groups(loaded), TrainingConfig(**config, warmup_steps=1000))
+    metrics = learner.update(random_groups(loaded), resolve(TrainingConfig(**config, warmup_steps=1000)))
     assert (metrics["update_ratio"], metrics["optimizer_steps"]) == (0, 1)
     with pytest.raises(UpdateRejected, match="no weight changed"):
-        learner.update(random_groups(loaded), TrainingConfig(**config | {"learning_rate": 1e-9}))
+        learner.update(random_groups(loaded), resolve(TrainingConfig(**config | {"learning_rate": 1e-9})))
     with pytest.raises(UpdateRejected, match="no weight changed"):
-        learner.update(random_groups(loaded), TrainingConfig(**config | {"learning_rate": 1e-30}, warmup_steps=1000))
+        learner.update(
+            random_groups(loaded), resolve(TrainingConfig(**config | {"learning_rate": 1e-30}, warmup_steps=1000))
+        )
 
 
 def test_a_sampler_with_old_weights_is_an_alarm(make_learner, loaded):
@@ -454,7 +458,9 @@ def test_stopping_leaves_no_trace(make_learner, loaded):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learner.update(random_groups(loaded), TrainingConfig(num_iterations=3, micro_batch_tokens=20), report=stop)
+        learner.update(
+            random_groups(loaded), resolve(TrainingConfig(num_iterations=3, micro_batch_tokens=20)), report=stop
+        )
     assert largest_gap(before, weights(loaded)) == 0
     assert (learner.step, learner.optimizer.state()) == (0, {})
 
@@ -463,14 +469,16 @@ def test_progress_reaches_one_hundred(make_learner, loaded):
     """Progress rises to 100, extra passes included."""
     seen = []
     config = TrainingConfig(num_iterations=2, steps_per_batch=2, beta=0.1, micro_batch_tokens=30)
-    make_learner(loaded).update(random_groups(loaded), config, report=seen.append)
+    make_learner(loaded).update(random_groups(loaded), resolve(config), report=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 100
 
 
 def test_warmup_raises_the_learning_rate(make_learner, loaded):
     """The first of four warm-up steps uses a quarter of the rate."""
-    metrics = make_learner(loaded).update(random_groups(loaded), TrainingConfig(learning_rate=1e-3, warmup_steps=4))
+    metrics = make_learner(loaded).update(
+        random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-3, warmup_steps=4))
+    )
     assert metrics["learning_rate"] == pytest.approx(2.5e-4)
 
 
@@ -478,7 +486,7 @@ def test_each_step_reports_its_own_metrics(make_learner, loaded):
     """`on_step` hears of each optimizer step in order, and how many there are; means of its values are the job's."""
     seen = []
     config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3)
-    metrics = make_learner(loaded).update(random_groups(loaded), config, on_step=seen.append)
+    metrics = make_learner(loaded).update(random_groups(loaded), resolve(config), on_step=seen.append)
     assert [step["learning_rate"] for step in seen] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])
     assert [step["num_gradient_steps"] for step in seen] == [3, 3, 3]
     for name in ("loss", "policy_loss", "grad_norm", "update_ratio"):
@@ -491,7 +499,7 @@ def test_a_step_reports_the_kl_to_a_reference(make_learner, loaded):
     """Zero would look like a measurement."""
     for beta in (0.0, 0.1):
         seen = []
-        make_learner(loaded).update(random_groups(loaded), TrainingConfig(beta=beta), on_step=seen.append)
+        make_learner(loaded).update(random_groups(loaded), resolve(TrainingConfig(beta=beta)), on_step=seen.append)
         assert ("reference_kl" in seen[0]) == (beta > 0)
 
 
@@ -501,7 +509,7 @@ def test_a_step_that_finds_everything_clipped_leaves_the_weights_alone(make_lear
     narrow = {"epsilon": 1e-4, "epsilon_high": 1e-4, "importance_sampling_level": "sequence"}
     config = TrainingConfig(learning_rate=1e-3, num_iterations=2, **narrow, **GIVEN)
     groups = given_groups(loaded, [1.0])
-    metrics = make_learner(loaded).update(groups, config, on_step=seen.append)
+    metrics = make_learner(loaded).update(groups, resolve(config), on_step=seen.append)
     assert [step["grad_norm"] > 0 for step in seen] == [True, False]
     assert [step["update_ratio"] > 0 for step in seen] == [True, False]
     assert metrics["optimizer_steps"] == metrics["policy_step"] == 1
@@ -541,7 +549,7 @@ def test_given_advantages_decide_what_becomes_likelier(make_learner, loaded):
     config = TrainingConfig(**GIVEN, learning_rate=1e-3)
     rows = make_batch(groups, resolve(config)).rows
     before = served_logprobs(loaded, rows)
-    make_learner(loaded).update(groups, config)
+    make_learner(loaded).update(groups, resolve(config))
     after = served_logprobs(loaded, rows)
     assert [float((after[r.index] - before[r.index]).sum()) * r.advantages[0] > 0 for r in rows] == [True, True]
 
@@ -558,7 +566,7 @@ def test_the_alarm_does_not_go_blind_with_the_samplers_logprobs(make_learner, lo
 def test_old_answers_can_be_trained_on_with_a_warning(make_learner, loaded, caplog):
     """Above the usual level, but below the allowed one: the numbers are in the log and in the metrics."""
     config = TrainingConfig(old_logprobs="sampler", max_logprob_difference=10, steps_per_batch=2)
-    metrics = make_learner(loaded).update(shifted(random_groups(loaded), -0.3), config)
+    metrics = make_learner(loaded).update(shifted(random_groups(loaded), -0.3), resolve(config))
     assert metrics["logprob_diff_mean"] == pytest.approx(0.3, abs=1e-3)
     (warning,) = [record.getMessage() for record in caplog.records if record.name.endswith("learner")]
     assert "mean |Δ log p| 0.3" in warning
@@ -582,15 +590,15 @@ def test_the_kl_penalty_pulls_towards_the_reference(make_learner, checkpoint, lo
     for coefficient in (0.0, 20.0):
         fresh = load_model(checkpoint, device="cpu")
         learner, groups = make_learner(fresh), random_groups(fresh)
-        learner.update(groups, config)
-        learner.update(groups, config.model_copy(update={"kl_penalty_coef": coefficient}))
+        learner.update(groups, resolve(config))
+        learner.update(groups, resolve(config.model_copy(update={"kl_penalty_coef": coefficient})))
         probe = config.model_copy(update={"beta": 1e-6, "learning_rate": 1e-7})
-        distances.append(learner.update(groups, probe)["reference_kl"])
+        distances.append(learner.update(groups, resolve(probe))["reference_kl"])
     assert distances[1] < distances[0]
 
 
 def test_large_steps_take_more_rollouts(make_learner, loaded):
     """The learning rate grows with the number of rollouts in the step, to the given power."""
     config = TrainingConfig(**art(learning_rate=1e-4, num_trajectories_learning_rate_multiplier_power=0.5))
-    metrics = make_learner(loaded).update(random_groups(loaded, groups=1, rollouts=4), config)
+    metrics = make_learner(loaded).update(random_groups(loaded, groups=1, rollouts=4), resolve(config))
     assert metrics["learning_rate"] == pytest.approx(2e-4)

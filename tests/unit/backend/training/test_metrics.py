@@ -57,7 +57,7 @@ def test_means_over_tokens():
 @pytest.mark.parametrize("options", [{}, {"beta": 0.1}, {"kl_penalty_coef": 0.1, "num_iterations": 2}], ids=str)
 def test_every_metric_has_a_meaning_and_every_meaning_a_metric(make_learner, loaded, options):
     """What is reported stands in the reference and the other way round; without a reference there is no KL to it."""
-    metrics = make_learner(loaded).update(random_groups(loaded), TrainingConfig(learning_rate=1e-4, **options))
+    metrics = make_learner(loaded).update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-4, **options)))
     assert set(UPDATE) - set(metrics) == (set() if options else {"reference_kl"})
     assert set(metrics) <= set(UPDATE)
 
@@ -65,7 +65,7 @@ def test_every_metric_has_a_meaning_and_every_meaning_a_metric(make_learner, loa
 def test_an_update_that_trained_nothing_has_counts_and_no_means(make_learner, loaded):
     """An update without tokens reports no entropy and no gradient norm, since zeros would look like measurements."""
     groups = [TrainingGroup(id=g.id, rollouts=g.rollouts[:1]) for g in random_groups(loaded)]
-    metrics = make_learner(loaded).update(groups, TrainingConfig())
+    metrics = make_learner(loaded).update(groups, resolve(TrainingConfig()))
     assert {name: value for name, value in metrics.items() if name not in {"seconds", "tokens_per_second"}} == {
         "truncated_fraction": 0,
         "trained_groups": 0,
@@ -83,7 +83,7 @@ def test_counts_are_of_what_carries_loss(make_learner, loaded):
     groups = random_groups(loaded, groups=2, rollouts=2, rows=2)
     groups[0] = TrainingGroup(id="flat", rollouts=[r.model_copy(update={"reward": 0.5}) for r in groups[0].rollouts])
     groups[1].rollouts[0].truncated = True
-    metrics = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-4, steps_per_batch=4))
+    metrics = make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-4, steps_per_batch=4)))
     rows = [row for rollout in groups[1].rollouts for row in rollout.rows]
     assert (metrics["trained_groups"], metrics["trained_rollouts"], metrics["trained_rows"]) == (1, 2, 4)
     assert metrics["trained_tokens"] == sum(row.num_sampled for row in rows)
@@ -95,9 +95,9 @@ def test_counts_are_of_what_carries_loss(make_learner, loaded):
 def test_packed_tokens_are_those_that_a_pass_computes(make_learner, loaded):
     """Rollouts of one prompt that are dealt to different steps share nothing, whatever a whole batch could."""
     groups = random_groups(loaded, groups=1, prompt=12)
-    shared = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-5, num_iterations=2))
+    shared = make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-5, num_iterations=2)))
     dealt = {"tokens_per_step": 1, "max_logprob_difference": 10}
-    apart = make_learner(loaded).update(groups, TrainingConfig(learning_rate=1e-5, num_iterations=2, **dealt))
+    apart = make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-5, num_iterations=2, **dealt)))
     assert shared["packed_tokens"] == shared["unique_tokens"] == shared["row_tokens"] - 3 * 12
     assert apart["packed_tokens"] == apart["row_tokens"]
 
@@ -117,7 +117,7 @@ def test_approx_kl_is_that_of_long_rows_too(make_learner, checkpoint, loaded):
         for number in range(5)
     ]
     config = TrainingConfig(learning_rate=1e-3)
-    metrics = make_learner(loaded).update(groups, config)
+    metrics = make_learner(loaded).update(groups, resolve(config))
     rows = make_batch(groups, resolve(config)).rows
     before, after = served_logprobs(load_model(checkpoint, device="cpu"), rows), served_logprobs(loaded, rows)
 

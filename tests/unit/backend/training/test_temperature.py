@@ -66,7 +66,7 @@ def caught(learner, loaded, groups, **options):
 
     learner.optimizer.clip = catch
     with pytest.raises(Stop):
-        learner.update(groups, TrainingConfig(**options))
+        learner.update(groups, resolve(TrainingConfig(**options)))
     return found
 
 
@@ -126,7 +126,7 @@ def test_the_path_that_serves_scores_at_the_same_temperatures(loaded):
 @pytest.mark.parametrize("steps", [{}, {"num_iterations": 2, "steps_per_batch": 2, "kl_penalty_coef": 0.1}])
 def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learner, loaded, steps):
     """Before the update and after it: the checks of sampler and learner hold at their usual levels."""
-    metrics = make_learner(loaded).update(random_groups(loaded, temperatures=MIXED), TrainingConfig(**steps))
+    metrics = make_learner(loaded).update(random_groups(loaded, temperatures=MIXED), resolve(TrainingConfig(**steps)))
     assert metrics["logprob_diff_mean"] < 1e-4
     assert metrics["served_diff_mean"] < 1e-4
     assert metrics["effective_sample_size"] > 0.9
@@ -143,7 +143,9 @@ def without_temperatures(groups):
 def test_missing_temperatures_are_an_alarm(make_learner, loaded):
     """Rows sampled at 0.5 without their temperature fail the job, since their logprobs are of another distribution."""
     with pytest.raises(UpdateRejected) as error:
-        make_learner(loaded).update(without_temperatures(random_groups(loaded, temperatures=(0.5,))), TrainingConfig())
+        make_learner(loaded).update(
+            without_temperatures(random_groups(loaded, temperatures=(0.5,))), resolve(TrainingConfig())
+        )
     assert error.value.kind == "logprob_mismatch"
 
 
