@@ -7,6 +7,9 @@ from pathlib import Path
 
 from bench.stub import DETAILED, Stub
 
+from nat.wire.training import ResolvedTraining
+
+RESOLVED = ResolvedTraining(algorithm="lite_ppo", paper="", compares_across_groups=False, settings={})
 METRICS = {f"metric_{number}": 0.125 * number for number in range(25)}
 
 
@@ -23,6 +26,8 @@ class StubBackend(Stub):
     def answer(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"POST /v1/training/jobs"):
             self.write(_job(json.loads(body)["id"]))
+        elif head.startswith(b"POST /v1/training/resolve"):
+            self.write(RESOLVED.model_dump())
         elif head.startswith(b"POST /v1/training/best"):
             self.write({"path": str(folder / "checkpoints" / "step_000001"), "policy_version": "stub@0"})
         elif head.startswith(b"POST /v1/training/export"):
