@@ -51,96 +51,82 @@ class ComponentRef(str):
 class LLMRef(ComponentRef):
     """A key of `llms`."""
 
-    __slots__ = ()
     group = ComponentGroup.LLMS
 
 
 class FunctionRef(ComponentRef):
     """A key of `functions`."""
 
-    __slots__ = ()
     group = ComponentGroup.FUNCTIONS
 
 
 class EvaluatorRef(ComponentRef):
     """A key of `eval.evaluators`."""
 
-    __slots__ = ()
     group = ComponentGroup.EVALUATORS
 
 
 class TTCStrategyRef(ComponentRef):
     """A key of `ttc_strategies`."""
 
-    __slots__ = ()
     group = ComponentGroup.TTC_STRATEGIES
 
 
 class TrajectoryBuilderRef(ComponentRef):
     """A key of `trajectory_builders`."""
 
-    __slots__ = ()
     group = ComponentGroup.TRAJECTORY_BUILDERS
 
 
 class TrainerAdapterRef(ComponentRef):
     """A key of `trainer_adapters`."""
 
-    __slots__ = ()
     group = ComponentGroup.TRAINER_ADAPTERS
 
 
 class TrainerRef(ComponentRef):
     """A key of `trainers`."""
 
-    __slots__ = ()
     group = ComponentGroup.TRAINERS
 
 
 class FunctionGroupRef(ComponentRef):
     """A key of `function_groups` in the wider toolkit; here it must not be set."""
 
-    __slots__ = ()
     group = ComponentGroup.FUNCTION_GROUPS
 
 
 class EmbedderRef(ComponentRef):
     """A key of `embedders` in the wider toolkit; here it must not be set."""
 
-    __slots__ = ()
     group = ComponentGroup.EMBEDDERS
 
 
 class MemoryRef(ComponentRef):
     """A key of `memory` in the wider toolkit; here it must not be set."""
 
-    __slots__ = ()
     group = ComponentGroup.MEMORY
 
 
 class ObjectStoreRef(ComponentRef):
     """A key of `object_stores` in the wider toolkit; here it must not be set."""
 
-    __slots__ = ()
     group = ComponentGroup.OBJECT_STORES
 
 
 class RetrieverRef(ComponentRef):
     """A key of `retrievers` in the wider toolkit; here it must not be set."""
 
-    __slots__ = ()
     group = ComponentGroup.RETRIEVERS
 
 
 class AuthenticationRef(ComponentRef):
     """A key of `authentication` in the wider toolkit; here it must not be set."""
 
-    __slots__ = ()
     group = ComponentGroup.AUTHENTICATION
 
 
 class MiddlewareRef(ComponentRef):
     """A key of `middleware` in the wider toolkit; here it must not be set."""
 
-    __slots__ = ()
     group = ComponentGroup.MIDDLEWARE

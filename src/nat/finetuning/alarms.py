@@ -10,11 +10,11 @@ from statistics import fmean
 
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis import (
-    CLIPPED,
     ENTROPY,
     NOT_TRAINED,
     RAISE_LIMIT,
     TRUNCATED,
+    clipped,
     diagnose,
     diagnose_fall,
     has_fallen,
@@ -76,7 +76,7 @@ def _effective_samples(epochs: Sequence[EpochRecord], config: GuardsConfig) -> s
 
 
 def _clip_fraction(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
-    value = sum(epochs[-1].metrics.get(name, 0.0) for name in CLIPPED)
+    value = clipped(epochs[-1])
     if value <= config.max_clip_fraction:
         return None
     return (

@@ -144,7 +144,7 @@ def _moved_too_far(epoch: EpochRecord, before: Sequence[EpochRecord]) -> bool:
     return (
         _value(epoch, KL) > KL_TOO_FAR
         or _value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR
-        or _clipped(epoch) > CLIPPED_TOO_MUCH
+        or clipped(epoch) > CLIPPED_TOO_MUCH
         or (bool(usual) and _value(epoch, GRADIENT) > GRADIENT_TOO_STEEP * median(usual))
     )
 
@@ -194,7 +194,7 @@ def _numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
     if WEIGHTS in epoch.metrics:
         parts.append(f"weights changed by {epoch.metrics[WEIGHTS]:.2%} a step")
     if any(name in epoch.metrics for name in CLIPPED):
-        parts.append(f"{_clipped(epoch):.0%} of the tokens clipped")
+        parts.append(f"{clipped(epoch):.0%} of the tokens clipped")
     if ENTROPY in epoch.metrics:
         parts.append(f"entropy {epoch.metrics[ENTROPY]:.3f}")
     return ", ".join(parts)
@@ -207,7 +207,8 @@ def _largest(epochs: Sequence[EpochRecord]) -> str:
     return ", ".join(f"{text} at most {max(found):.3g}" for text, found in values.items() if found)
 
 
-def _clipped(epoch: EpochRecord) -> float:
+def clipped(epoch: EpochRecord) -> float:
+    """Share of the trained tokens that were clipped."""
     return sum(epoch.metrics.get(name, 0.0) for name in CLIPPED)
 
 

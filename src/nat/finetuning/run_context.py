@@ -65,9 +65,12 @@ class RunContext:
             place = self.journal.run_dir / FAILURES_NAME
             logger.warning("%s: %d of %d rollouts failed: %s (see %s)", where, failed, num_rollouts, causes, place)
 
-    def validation_finished(self, record: ValidationRecord) -> None:
-        """Report a validation's scores and failures."""
-        self.warn_of_failures(record.failures, f"Held-out {after_epoch(record.epoch)}", record.num_rollouts)
+    def record_validation(self, record: ValidationRecord) -> None:
+        """Record and report a validation's scores and failures."""
+        self.journal.record_validation(record)
+        average, count, when = record.avg_reward, record.num_examples, after_epoch(record.epoch)
+        logger.info("Validation %s - Avg Reward: %.4f over %d examples", when, average, count)
+        self.warn_of_failures(record.failures, f"Held-out {when}", record.num_rollouts)
         self.progress.validation_finished(record)
 
     async def draw(self) -> bool:

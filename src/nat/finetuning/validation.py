@@ -55,8 +55,7 @@ def _mean(metrics: dict[str, Any]) -> float:
 
 def _keep(run: RunContext, epoch: int, avg_reward: float) -> ValidationRecord:
     record = ValidationRecord(epoch=epoch, timestamp=run.now(), scores={WHOLE_DATASET: avg_reward})
-    run.journal.record_validation(record)
-    run.validation_finished(record)
+    run.record_validation(record)
     return record
 
 

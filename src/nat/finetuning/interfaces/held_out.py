@@ -12,7 +12,7 @@ from nat.errors import ConfigError, EvaluationError
 from nat.eval.dataset import repetitions
 from nat.eval.failures import remedy_of
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_now
+from nat.finetuning.run_context import Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import held_out_phase
 from nat.runs.folder import write_rollouts
@@ -68,7 +68,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         seconds=watch.total,
     )
     if run is not None:
-        _keep(run, validation)
+        run.record_validation(validation)
         if epoch == 0 and not any(record.num_calls for record in records):
             run.warn(_NO_CALLS.format(len(records)))
     return _metrics(validation)
@@ -138,10 +138,3 @@ def _metrics(validation: ValidationRecord) -> dict[str, Any]:
         "epoch": validation.epoch,
         "dataset_type": "validation",
     }
-
-
-def _keep(run: RunContext, validation: ValidationRecord) -> None:
-    run.journal.record_validation(validation)
-    average, count = validation.avg_reward, validation.num_examples
-    logger.info("Validation %s - Avg Reward: %.4f over %d examples", after_epoch(validation.epoch), average, count)
-    run.validation_finished(validation)
