@@ -1,7 +1,9 @@
 """The components of the guide's samples, as a plug-in author would write them down."""
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from fakes.guide_plugin.my_trainer_adapter import MyTrainerAdapterConfig
+from fakes.guide_plugin.my_trajectory_builder import MyTrajectoryBuilderConfig
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function_info import FunctionInfo
@@ -14,7 +16,7 @@ from nat.cli.register_workflow import (
 )
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.evaluator import EvalInput, EvalOutput, EvalOutputItem, EvaluatorBaseConfig
-from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
+from nat.data_models.finetuning import TrainerConfig
 from nat.data_models.function import FunctionBaseConfig
 
 
@@ -26,32 +28,6 @@ class MyAgentConfig(FunctionBaseConfig, name="my_agent_workflow"):
 
 class MyEvaluatorConfig(EvaluatorBaseConfig, name="my_custom_evaluator"):
     """Scores everything 1."""
-
-
-class MyTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="my_traj_builder"):
-    """Configuration for my custom trajectory builder."""
-
-    num_generations: int = Field(default=2, ge=1, description="Number of trajectory generations per example")
-    include_tool_calls: bool = Field(default=True, description="Whether to include tool call messages in trajectories")
-    min_episode_length: int = Field(default=2, description="Minimum number of messages for a valid trajectory")
-
-
-class MyBackendConfig(BaseModel):
-    """Configuration for the training backend."""
-
-    endpoint: str = Field(description="Training API endpoint URL")
-    api_key: str = Field(description="API key for authentication")
-    timeout: int = Field(default=3600, description="Request timeout in seconds")
-    learning_rate: float = Field(default=1e-5, description="Learning rate")
-    batch_size: int = Field(default=4, description="Training batch size")
-    gradient_accumulation_steps: int = Field(default=4, description="Gradient accumulation")
-
-
-class MyTrainerAdapterConfig(TrainerAdapterConfig, name="my_trainer_adapter"):
-    """Configuration for my trainer adapter."""
-
-    backend: MyBackendConfig = Field(description="Backend configuration")
-    validate_trajectories: bool = Field(default=True, description="Whether to validate trajectories before submission")
 
 
 class MyTrainerConfig(TrainerConfig, name="my_trainer"):
