@@ -23,7 +23,7 @@ async def talk(llm: BaseLlm, tools: list[BaseTool], talk: Talk) -> list[str]:
     for said in talk.says:
         answer = ""
         async for event in runner.run_async(
-            user_id="user", session_id=session.id, new_message=_message(said), run_config=streaming
+            user_id="user", session_id=session.id, new_message=user_message(said), run_config=streaming
         ):
             if event.is_final_response() and event.content is not None:
                 answer = "".join(part.text or "" for part in event.content.parts or ())
@@ -31,7 +31,7 @@ async def talk(llm: BaseLlm, tools: list[BaseTool], talk: Talk) -> list[str]:
     return answers
 
 
-def _message(said: Said) -> Content:
+def user_message(said: Said) -> Content:
     parts = [Part(text=said.text)]
     if said.image_url is not None:
         parts.append(Part.from_bytes(data=said.picture, mime_type="image/png"))

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from conformance.frameworks.talks import Said, Talk
+from conformance.frameworks.agents.adk import user_message
+from conformance.frameworks.talks import Talk
 from google.adk.agents import LlmAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode
 from google.adk.models import BaseLlm
 from google.adk.runners import InMemoryRunner
 from google.adk.tools import BaseTool
-from google.genai.types import Content, Part
 
 WRAPPER = "adk"
 PACKAGES = ("google-adk", "litellm")
@@ -25,16 +25,9 @@ def talk(llm: BaseLlm, tools: list[BaseTool], talk: Talk) -> list[str]:
     for said in talk.says:
         answer = ""
         for event in runner.run(
-            user_id="user", session_id=session.id, new_message=_message(said), run_config=streaming
+            user_id="user", session_id=session.id, new_message=user_message(said), run_config=streaming
         ):
             if event.is_final_response() and event.content is not None:
                 answer = "".join(part.text or "" for part in event.content.parts or ())
         answers.append(answer)
     return answers
-
-
-def _message(said: Said) -> Content:
-    parts = [Part(text=said.text)]
-    if said.image_url is not None:
-        parts.append(Part.from_bytes(data=said.picture, mime_type="image/png"))
-    return Content(role="user", parts=parts)

@@ -22,14 +22,14 @@ async def talk(llm: BaseLLM, tools: list[Any], talk: Talk) -> list[str]:
     history: list[Any] = []
     answers = []
     for said in talk.says:
-        history.append(_message(said))
+        history.append(user_message(said))
         result = await agent.kickoff_async(history)
         history.append({"role": "assistant", "content": result.raw})
         answers.append(result.raw)
     return answers
 
 
-def _message(said: Said) -> dict[str, Any]:
+def user_message(said: Said) -> dict[str, Any]:
     """CrewAI puts a file into the parts of the message itself."""
     if said.image_url is None:
         return {"role": "user", "content": said.text}

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from conformance.frameworks.talks import Said, Talk
+from conformance.frameworks.agents.crewai import user_message
+from conformance.frameworks.talks import Talk
 from crewai import Agent, Crew, Task
 from crewai.events.utils.console_formatter import set_suppress_console_output
 from crewai.llms.base_llm import BaseLLM
-from crewai_files import ImageFile
 
 WRAPPER = "crewai"
 PACKAGES = ("crewai",)
@@ -25,15 +25,8 @@ def talk(llm: BaseLLM, tools: list[Any], talk: Talk) -> list[str]:
     history: list[Any] = []
     answers = []
     for said in talk.says:
-        history.append(_message(said))
+        history.append(user_message(said))
         result = agent.kickoff(history)
         history.append({"role": "assistant", "content": result.raw})
         answers.append(result.raw)
     return answers
-
-
-def _message(said: Said) -> dict[str, Any]:
-    """CrewAI puts a file into the parts of the message itself."""
-    if said.image_url is None:
-        return {"role": "user", "content": said.text}
-    return {"role": "user", "content": said.text, "files": {"picture": ImageFile(source=said.picture)}}

@@ -17,7 +17,7 @@ async def talk(llm: Any, tools: list[Any], talk: Talk) -> list[str]:
     messages: list[AnyMessage] = [SystemMessage(talk.system)]
     answers = []
     for said in talk.says:
-        messages.append(_message(said))
+        messages.append(user_message(said))
         while True:
             message = await _ask(model, messages, stream=talk.stream)
             messages.append(message)
@@ -37,7 +37,7 @@ async def _ask(model: Any, messages: list[AnyMessage], *, stream: bool) -> Any:
     return whole
 
 
-def _message(said: Said) -> HumanMessage:
+def user_message(said: Said) -> HumanMessage:
     if said.image_url is None:
         return HumanMessage(said.text)
     return HumanMessage(

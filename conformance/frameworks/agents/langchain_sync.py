@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from conformance.frameworks.talks import Said, Talk
-from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
+from conformance.frameworks.agents.langchain import user_message
+from conformance.frameworks.talks import Talk
+from langchain_core.messages import AnyMessage, SystemMessage
 
 WRAPPER = "langchain"
 PACKAGES = ("langchain-openai", "langchain-core")
@@ -17,7 +18,7 @@ def talk(llm: Any, tools: list[Any], talk: Talk) -> list[str]:
     messages: list[AnyMessage] = [SystemMessage(talk.system)]
     answers = []
     for said in talk.says:
-        messages.append(_message(said))
+        messages.append(user_message(said))
         while True:
             message = _ask(model, messages, stream=talk.stream)
             messages.append(message)
@@ -35,11 +36,3 @@ def _ask(model: Any, messages: list[AnyMessage], *, stream: bool) -> Any:
     for chunk in model.stream(messages):
         whole = chunk if whole is None else whole + chunk
     return whole
-
-
-def _message(said: Said) -> HumanMessage:
-    if said.image_url is None:
-        return HumanMessage(said.text)
-    return HumanMessage(
-        [{"type": "text", "text": said.text}, {"type": "image_url", "image_url": {"url": said.image_url}}]
-    )

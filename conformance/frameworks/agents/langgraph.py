@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from conformance.frameworks.talks import Said, Talk
+from conformance.frameworks.agents.langchain import user_message
+from conformance.frameworks.talks import Talk
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 WRAPPER = "langchain"
@@ -18,7 +18,7 @@ async def talk(llm: Any, tools: list[Any], talk: Talk) -> list[str]:
     thread = {"configurable": {"thread_id": "1"}}
     answers = []
     for said in talk.says:
-        state = {"messages": [_message(said)]}
+        state = {"messages": [user_message(said)]}
         if talk.stream:
             async for _piece in graph.astream(state, thread, stream_mode="messages"):
                 pass
@@ -26,11 +26,3 @@ async def talk(llm: Any, tools: list[Any], talk: Talk) -> list[str]:
             await graph.ainvoke(state, thread)
         answers.append((await graph.aget_state(thread)).values["messages"][-1].text)
     return answers
-
-
-def _message(said: Said) -> HumanMessage:
-    if said.image_url is None:
-        return HumanMessage(said.text)
-    return HumanMessage(
-        [{"type": "text", "text": said.text}, {"type": "image_url", "image_url": {"url": said.image_url}}]
-    )

@@ -17,7 +17,7 @@ async def talk(llm: LLM, tools: list[FunctionTool], talk: Talk) -> list[str]:
     memory = ChatMemoryBuffer.from_defaults(llm=llm)
     answers = []
     for said in talk.says:
-        run = agent.run(user_msg=_message(said), memory=memory)
+        run = agent.run(user_msg=user_message(said), memory=memory)
         if talk.stream:
             async for _event in run.stream_events():
                 pass
@@ -26,7 +26,7 @@ async def talk(llm: LLM, tools: list[FunctionTool], talk: Talk) -> list[str]:
     return answers
 
 
-def _message(said: Said) -> ChatMessage:
+def user_message(said: Said) -> ChatMessage:
     blocks: list[TextBlock | ImageBlock] = [TextBlock(text=said.text)]
     if said.image_url is not None:
         blocks.append(ImageBlock(url=said.image_url))

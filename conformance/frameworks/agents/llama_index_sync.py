@@ -1,8 +1,9 @@
 """The scripted agent with LlamaIndex's blocking calls; its agents have no blocking API, so the loop is ours."""
 
-from conformance.frameworks.talks import Said, Talk
+from conformance.frameworks.agents.llama_index import user_message
+from conformance.frameworks.talks import Talk
 from llama_index.core.base.llms.types import ChatResponse
-from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
+from llama_index.core.llms import ChatMessage
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.tools import FunctionTool
 from llama_index.core.tools.calling import call_tool_with_selection
@@ -17,7 +18,7 @@ def talk(llm: FunctionCallingLLM, tools: list[FunctionTool], talk: Talk) -> list
     history = [ChatMessage(role="system", content=talk.system)]
     answers = []
     for said in talk.says:
-        history.append(_message(said))
+        history.append(user_message(said))
         while True:
             response = _asked(llm, tools, history, stream=talk.stream)
             history.append(response.message)
@@ -39,10 +40,3 @@ def _asked(
         return llm.chat_with_tools(tools, chat_history=history, allow_parallel_tool_calls=True)
     *_, last = llm.stream_chat_with_tools(tools, chat_history=history, allow_parallel_tool_calls=True)
     return last
-
-
-def _message(said: Said) -> ChatMessage:
-    blocks: list[TextBlock | ImageBlock] = [TextBlock(text=said.text)]
-    if said.image_url is not None:
-        blocks.append(ImageBlock(url=said.image_url))
-    return ChatMessage(role="user", blocks=blocks)

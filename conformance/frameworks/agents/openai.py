@@ -15,7 +15,7 @@ async def talk(llm: Any, tools: list[Any], talk: Talk) -> list[str]:
     answers = []
     by_name = {tool.name: tool for tool in tools}
     for said in talk.says:
-        messages.append({"role": "user", "content": _content(said)})
+        messages.append({"role": "user", "content": content_of(said)})
         while True:
             message = await _ask(llm, messages, tools, stream=talk.stream)
             messages.append(message)
@@ -36,7 +36,7 @@ async def _ask(llm: Any, messages: list[Any], tools: list[Any], *, stream: bool)
         return (await events.get_final_completion()).choices[0].message
 
 
-def _content(said: Said) -> Any:
+def content_of(said: Said) -> Any:
     if said.image_url is None:
         return said.text
     return [{"type": "text", "text": said.text}, {"type": "image_url", "image_url": {"url": said.image_url}}]

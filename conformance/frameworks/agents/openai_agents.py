@@ -18,7 +18,7 @@ async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
     history: list[TResponseInputItem] = []
     answers = []
     for said in talk.says:
-        history.append(_message(said))
+        history.append(user_message(said))
         if talk.stream:
             result: Any = Runner.run_streamed(agent, history)
             async for _event in result.stream_events():
@@ -30,7 +30,7 @@ async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
     return answers
 
 
-def _message(said: Said) -> TResponseInputItem:
+def user_message(said: Said) -> TResponseInputItem:
     if said.image_url is None:
         return {"role": "user", "content": said.text}
     return {

@@ -5,7 +5,8 @@ from typing import Any
 from agents import Agent, Runner
 from agents.items import TResponseInputItem
 from agents.models.interface import Model
-from conformance.frameworks.talks import Said, Talk
+from conformance.frameworks.agents.openai_agents import user_message
+from conformance.frameworks.talks import Talk
 
 WRAPPER = "openai_agents"
 PACKAGES = ("openai-agents",)
@@ -18,20 +19,8 @@ def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
     history: list[TResponseInputItem] = []
     answers = []
     for said in talk.says:
-        history.append(_message(said))
+        history.append(user_message(said))
         result = Runner.run_sync(agent, history)
         history = result.to_input_list()
         answers.append(str(result.final_output))
     return answers
-
-
-def _message(said: Said) -> TResponseInputItem:
-    if said.image_url is None:
-        return {"role": "user", "content": said.text}
-    return {
-        "role": "user",
-        "content": [
-            {"type": "input_text", "text": said.text},
-            {"type": "input_image", "image_url": said.image_url, "detail": "auto"},
-        ],
-    }

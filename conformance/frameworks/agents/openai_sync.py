@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from conformance.frameworks.talks import Said, Talk
+from conformance.frameworks.agents.openai import content_of
+from conformance.frameworks.talks import Talk
 
 WRAPPER = "openai_sync"
 PACKAGES = ("openai",)
@@ -15,7 +16,7 @@ def talk(llm: Any, tools: list[Any], talk: Talk) -> list[str]:
     answers = []
     by_name = {tool.name: tool for tool in tools}
     for said in talk.says:
-        messages.append({"role": "user", "content": _content(said)})
+        messages.append({"role": "user", "content": content_of(said)})
         while True:
             message = _ask(llm, messages, tools, stream=talk.stream)
             messages.append(message)
@@ -34,9 +35,3 @@ def _ask(llm: Any, messages: list[Any], tools: list[Any], *, stream: bool) -> An
         return llm.chat.completions.create(**options).choices[0].message
     with llm.chat.completions.stream(**options) as events:
         return events.get_final_completion().choices[0].message
-
-
-def _content(said: Said) -> Any:
-    if said.image_url is None:
-        return said.text
-    return [{"type": "text", "text": said.text}, {"type": "image_url", "image_url": {"url": said.image_url}}]

@@ -20,14 +20,14 @@ async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
     answers = []
     for said in talk.says:
         if talk.stream:
-            async with agent.run_stream(_prompt(said), message_history=history) as result:
+            async with agent.run_stream(prompt_of(said), message_history=history) as result:
                 answers.append(await result.get_output())
         else:
-            result = await agent.run(_prompt(said), message_history=history)
+            result = await agent.run(prompt_of(said), message_history=history)
             answers.append(result.output)
         history = result.all_messages()
     return answers
 
 
-def _prompt(said: Said) -> str | Sequence[UserContent]:
+def prompt_of(said: Said) -> str | Sequence[UserContent]:
     return said.text if said.image_url is None else [said.text, BinaryContent.from_data_uri(said.image_url)]

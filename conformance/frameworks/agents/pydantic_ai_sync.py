@@ -1,11 +1,11 @@
 """The scripted agent in Pydantic AI's blocking API: each run uses its thread's event loop."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from conformance.frameworks.talks import Said, Talk
-from pydantic_ai import Agent, BinaryContent
-from pydantic_ai.messages import ModelMessage, UserContent
+from conformance.frameworks.agents.pydantic_ai import prompt_of
+from conformance.frameworks.talks import Talk
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 WRAPPER = "pydantic_ai"
@@ -20,15 +20,11 @@ def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
     answers = []
     for said in talk.says:
         if talk.stream:
-            streamed = agent.run_stream_sync(_prompt(said), message_history=history)
+            streamed = agent.run_stream_sync(prompt_of(said), message_history=history)
             answers.append(streamed.get_output())
             history = streamed.all_messages()
         else:
-            result = agent.run_sync(_prompt(said), message_history=history)
+            result = agent.run_sync(prompt_of(said), message_history=history)
             answers.append(result.output)
             history = result.all_messages()
     return answers
-
-
-def _prompt(said: Said) -> str | Sequence[UserContent]:
-    return said.text if said.image_url is None else [said.text, BinaryContent.from_data_uri(said.image_url)]

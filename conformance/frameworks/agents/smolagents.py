@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.frameworks.talks import AsGiven, Said, Talk
-from smolagents import LogLevel, OpenAIModel, ToolCallingAgent
+from smolagents import LogLevel, MultiStepAgent, OpenAIModel, ToolCallingAgent
 
 WRAPPER = "smolagents"
 PACKAGES = ("smolagents",)
@@ -13,8 +13,12 @@ CANNOT: dict[str, str] = {}
 
 
 def talk(llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:
+    return talk_with(ToolCallingAgent, llm, tools, talk)
+
+
+def talk_with(kind: type[MultiStepAgent], llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:
     """One agent; it keeps the history unless a run resets it."""
-    agent = ToolCallingAgent(
+    agent = kind(
         model=llm,
         tools=tools,
         instructions=talk.system,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.frameworks.talks import AsGiven, Said, Talk
-from smolagents import CodeAgent, LogLevel, OpenAIModel
+from conformance.frameworks.agents.smolagents import talk_with
+from conformance.frameworks.talks import Talk
+from smolagents import CodeAgent, OpenAIModel
 
 WRAPPER = "smolagents"
 PACKAGES = ("smolagents",)
@@ -13,16 +14,4 @@ CANNOT: dict[str, str] = {}
 
 
 def talk(llm: OpenAIModel, tools: list[Any], talk: Talk) -> list[str]:
-    """One agent; it keeps the history unless a run resets it."""
-    agent = CodeAgent(
-        model=llm,
-        tools=tools,
-        instructions=talk.system,
-        stream_outputs=talk.stream,
-        verbosity_level=LogLevel.OFF,
-    )
-    return [str(agent.run(said.text, reset=False, images=_images(said))) for said in talk.says]
-
-
-def _images(said: Said) -> list[Any] | None:
-    return None if said.image_url is None else [AsGiven(said.picture)]
+    return talk_with(CodeAgent, llm, tools, talk)

@@ -17,15 +17,15 @@ async def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
     answers = []
     for said in talk.says:
         if talk.stream:
-            async for event in agent.stream_async(_prompt(said)):
+            async for event in agent.stream_async(prompt_of(said)):
                 result = event.get("result")
         else:
-            result = await agent.invoke_async(_prompt(said))
+            result = await agent.invoke_async(prompt_of(said))
         answers.append(str(result).strip())
     return answers
 
 
-def _prompt(said: Said) -> Any:
+def prompt_of(said: Said) -> Any:
     """The user's message; Strands takes an image as bytes."""
     if said.image_url is None:
         return said.text

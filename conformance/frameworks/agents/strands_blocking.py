@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from conformance.frameworks.talks import Said, Talk
+from conformance.frameworks.agents.strands import prompt_of
+from conformance.frameworks.talks import Talk
 from strands import Agent
 from strands.models import Model
 
@@ -14,11 +15,4 @@ CANNOT: dict[str, str] = {}
 def talk(llm: Model, tools: list[Any], talk: Talk) -> list[str]:
     """One agent, which keeps the history; it always streams."""
     agent = Agent(model=llm, tools=tools, system_prompt=talk.system, callback_handler=None)
-    return [str(agent(_prompt(said))).strip() for said in talk.says]
-
-
-def _prompt(said: Said) -> Any:
-    """The user's message; Strands takes an image as bytes."""
-    if said.image_url is None:
-        return said.text
-    return [{"text": said.text}, {"image": {"format": "png", "source": {"bytes": said.picture}}}]
+    return [str(agent(prompt_of(said))).strip() for said in talk.says]
