@@ -132,7 +132,7 @@ async def test_the_guides_run(project, capsys):
         "Completed epoch 1/20",
         "Completed epoch 20/20",
         "Successfully registered with ART backend.",
-        f"llms.training_llm names {BASE}; during the run, its requests ask for {RUN}",
+        f"llms.training_llm names {BASE}; during the run, its requests use {RUN}",
         "llms.training_llm samples with temperature 0.4",
     ):
         assert f" - {line}" in shown.err
@@ -223,7 +223,7 @@ async def test_a_workflow_that_asks_another_server_is_told(project, capsys):
     async with FakeArtServer(Coin()) as server:
         assert await finetune(server, "-o", "llms.training_llm.model_name", "gpt-4") == 1
         shown = capsys.readouterr().err
-        assert "llms.training_llm: asks" in shown
+        assert "llms.training_llm: requests" in shown
         assert f"base_url: {server.inference.base_url}" in shown
         assert server.inference.requests == []
 
@@ -253,4 +253,4 @@ async def test_a_server_that_dies_is_the_reason(project, capsys):
         assert server.steps == 1
     shown = capsys.readouterr().err
     assert "/healthcheck with 503: shutting down" in shown
-    assert "Error: ARTTrainerAdapter says that its training backend is not healthy" in shown
+    assert "Error: ARTTrainerAdapter reports an unhealthy training backend" in shown

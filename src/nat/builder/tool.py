@@ -69,7 +69,7 @@ class ToolFunction:
 
     def _loop_is_blocked(self) -> WorkflowError:
         return WorkflowError(
-            f"the tool '{self.name}' cannot run: the agent that called it holds up the event loop that it runs on",
+            f"the tool '{self.name}' cannot run: the agent that called it blocks the event loop",
             hint="await the framework's async API, or make the workflow function a plain `def`: it runs in a thread",
         )
 

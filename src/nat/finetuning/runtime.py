@@ -124,7 +124,7 @@ async def check_health(adapter: TrainerAdapter) -> None:
     """Raise BackendUnreachable unless the backend can take jobs."""
     if not await adapter.is_healthy():
         raise BackendUnreachable(
-            f"{type(adapter).__name__} says that its training backend is not healthy",
+            f"{type(adapter).__name__} reports an unhealthy training backend",
             hint="start the backend, and check address and key in the adapter's configuration",
         )
 

@@ -51,7 +51,7 @@ def block_sampling(block: Mapping[str, Any], replaced_at: float | None) -> Sampl
 def block_finding(key: str, sampling: Sampling) -> str:
     """The finding about an LLM block with which no answer can be trained on."""
     fields = ", ".join(sampling.untrainable_by)
-    return f"llms.{key}: {fields}: answers that are sampled so cannot be trained on. {remedy(sampling.untrainable_by)}"
+    return f"llms.{key}: answers sampled with {fields} cannot be trained on. {remedy(sampling.untrainable_by)}"
 
 
 def _untrainable(function: str, calls: Counter[str]) -> str:

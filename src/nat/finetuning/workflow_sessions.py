@@ -54,16 +54,17 @@ async def opened_remote(
         WorkflowError: the server there cannot play training rollouts.
 
     """
-    if given.endpoint is None:
+    url = given.endpoint
+    if url is None:
         return None
     trained = trained_llm(config)
     if trained is not None and type((await builder.get_llm_provider(trained)).config) is not type(config.llms[trained]):
         raise ConfigError(
-            [f"llms.{trained}: served by this process for itself, so {given.endpoint} would sample another model"],
+            [f"llms.{trained}: its model is served inside this process only, so {url} would sample another model"],
             hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
             "_type openai in both YAMLs; docs/guides/serving.md shows how",
         )
-    workflow = await stack.enter_async_context(open_remote(given.endpoint, trains=True))
+    workflow = await stack.enter_async_context(open_remote(url, trains=True))
     return Remote(workflow, timeout=given.endpoint_timeout)
 
 

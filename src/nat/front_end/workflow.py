@@ -61,7 +61,7 @@ class ServedWorkflow:
         async with self.slots:
             with redirecting() as redirects:
                 for sent in given.redirects:
-                    redirects.send(Address(sent.host, sent.port), sent.asked, sent.to)
+                    redirects.send(Address(sent.host, sent.port), sent.requested_model, sent.served_model)
                 rollout = await run_rollout(
                     workflow if on_chunk is None else _Streamed(workflow, on_chunk),
                     EvalInputItem(id=given.item_id, input_obj=value, expected_output_obj=None),

@@ -206,15 +206,15 @@ class _RemoteAnswer:
 
 def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequence[ModelRedirect]) -> None:
     """Raise if the agent called the trained model's starting point and not the trained model itself."""
-    served = {redirect.to for redirect in redirects}
-    started = {redirect.asked for redirect in redirects} - served
+    served = {redirect.served_model for redirect in redirects}
+    started = {redirect.requested_model for redirect in redirects} - served
     strays = [call for call in calls if call.model in started]
     if not strays or any(call.model in served for call in calls):
         return
-    [where, *_] = (f"{r.host}:{r.port}" for r in redirects if r.asked == strays[0].model)
+    [where, *_] = (f"{r.host}:{r.port}" for r in redirects if r.requested_model == strays[0].model)
     llm = f"llms.{strays[0].llm_name}" if strays[0].llm_name else "its LLM"
     raise RemoteFailure(
-        f"the workflow at {endpoint} called {strays[0].model}, not the model that is trained: in the YAML that is "
+        f"the workflow at {endpoint} called {strays[0].model}, not the trained model: in the YAML that is "
         f"served there, {llm} needs model_name {' or '.join(sorted(served))}, or a base_url at {where}"
     )
 
@@ -233,8 +233,8 @@ def _options(policy: CapturePolicy) -> RolloutOptions:
         temperature=policy.replaced and policy.replaced.temperature,
         target_model=policy.replaced and policy.replaced.model,
         redirects=[
-            ModelRedirect(host=server.host, port=server.port, asked=asked, to=to)
-            for server, asked, to in (redirects.entries() if redirects is not None else ())
+            ModelRedirect(host=server.host, port=server.port, requested_model=requested, served_model=served)
+            for server, requested, served in (redirects.entries() if redirects is not None else ())
         ],
     )
 

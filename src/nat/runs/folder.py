@@ -78,9 +78,7 @@ def link_guide_names(output_dir: Path) -> None:
 
 def _link(path: Path, target: str) -> None:
     if path.exists() and not path.is_symlink():
-        logger.warning(
-            "%s is not a link of ours and is not replaced; this run's file is %s", path, path.parent / target
-        )
+        logger.warning("%s is not a link, so it is kept; this run's file is %s", path, path.parent / target)
         return
     try:
         replace_link(path, target)

@@ -13,7 +13,7 @@ from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 ROLLOUT_HEADER = "X-Nat-Rollout"
 """In a request: `RolloutOptions` as JSON. In an answer: the version of this protocol."""
-PROTOCOL_VERSION = "1"
+PROTOCOL_VERSION = "2"
 KEY_VARIABLE = "NAT_SERVE_API_KEY"
 """Environment variable of the key, for the server and the client."""
 DATA, STEP = b"data: ", b"intermediate_data: "
@@ -21,14 +21,14 @@ DATA, STEP = b"data: ", b"intermediate_data: "
 
 
 class ModelRedirect(BaseModel):
-    """During training, requests to this server for the model `asked` are sent for the model `to`."""
+    """During training, requests to this server for `requested_model` are sent for `served_model`."""
 
     model_config = ConfigDict(extra="forbid")
 
     host: str
     port: int
-    asked: str
-    to: str
+    requested_model: str
+    served_model: str
 
 
 class RolloutOptions(BaseModel):

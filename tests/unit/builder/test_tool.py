@@ -96,7 +96,7 @@ async def test_a_call_from_another_loop_runs_on_the_builders():
 
 async def test_a_blocking_call_inside_the_loop_is_refused():
     """It would wait for itself; the error says what to do."""
-    with pytest.raises(WorkflowError, match=r"(?s)'tool' cannot run: .* holds up the event loop.*plain `def`"):
+    with pytest.raises(WorkflowError, match=r"(?s)'tool' cannot run: .* blocks the event loop.*plain `def`"):
         tool(add).call_blocking({"a": 1})
 
 

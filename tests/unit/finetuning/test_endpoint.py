@@ -183,7 +183,10 @@ async def test_a_model_of_this_process_cannot_be_asked_for_there(tmp_path):
                 yield LLMProviderInfo(config=OpenAIModelConfig(model_name="m", base_url=server.base_url))
 
             async with served(project) as url:
-                with pytest.raises(ConfigError, match=r"llms.hosted: served by this process(?s:.*)nat backend serve"):
+                with pytest.raises(
+                    ConfigError,
+                    match=r"llms.hosted: its model is served inside this process only(?s:.*)nat backend serve",
+                ):
                     await project.run(endpoint=url)
 
 

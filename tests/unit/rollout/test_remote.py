@@ -275,5 +275,5 @@ async def test_a_workflow_there_that_asks_another_server_is_told(tmp_path):
             redirects.send(address_of("http://trainer:8000/v1"), "base", "run")
             rollout = await played(remote)
     assert rollout.error is not None
-    assert "called base, not the model that is trained" in rollout.error.message
+    assert "called base, not the trained model" in rollout.error.message
     assert "llms.student needs model_name run, or a base_url at trainer:8000" in rollout.error.message

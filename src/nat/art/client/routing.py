@@ -43,11 +43,11 @@ def trained_llms(
     by_name = [llm for llm in here if llm.model == backend.name or llm.model.startswith(f"{backend.name}@")]
     trained = by_name or [llm for llm in here if llm.model == backend.base_model]
     if not trained:
-        raise _none_asks(llms, backend, inference_url)
+        raise _no_trained_llm(llms, backend, inference_url)
     keys = [llm.key for llm in trained]
     if target in {llm.key for llm in llms} - set(keys):
         raise ConfigError(
-            [f"finetuning.target_model: '{target}' does not ask for the model that is trained; {', '.join(keys)} does"],
+            [f"finetuning.target_model: '{target}' does not use the trained model; {', '.join(keys)} does"],
             hint="name the LLM that is trained, or leave `target_model` out",
         )
     return trained
@@ -73,7 +73,7 @@ def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url:
 
 def notice(llm: ConfiguredLLM, served: str) -> str:
     """The notice that an LLM's requests use another model than its configuration names."""
-    return f"llms.{llm.key} names {llm.model}; during the run, its requests ask for {served}, the model that is trained"
+    return f"llms.{llm.key} names {llm.model}; during the run, its requests use {served}, the trained model"
 
 
 def sampling_warnings(llms: Sequence[ConfiguredLLM]) -> list[str]:
@@ -94,13 +94,13 @@ def sampling_warnings(llms: Sequence[ConfiguredLLM]) -> list[str]:
     ]
 
 
-def _none_asks(llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, inference_url: str) -> ConfigError:
+def _no_trained_llm(llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, inference_url: str) -> ConfigError:
     findings = [
-        f"llms.{llm.key}: asks {llm.base_url or 'OpenAI'} for {llm.model}, which is not the model that is trained"
+        f"llms.{llm.key}: requests {llm.model} from {llm.base_url or 'OpenAI'}, which is not the trained model"
         for llm in llms
     ]
     return ConfigError(
-        findings or ["llms: there is none, so nothing asks for the model that is trained"],
+        findings or ["llms: empty, so nothing uses the trained model"],
         hint=f"let the LLM of your workflow have `base_url: {inference_url}` and `model_name: {backend.name}` "
         f"(or {backend.base_model}); there the ART server samples the weights that it trains",
     )

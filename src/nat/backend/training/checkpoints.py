@@ -95,7 +95,7 @@ class Checkpoints:
         if damaged:
             seen = "\n".join(f"  {self._layout.name(number)}: {'; '.join(error.findings)}" for number, error in damaged)
             raise BackendError(
-                f"{self.folder} holds no checkpoint that is what was written:\n{seen}",
+                f"{self.folder} holds no undamaged checkpoint:\n{seen}",
                 hint="restore the files of one of them, or move the folder away to start from the beginning",
             )
         return None

@@ -116,7 +116,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _prefix_sharing(summary)))
     if summary.broken_by:
-        rows.append(("Split chats", _broken_prefixes(summary)))
+        rows.append(("Broken prefixes", _broken_prefixes(summary)))
     if summary.failures:
         rows += _failed(summary, run_dir)
     rows.append(("Folder", str(run_dir)))

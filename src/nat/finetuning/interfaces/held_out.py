@@ -23,7 +23,7 @@ from nat.wire.json import without_surrogates
 logger = logging.getLogger(__name__)
 
 _NO_CALLS = (
-    "No LLM call was seen in {} held-out rollouts, so their scores say nothing about the model that is trained: let "
+    "No LLM call was seen in {} held-out rollouts, so their scores say nothing about the trained model: let "
     "the agent take its client from builder.get_llm."
 )
 

@@ -38,14 +38,14 @@ def test_an_llm_elsewhere_is_an_error(url):
     """Its answers would come from an untrained model; the error names its server, its model and the remedy."""
     with pytest.raises(ConfigError) as error:
         found(llm("agent", "Qwen/tiny", url))
-    assert f"llms.agent: asks {url or 'OpenAI'} for Qwen/tiny" in str(error.value)
+    assert f"llms.agent: requests Qwen/tiny from {url or 'OpenAI'}, which is not the trained model" in str(error.value)
     assert f"`base_url: {HERE}`" in str(error.value)
     assert "`model_name: my_run`" in str(error.value)
 
 
 def test_no_llm_at_all_is_an_error():
     """Without an LLM there are no answers to train on."""
-    with pytest.raises(ConfigError, match="there is none"):
+    with pytest.raises(ConfigError, match="llms: empty, so nothing uses the trained model"):
         found()
 
 
@@ -79,7 +79,7 @@ def test_a_redirected_llm_is_named():
     """One line reports that the requests name another model than the YAML."""
     text = notice(llm("agent", "Qwen/tiny"), "my_run")
     assert text.startswith("llms.agent names Qwen/tiny")
-    assert "ask for my_run" in text
+    assert "use my_run" in text
 
 
 def test_a_temperature_is_a_warning():
@@ -95,5 +95,5 @@ def test_what_no_server_can_train_is_an_error():
     """Before the first rollout, with the LLM's key, the field and the remedy."""
     with pytest.raises(ConfigError) as error:
         sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4, "top_p": 0.9}))])
-    assert "llms.agent: top_p=0.9: answers that are sampled so cannot be trained on" in str(error.value)
+    assert "llms.agent: answers sampled with top_p=0.9 cannot be trained on" in str(error.value)
     assert "sampling_in_training" in str(error.value)

@@ -178,7 +178,7 @@ def test_if_all_are_damaged_each_is_named(tmp_path, source):
     checkpoints = saved(tmp_path, source)
     flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
     (tmp_path / "step_000001" / "optimizer.safetensors").unlink()
-    with pytest.raises(BackendError, match="holds no checkpoint that is what was written") as error:
+    with pytest.raises(BackendError, match="holds no undamaged checkpoint") as error:
         checkpoints.open()
     assert "step_000002: model.safetensors has another checksum" in str(error.value)
     assert "step_000001: optimizer.safetensors is missing" in str(error.value)

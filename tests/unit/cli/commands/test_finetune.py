@@ -182,7 +182,7 @@ def test_a_model_that_its_server_keeps_comes_with_the_options_that_use_it():
 
 def test_broken_prefixes_are_shown_by_cause_if_there_are_any():
     """A run whose rows are all whole says nothing of them."""
-    assert "Split chats" not in shown()
+    assert "Broken prefixes" not in shown()
     text = shown(broken_by={"template_rewrites": 5, "answer_edited": 2})
     assert "7 calls did not continue the tokens of earlier answers (template_rewrites 5, answer_edited 2)" in text
 
