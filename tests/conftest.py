@@ -1,4 +1,4 @@
-"""For all tests: a busy machine is no failure, so property tests have no deadline; in CI they stay derandomized."""
+"""Settings of all tests: property tests have no deadline, since machines may be busy; in CI they are derandomized."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ settings.load_profile("patient")
 
 @pytest.fixture(autouse=True)
 def _no_secrets_of_other_tests() -> Iterator[None]:
-    """A process knows its secrets until it ends; a test begins with none."""
+    """Each test starts without known secrets; a process otherwise keeps them until it exits."""
     known_secrets.forget()
     yield
     known_secrets.forget()
@@ -31,12 +31,12 @@ def _no_secrets_of_other_tests() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _process_of_other_tests() -> Iterator[None]:
-    """A command sets up its whole process, which is right where it has one of its own; tests share one."""
+    """Restore the state of the whole process, which commands change and tests share."""
     with process_state_kept():
         yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Take lone surrogates out of what a test printed: a report travels between processes as UTF-8."""
+    """Escape lone surrogates in a test's output, because reports travel between processes as UTF-8."""
     return json.loads(json.dumps((yield), ensure_ascii=False).encode("utf-8", errors="replace"))

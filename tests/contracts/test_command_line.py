@@ -1,4 +1,4 @@
-"""Commands and options of `nat`, as a list: users have them in scripts."""
+"""The commands and options of `nat` are a public interface: users have them in scripts."""
 
 import click
 import pytest
@@ -28,7 +28,7 @@ COMMANDS = {
 
 
 def commands(group: click.Group, context: click.Context, name: str) -> dict[str, click.Command]:
-    """The group and everything below it, by the words that call it."""
+    """The group and all its subcommands, by the words that call them."""
     found: dict[str, click.Command] = {name: group}
     for word in group.list_commands(context):
         command = group.get_command(context, word)
@@ -52,14 +52,14 @@ def test_commands(found):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options(found, name):
-    """Each command has these options, and no others."""
+    """Each command has exactly these options."""
     options = {"/".join(sorted(p.opts, key=len)) for p in found[name].params}
     assert options == set(COMMANDS[name].split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_everything_is_explained(found, name):
-    """Each command says what it does, and each option what it is for."""
+    """Each command and each option has a help text."""
     command = found[name]
     assert command.help
     assert [p.name for p in command.params if isinstance(p, click.Option) and not p.help] == []

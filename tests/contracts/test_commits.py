@@ -1,4 +1,4 @@
-"""The history can be read as a list: CONTRIBUTING.md says how a commit is described."""
+"""The commit history follows the rules of CONTRIBUTING.md."""
 
 import subprocess
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RULE_SINCE = "295f86be5234c482c1c0418ba8588ac39a93065d"
-"""The last commit before the rule."""
+"""The last commit from before the rule."""
 SUBJECT_CHARACTERS = 72
 
 
 def test_each_commit_has_a_short_subject():
-    """A subject has at most 72 characters; a checkout without the history cannot tell."""
+    """A commit's subject has at most 72 characters; the test is skipped without the history."""
     command = ["git", "log", "--format=%h %s", f"{RULE_SINCE}..HEAD"]
     try:
         log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - our own words

@@ -1,4 +1,4 @@
-"""Imports inside functions have a reason, and hide no circle."""
+"""Imports inside functions have a reason and hide no circle."""
 
 import ast
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ def function_imports() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("place", "line"), sorted(set(function_imports())))
 def test_an_import_inside_a_function_says_why(place, line):
-    """It is for start-up time, an optional package, or a library that few commands need."""
+    """An import inside a function has a reason: start-up time, an optional package, or a rarely needed library."""
     _, _, reason = line.partition("# noqa: PLC0415 - ")
     assert reason, f"{place}: move the import to the top, or add the reason"
 
 
 def test_the_contract_against_circles_sees_imports_inside_functions():
-    """import-linter checks the graph that this library builds, and it contains them."""
+    """The graph that import-linter checks contains the imports inside functions."""
     graph = grimp.build_graph("nat", cache_dir=None)
     assert graph.direct_import_exists(importer="nat.plugins.llms.register", imported="nat.plugins.llms.client")

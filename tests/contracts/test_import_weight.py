@@ -1,4 +1,4 @@
-"""What an import brings in with it, each proved in a process of its own."""
+"""What each import loads; every test uses a new process."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 HEAVY = ("pydantic", "openai", "httpx", "httpx2", "rich", "matplotlib", "torch", "transformers")
 OF_THE_BACKEND = ("torch", "transformers", "fastapi", "uvicorn", "peft", "nat.backend")
 UNUSED_BY_A_CONFIG = (*OF_THE_BACKEND, "matplotlib", "pandas", "pyarrow")
-"""What loading a YAML does without; installed plug-ins of others are loaded with it and may import what they like."""
+"""Libraries that loading a YAML must not import; other people's plug-ins are loaded too and may import them."""
 
 CONFIG = """
 llms:
@@ -18,7 +18,7 @@ llms:
 
 
 def loaded_by(code: str, modules: tuple[str, ...]) -> list[str]:
-    """Which of the modules are loaded after the code ran in a new interpreter."""
+    """The listed modules that are loaded after the code ran in a new interpreter."""
     check = f"import sys; print([m for m in {modules!r} if m in sys.modules], file=sys.stderr)"
     done = subprocess.run(  # noqa: S603 - our own interpreter and text
         [sys.executable, "-c", f"{code}\n{check}"],
@@ -31,18 +31,18 @@ def loaded_by(code: str, modules: tuple[str, ...]) -> list[str]:
 
 
 def test_the_command_line_is_light():
-    """Importing the command line brings in click and nothing heavy, so that `nat` answers at once."""
+    """Importing the command line loads click and no heavy library, so `nat` starts quickly."""
     assert loaded_by("import nat.cli.main", HEAVY) == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_help_is_light(arguments):
-    """`nat --help` and `nat --version` load no library that does work."""
+    """`nat --help` and `nat --version` load no heavy library."""
     assert loaded_by(f"from nat.cli.main import exit_code; assert exit_code({arguments!r}) == 0", HEAVY) == []
 
 
 def test_a_configuration_is_light(tmp_path):
-    """Loading a YAML with a remote LLM needs neither the backend's libraries nor those of plots and tables."""
+    """Loading a YAML with a remote LLM imports no library of the backend, of plots or of tables."""
     path = tmp_path / "config.yml"
     path.write_text(CONFIG)
     code = f"from nat.config import load_config; load_config({str(path)!r})"
@@ -51,18 +51,18 @@ def test_a_configuration_is_light(tmp_path):
 
 @pytest.mark.parametrize("module", ["nat.config", "nat.builder.workflow_builder", "nat.cli.register_workflow"])
 def test_the_core_is_light(module):
-    """What every plug-in imports brings in pydantic and YAML, and none of the heavy libraries."""
+    """The modules that every plug-in imports load pydantic and YAML, and no heavy library."""
     heavy = (*UNUSED_BY_A_CONFIG, "httpx", "httpx2", "numpy", "openai", "rich")
     assert loaded_by(f"import {module}", heavy) == []
 
 
 def test_clients_need_no_server_packages():
-    """A plain installation, without the `serve` extra, can open OpenAI clients."""
+    """OpenAI clients can be opened in an installation without the `serve` extra."""
     assert loaded_by("import nat.plugins.llms.client", (*OF_THE_BACKEND, "httptools")) == []
 
 
 def test_built_in_components_are_light():
-    """Registering what is built in imports no SDK; each is imported when something that needs it is opened."""
+    """Registering the built-in components imports no SDK; opening a component imports the one that it needs."""
     assert loaded_by("import nat.plugins.register", (*UNUSED_BY_A_CONFIG, "openai", "httpx2", "jsonpath_ng")) == []
 
 
@@ -81,5 +81,5 @@ def test_built_in_components_are_light():
     ],
 )
 def test_the_harness_needs_no_torch(module):
-    """No package of the harness brings in the backend's libraries; those who train remotely need not install them."""
+    """No package of the harness imports the backend's libraries, so remote training needs no torch."""
     assert loaded_by(f"import {module}", OF_THE_BACKEND) == []

@@ -1,4 +1,4 @@
-"""The import paths that plug-ins of others are written against, as one list."""
+"""The import paths that other people's plug-ins use."""
 
 import ast
 from importlib import import_module
@@ -95,13 +95,13 @@ MOVED = [
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=[f"{m}.{n}" for m, n in NAMES])
 def test_a_plug_in_can_import(module, name):
-    """Every import of the guide, and of the toolkit's surface that a finetuning plug-in touches, works."""
+    """Every import of the guide and of the toolkit's finetuning surface works."""
     assert getattr(import_module(module), name) is not None
 
 
 @pytest.mark.parametrize(("earlier", "later"), MOVED)
 def test_both_paths_give_the_same_object(earlier, later):
-    """A class that moved in the toolkit is one class under both of its paths, so `isinstance` holds."""
+    """A class that moved in the toolkit is the same class under both paths, so `isinstance` works."""
     assert found(earlier) is found(later)
 
 
@@ -124,7 +124,7 @@ RE_EXPORTING = [
 
 @pytest.mark.parametrize("path", RE_EXPORTING, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_an_alias_says_where_the_code_is(path):
-    """All aliases have one docstring, which names the one module that they import from."""
+    """All aliases have the same docstring, which names the module that they import from."""
     tree = ast.parse(path.read_text("utf-8"))
     [source] = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
     assert ast.get_docstring(tree) == f"Alias for plug-ins: the code is in `{source}`."

@@ -1,4 +1,4 @@
-"""The three interfaces, with the signatures that the guide prints."""
+"""The three interfaces have the signatures of the guide."""
 
 import inspect
 
@@ -55,7 +55,7 @@ METHODS = [(interface, name) for interface, methods in GUIDE.items() for name in
 
 @pytest.mark.parametrize(("interface", "name"), METHODS, ids=[f"{i.__name__}.{n}" for i, n in METHODS])
 def test_signature(interface, name):
-    """Parameters, their order and their defaults are those of the guide, so that a subclass may call by keyword."""
+    """Parameters, their order and their defaults match the guide, so a subclass may call by keyword."""
     signature = inspect.signature(getattr(interface, name))
     seen = {p.name: p.default for p in signature.parameters.values() if p.name != "self"}
     assert list(seen.items()) == list(GUIDE[interface][name].items())
@@ -63,18 +63,18 @@ def test_signature(interface, name):
 
 @pytest.mark.parametrize(("interface", "name"), METHODS, ids=[f"{i.__name__}.{n}" for i, n in METHODS])
 def test_coroutine_or_not(interface, name):
-    """A method is awaited exactly where the guide awaits it."""
+    """A method is a coroutine exactly where the guide awaits it."""
     assert inspect.iscoroutinefunction(getattr(interface, name)) is (name not in SYNCHRONOUS)
 
 
 @pytest.mark.parametrize("interface", ABSTRACT, ids=lambda interface: interface.__name__)
 def test_abstract_methods(interface):
-    """A subclass that implements what the guide marks as abstract can be made; nothing else is asked of it."""
+    """A subclass needs to implement only what the guide marks as abstract."""
     assert interface.__abstractmethods__ == ABSTRACT[interface]
 
 
 def test_attributes_of_the_guide():
-    """A subclass finds its config and its empty slots under the guide's names."""
+    """A subclass finds its config and its empty attributes under the guide's names."""
     adapter = Adapter("the config")
     assert (adapter.adapter_config, adapter.run_config) == ("the config", None)
     builder = Builder("the config")

@@ -1,11 +1,11 @@
-"""What `make` and CI install is what was tested: nothing that we ask for is left to the newest release of the day."""
+"""`make` and CI install pinned, tested versions."""
 
 import pytest
 from conformance.environments import PROJECT, REPOSITORY, check, name_of, names, requirements_in
 
 
 def test_all_that_make_install_asks_for_is_pinned():
-    """`constraints.txt` has each package of the extras that go into .venv."""
+    """`constraints.txt` pins each package of the extras that are installed into .venv."""
     asked = [
         PROJECT["dependencies"],
         *(PROJECT["optional-dependencies"][extra] for extra in ("local", "parquet", "dev")),
@@ -17,5 +17,5 @@ def test_all_that_make_install_asks_for_is_pinned():
 
 @pytest.mark.parametrize("name", names())
 def test_each_environment_has_a_lock_that_fits(name):
-    """All that the requirement file names is locked at a version that it allows, and so is what our package needs."""
+    """Each lock pins all requirements of its file and of our package to allowed versions."""
     assert check(name) == []

@@ -1,4 +1,4 @@
-"""Mutable state at module level is listed with its reason; what is not listed is passed as an argument."""
+"""Mutable state at module level is listed with its reason; all other state is passed as an argument."""
 
 import ast
 import re
@@ -20,14 +20,14 @@ IMMUTABLE_BASES = {"BaseModel", "TypedBaseModel", "NamedTuple", "Enum", "StrEnum
 
 
 def name_of(node: ast.AST) -> str:
-    """The last part of a dotted name, without subscripts: `Registry` for `registry.Registry[T]`."""
+    """The last part of a dotted name without subscripts: `Registry` for `registry.Registry[T]`."""
     while isinstance(node, ast.Subscript | ast.Call):
         node = node.value if isinstance(node, ast.Subscript) else node.func
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def stateful_classes(trees: list[ast.Module]) -> set[str]:
-    """Our own classes whose instances can change: neither frozen dataclasses, models, records nor enums."""
+    """Our own classes with mutable instances: no frozen dataclasses, models, records or enums."""
     found = {node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     frozen = {node.name for node in found if any("frozen=True" in ast.unparse(d) for d in node.decorator_list)}
     immutable = set(IMMUTABLE_BASES) | frozen
@@ -37,7 +37,7 @@ def stateful_classes(trees: list[ast.Module]) -> set[str]:
 
 
 def changed_names(tree: ast.Module) -> set[str]:
-    """Names that the module changes in place, or assigns through `global`."""
+    """Names that the module changes in place or assigns through `global`."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
@@ -50,7 +50,7 @@ def changed_names(tree: ast.Module) -> set[str]:
 
 
 def is_state(value: ast.expr, classes: set[str]) -> bool:
-    """True for an empty container, which waits to be filled, and for an object that can change."""
+    """True for an empty container, which is filled later, and for a mutable object."""
     if isinstance(value, ast.List | ast.Set | ast.Dict):
         return not (value.keys if isinstance(value, ast.Dict) else value.elts)
     if not isinstance(value, ast.Call):
@@ -90,7 +90,7 @@ def listed_state() -> set[str]:
 
 
 def test_module_level_state_is_listed_with_its_reason():
-    """New module-level state fails here: pass an argument instead, or add the name and the reason to the page."""
+    """Module-level state that the page does not list fails: pass an argument instead, or list it with its reason."""
     assert found_state() == listed_state()
 
 
@@ -109,11 +109,11 @@ def test_module_level_state_is_listed_with_its_reason():
     ],
 )
 def test_state_is_recognised(source):
-    """Containers to be filled, objects that can change, assigned globals and caches are state."""
+    """Empty containers, mutable objects, assigned globals and caches are state."""
     assert len(list(state_in(ast.parse(source), {"Catalog"}))) == 1
 
 
 @pytest.mark.parametrize("source", ['TABLE = {"a": 1}', "NAMES = ()", "PATTERN = re.compile(r'a')", "limit = Limit(3)"])
 def test_constants_are_no_state(source):
-    """A table that nobody changes and an immutable object are none."""
+    """A table that nobody changes and an immutable object are not state."""
     assert list(state_in(ast.parse(source), {"Catalog"})) == []

@@ -1,4 +1,4 @@
-"""What an installed `nat` is on disk, and how it shares that name with packages of others."""
+"""An installed `nat` shares its name with packages of others."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ NAMESPACES = ("nat", "nat.plugins")
 
 @pytest.mark.parametrize("name", NAMESPACES)
 def test_namespace_packages_have_no_init(name):
-    """`nat` and `nat.plugins` belong to nobody: an `__init__.py` would hide the plug-in wheels of others."""
+    """`nat` and `nat.plugins` have no `__init__.py`, which would hide plug-in wheels of others."""
     assert not SOURCE.parent.joinpath(*name.split("."), "__init__.py").exists()
 
 
 def test_regular_packages_have_one():
-    """Every folder below is ours alone, and says so with an `__init__.py`."""
+    """Every other package has an `__init__.py`, because it is ours alone."""
     folders = {file.parent for file in SOURCE.rglob("*.py")} - {SOURCE, SOURCE / "plugins"}
     assert [
         str(folder.relative_to(SOURCE)) for folder in sorted(folders) if not (folder / "__init__.py").is_file()
@@ -27,12 +27,12 @@ def test_regular_packages_have_one():
 
 
 def test_types_are_shipped():
-    """`py.typed` tells type checkers that the annotations are meant to be used."""
+    """`py.typed` is installed, so type checkers use the annotations."""
     assert resources.files("nat").joinpath("py.typed").is_file()
 
 
 def test_a_plug_in_package_of_others_merges(tmp_path):
-    """A folder of another distribution with `nat/plugins/theirs` in it is importable beside our own plug-ins."""
+    """A folder `nat/plugins/theirs` of another distribution can be imported beside our plug-ins."""
     theirs = tmp_path / "nat" / "plugins" / "theirs"
     theirs.mkdir(parents=True)
     (theirs / "__init__.py").write_text("NAME = 'theirs'\n")

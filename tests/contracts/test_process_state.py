@@ -1,4 +1,4 @@
-"""Tests share a process; what one of them changes in it is put back."""
+"""Changes of a test to the process are undone after it."""
 
 import logging
 import os
@@ -14,14 +14,14 @@ from nat.cli.main import cli
 
 @pytest.fixture
 def quiet_library():
-    """A logger that the command line lowers."""
+    """A logger whose level the command line changes."""
     logger = logging.getLogger("httpx")
     logger.setLevel(logging.INFO)
     return logger
 
 
 def test_a_command_leaves_logging_as_it_was(quiet_library):
-    """Also where it replaced the handlers, as `logging.basicConfig(force=True)` does, and lowered the level."""
+    """Handlers and levels are restored, even after `logging.basicConfig(force=True)`."""
     root = logging.getLogger()
     before = root.level, list(root.handlers)
     with process_state_kept():
@@ -36,7 +36,7 @@ def test_a_command_leaves_logging_as_it_was(quiet_library):
 
 
 def test_filters_of_handlers_are_put_back():
-    """A filter that stays would keep its records from every later test."""
+    """Filters are removed again; otherwise they would drop records in later tests."""
     handler = logging.getLogger().handlers[0]
     before = list(handler.filters)
     with process_state_kept():
@@ -45,7 +45,7 @@ def test_filters_of_handlers_are_put_back():
 
 
 def test_signals_hooks_and_the_umask_are_put_back():
-    """Each of them would act on tests that know nothing of it."""
+    """Signal handlers, exception hooks and the umask are restored."""
 
     def state():
         mask = os.umask(0o077)

@@ -1,4 +1,4 @@
-"""What holds of the tests themselves."""
+"""Rules for the tests themselves."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE, UNIT = ROOT / "src" / "nat", ROOT / "tests" / "unit"
 LONG = 150
-"""Lines that are not blank, from which a module has a test file of its name."""
+"""A module with at least this many non-blank lines needs a test file of its name."""
 SUBJECTS = {
     "backend/training/test_temperature.py": "tokens of several temperatures, from batch to gradient",
     "eval/test_facades.py": "import paths of the toolkit's guides that lead to one class",
@@ -16,7 +16,7 @@ SUBJECTS = {
     "gateway/test_security.py": "who may ask the gateway for what",
     "utils/test_run_workflow.py": "the guide's helpers for a workflow's YAML",
 }
-"""Tests of something that several modules do together, and every `test_fuzz.py`: a package's routes, any input."""
+"""Tests that cover several modules, and every `test_fuzz.py`."""
 ELSEWHERE = {
     "art/server/pool.py": "models are created, trained and removed in test_models.py",
     "art/wire.py": "records, read and written by the tests of client and server",
@@ -28,16 +28,16 @@ ELSEWHERE = {
     "wire/openai_requests.py": "the records of chat requests, parsed by the tests of backend and gateway",
     "wire/training.py": "the records of training jobs, validated by the tests of the backend",
 }
-"""Long modules that are tested under another name."""
+"""Long modules whose tests have another name."""
 FOLDERS = ("tests", "examples", "conformance")
 CHECKS = ("raises", "warns", "fail")
-"""What pytest offers beside the statement."""
+"""Helpers of pytest that count as assertions."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions() -> list[tuple[str, Function]]:
-    """Every function of the tests, with its place."""
+    """Every function of the tests, with its location."""
     files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
     return [
         (f"{file.relative_to(ROOT)}::{node.name}", node)
@@ -48,7 +48,7 @@ def functions() -> list[tuple[str, Function]]:
 
 
 def asserts(function: Function, helpers: set[str]) -> bool:
-    """True if it asserts itself, or calls a helper that does."""
+    """True if the function asserts, or calls a helper that does."""
     names = {
         node.attr if isinstance(node, ast.Attribute) else node.id
         for node in ast.walk(function)
@@ -62,15 +62,15 @@ def asserts(function: Function, helpers: set[str]) -> bool:
 
 
 def test_every_test_asserts_something():
-    """A test that only runs code proves that nothing is raised, and nobody sees what it was meant to prove."""
+    """Every test asserts something; running code only proves that nothing was raised."""
     known = functions()
     helpers = {f.name for _, f in known if not f.name.startswith("test_") and asserts(f, set())}
     silent = [place for place, f in known if f.name.startswith("test_") and not asserts(f, helpers)]
     assert silent == []
 
 
-def test_unit_tests_stand_where_their_module_does():
-    """`tests/unit/PATH/test_NAME.py` tests the module or package PATH/NAME, or one part of it (`test_NAME_PART.py`)."""
+def test_unit_tests_mirror_the_source():
+    """`tests/unit/PATH/test_NAME.py` tests the module or package PATH/NAME, or a part of it (`test_NAME_PART.py`)."""
     names = {path.relative_to(SOURCE).with_suffix("").as_posix() for path in SOURCE.rglob("*")}
     lost = []
     for file in UNIT.rglob("test_*.py"):
@@ -83,7 +83,7 @@ def test_unit_tests_stand_where_their_module_does():
 
 
 def test_long_modules_have_tests_of_their_name():
-    """Whoever changes a module finds its tests by its path."""
+    """The tests of a long module can be found by its path."""
     lost = [
         module.relative_to(SOURCE).as_posix()
         for module in SOURCE.rglob("*.py")
@@ -93,8 +93,8 @@ def test_long_modules_have_tests_of_their_name():
     assert sorted(lost) == sorted(ELSEWHERE)
 
 
-def test_the_proofs_import_what_there_is():
-    """`make test` does not run `conformance/`; a name of ours that it imports is known here if it is moved."""
+def test_conformance_imports_existing_names():
+    """Every name of ours that `conformance/` imports exists; `make test` does not run those tests."""
     missing = []
     for file in sorted((ROOT / "conformance").rglob("*.py")):
         if file.parent.name == "clients":  # these import other people's `nat`
@@ -107,7 +107,7 @@ def test_the_proofs_import_what_there_is():
 
 
 def names_in(module: Path) -> set[str]:
-    """What can be imported from a module or a package of ours, by its source."""
+    """The names that can be imported from a module or a package of ours, by its source."""
     if module.is_dir():
         names = {path.stem for path in module.iterdir()}
         return names | (names_in(module / "__init__") if (module / "__init__.py").exists() else set())

@@ -1,4 +1,4 @@
-"""Check that the command lines of the documentation are possible; nothing is run."""
+"""Check that the command lines of the documentation are valid; nothing is run."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ _ASSIGNMENT = re.compile(r"\w+=.*")
 
 
 def command_lines(block: Block) -> list[str]:
-    """The commands of a block: all lines of `bash`, in `console` those after a `$`."""
+    """The commands of a block: all lines of `bash`; in `console`, those after a `$`."""
     text = block.text.replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines()]
     if block.language == "console":
@@ -26,7 +26,7 @@ def command_lines(block: Block) -> list[str]:
 
 
 def check_command(line: str, folder: Path) -> None:
-    """Raise AssertionError unless the command exists and takes these options; `folder` holds the page's own files."""
+    """Raise AssertionError unless the command exists and has these options; `folder` holds the page's own files."""
     words = shlex.split(line, comments=True)
     while words and _ASSIGNMENT.fullmatch(words[0]):
         words = words[1:]

@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 
 
 def check_configuration(block: Block) -> None:
-    """A block with a workflow is a whole file and must load; any other is a fragment of known sections."""
+    """Check a block: with a workflow it is a whole file and must load; otherwise it is a fragment of known sections."""
     tree = parse_yaml(block.text)
     assert isinstance(tree, dict), "a configuration is a mapping"
     environ = {**os.environ, **{braced or plain: "0" for braced, plain in _VARIABLE.findall(block.text)}}
@@ -31,7 +31,7 @@ def check_configuration(block: Block) -> None:
 
 
 def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
-    """The checks of a whole file, except references to sections that the block does not show."""
+    """Check a fragment as a whole file, except for references to sections that the block does not show."""
     unknown = set(tree) - set(Config.model_fields)
     assert not unknown, f"no sections: {sorted(unknown)}"
     findings = Findings()

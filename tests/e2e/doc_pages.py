@@ -1,4 +1,4 @@
-"""The documentation as data: pages, their code blocks, links and anchors. Pure, but for reading the files."""
+"""The documentation as data: pages, their code blocks, links and anchors. Pure except for reading the files."""
 
 import re
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Block:
     page: "Page"
     line: int
     language: str
-    """The word after the fence; empty for an unmarked block."""
+    """The word after the fence; empty if there is none."""
     text: str
 
     @property
@@ -36,7 +36,7 @@ class Block:
 
     @property
     def file_name(self) -> str | None:
-        """The file that the block shows, if its first line is a comment with nothing but a name: `# agent.yml`."""
+        """The name in the block's first line, if that line is a comment with only a file name: `# agent.yml`."""
         first = self.text.partition("\n")[0]
         found = re.fullmatch(r"# ([\w./-]+\.(?:yml|yaml|py|toml))", first)
         return found[1] if found else None
@@ -99,7 +99,7 @@ def _headings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _slug(text: str, seen: dict[str, int]) -> str:
-    """A heading as GitHub names it; a second one of the same name gets a number."""
+    """The anchor that GitHub gives a heading; a second heading of the same name gets a number."""
     slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
     count = seen[slug] = seen.get(slug, -1) + 1
     return f"{slug}-{count}" if count else slug

@@ -1,4 +1,4 @@
-"""The ART guide's two configurations, letter by letter: they load, and `nat finetune` runs them."""
+"""The ART guide's two configurations load as printed, and `nat finetune` runs them."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 async def finetune(server: FakeArtServer, *more: str, config: str = "finetune.yml") -> int:
-    """The command in a thread, on the ports that were free."""
+    """Run the command in a thread, with the ports that were free."""
     adapter = "trainer_adapters.art_adapter.backend"
     overrides = {"llms.training_llm.base_url": server.inference.base_url, f"{adapter}.port": str(server.port)}
     options = [part for key, value in overrides.items() for part in ("-o", key, value)]
@@ -86,7 +86,7 @@ async def finetune(server: FakeArtServer, *more: str, config: str = "finetune.ym
 
 
 def test_the_guides_ports_and_defaults_are_as_written():
-    """The first configuration loads unchanged; what it leaves out has the documented defaults."""
+    """The first configuration loads unchanged, with the documented defaults for omitted fields."""
     with registered():
         config = load_config(GUIDE / "finetune.yml")
     adapter = config.trainer_adapters["art_adapter"]
@@ -100,7 +100,7 @@ def test_the_guides_ports_and_defaults_are_as_written():
 
 
 def test_the_guides_reference_configuration_loads():
-    """The second configuration, with every block that the guide lists."""
+    """The second configuration loads, with every block that the guide lists."""
     adapter = load_config(GUIDE / "adapter.yml").trainer_adapters["art_adapter"]
     assert isinstance(adapter, ARTTrainerAdapterConfig)
     backend = adapter.backend
@@ -116,7 +116,7 @@ def test_the_guides_reference_configuration_loads():
 
 
 async def test_the_guides_run(project, capsys):
-    """Twenty epochs of fifty examples, two generations each: console lines and files as the guide has them."""
+    """Twenty epochs of fifty examples with two generations give the guide's console lines and files."""
     async with FakeArtServer(Coin()) as server:
         assert await finetune(server) == 0
         place = server.inference.base_url
@@ -147,7 +147,7 @@ async def test_the_guides_run(project, capsys):
 
 
 async def test_what_the_guides_run_sends(project):
-    """The workflow samples the model that is trained; what is trained on is what was sampled, id by id."""
+    """The workflow samples the trained model, and training uses exactly the sampled token ids."""
     async with FakeArtServer(Coin()) as server:
         assert await finetune(server, "-o", "finetuning.num_epochs", "2") == 0
         assert {body["model"] for body in server.inference.bodies} == {RUN}
@@ -162,15 +162,15 @@ async def test_what_the_guides_run_sends(project):
 
 @pytest.mark.parametrize("name", [RUN, BASE, "training_llm"])
 async def test_the_target_model_may_be_any_of_its_names(project, name):
-    """The YAML's key, the name that the YAML says and the name that is trained choose the same calls."""
+    """The YAML's key, the YAML's model name and the trained model's name select the same calls."""
     async with FakeArtServer(Coin()) as server:
         more = ("-o", "finetuning.num_epochs", "1", "-o", "finetuning.target_model", name)
         assert await finetune(server, *more) == 0
         assert len(server.batches) == 1
 
 
-async def test_a_server_that_tells_no_ids_trains_as_well(project):
-    """ART's own servers write the tokens into the log probabilities; these go back as they came."""
+async def test_token_ids_in_log_probabilities_are_trained(project):
+    """ART's own servers write token ids into the log probabilities; they are sent back unchanged."""
     async with FakeArtServer(Coin(), knows_token_ids=False) as server:
         assert await finetune(server, "-o", "finetuning.num_epochs", "1") == 0
         [batch] = server.batches
@@ -179,7 +179,7 @@ async def test_a_server_that_tells_no_ids_trains_as_well(project):
 
 
 async def test_held_out_examples_are_played_with_the_trained_model(project):
-    """Before and after: a validation that asked the base model would show no progress, whatever was learned."""
+    """Both validations sample the trained model; the base model would show no progress."""
     rows = [{"id": f"{i}", "question": f"held-out {i}", "answer": "right"} for i in range(4)]
     (project / "data" / "val.json").write_text(json.dumps(rows))
     async with FakeArtServer(Coin()) as server:
@@ -190,8 +190,8 @@ async def test_held_out_examples_are_played_with_the_trained_model(project):
     assert {body["model"] for body in held_out} == {RUN}
 
 
-async def test_a_dry_run_asks_the_server_and_trains_nothing(project, capsys):
-    """The plan comes from the real parts: the model is registered and its server is healthy."""
+async def test_a_dry_run_registers_the_model_and_trains_nothing(project, capsys):
+    """A dry run registers the model and checks the server's health."""
     async with FakeArtServer(Coin()) as server:
         assert await finetune(server, "--dry_run") == 0
         assert server.paths[:4] == [
@@ -204,8 +204,8 @@ async def test_a_dry_run_asks_the_server_and_trains_nothing(project, capsys):
     assert "openpipe_art_traj_builder → openpipe_art_trainer_adapter" in capsys.readouterr().out
 
 
-async def test_no_server_is_told_before_the_first_rollout(project, capsys):
-    """The guide's words, and with them the address and what to do."""
+async def test_a_missing_server_is_reported_before_the_first_rollout(project, capsys):
+    """The error has the guide's words, the address and a remedy."""
     async with FakeArtServer(Coin()) as server:
         pass
     with registered():
@@ -218,8 +218,8 @@ async def test_no_server_is_told_before_the_first_rollout(project, capsys):
     assert server.inference.requests == []
 
 
-async def test_a_workflow_that_asks_another_server_is_told(project, capsys):
-    """Nothing would be learned: the answers would come from a model that nobody trains."""
+async def test_a_workflow_on_another_server_is_an_error(project, capsys):
+    """A run fails if no LLM of the workflow uses the trained model."""
     async with FakeArtServer(Coin()) as server:
         assert await finetune(server, "-o", "llms.training_llm.model_name", "gpt-4") == 1
         shown = capsys.readouterr().err
@@ -229,7 +229,7 @@ async def test_a_workflow_that_asks_another_server_is_told(project, capsys):
 
 
 async def test_a_broken_stream_fails_the_run(project, capsys):
-    """The exit code is 1 and the reason is the server's."""
+    """The exit code is 1, and the error quotes the server."""
     failure = {"message": "out of memory on the GPU", "hint": "lower max_seq_length"}
     async with FakeArtServer(Coin(), breaks_after=1, failure=failure) as server:
         assert await finetune(server) == 1
@@ -238,8 +238,8 @@ async def test_a_broken_stream_fails_the_run(project, capsys):
     assert "lower max_seq_length" in shown
 
 
-async def test_a_server_that_dies_is_the_reason(project, capsys):
-    """Failed rollouts are the symptom; what is told is that the server is gone, and which."""
+async def test_a_dead_server_is_reported_as_the_cause(project, capsys):
+    """The error names the dead server as the cause of the failed rollouts."""
     async with FakeArtServer(Coin()) as server:
 
         def dying(request):

@@ -1,4 +1,4 @@
-"""A server for ART's clients in a process of its own: sample, reward, train, end it, go on, all over HTTP."""
+"""A server for ART's clients in its own process: sample, reward, train, restart and continue over HTTP."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ PROMPT = [{"role": "user", "content": "the"}]
 
 @dataclass
 class Server:
-    """A running process, and clients of its two ports; the control client waits 5 seconds, as ART's does."""
+    """A running process and clients of its two ports; the control client waits 5 seconds, as ART's does."""
 
     process: subprocess.Popen[str]
     control: httpx.Client
@@ -38,14 +38,14 @@ class Server:
         return self.control.post("/_prepare_backend_for_training", json=body, timeout=DEADLINE).json()
 
     def sample(self, model: str) -> list[dict]:
-        """64 answers of one token, always with the same dice."""
+        """Sample 64 answers of one token with fixed seeds."""
         body = {"model": model, "messages": PROMPT, "n": 64, "max_completion_tokens": 1, "seed": 7}
         answer = self.inference.post("/chat/completions", json=body)
         assert answer.status_code == 200, answer.text
         return answer.json()["choices"]
 
     def train(self, choices: list[dict], good: str) -> list[dict]:
-        """One training call; gives its lines."""
+        """Make one training call; gives its lines."""
         body = ART.train(trajectory_groups=rewarded(choices, good), config={"learning_rate": 5e-3, "beta": 0.0})
         with self.control.stream("POST", "/_train_model", json=body, timeout=DEADLINE) as answer:
             assert answer.status_code == 200, answer.read()
@@ -64,12 +64,12 @@ def by_frequency(choices: list[dict]) -> list[str]:
 
 
 def rewarded(choices: list[dict], good: str) -> list[dict]:
-    """One group, in which the answers that are the good token have the reward."""
+    """One group in which the answers with the good token have the reward."""
     return [{"trajectories": [ART.trajectory(float(token_of(c) == good), c) for c in choices], "exceptions": []}]
 
 
 def logprob_of(choices: list[dict], token: str) -> float:
-    """How likely the model thinks the token, told by an answer that is this token."""
+    """The log probability of the token, read from an answer with that token."""
     return next(c["logprobs"]["content"][0]["logprob"] for c in choices if token_of(c) == token)
 
 
@@ -91,7 +91,7 @@ def command(model_dir, output_dir) -> list[str]:
 
 @pytest.fixture(scope="module")
 def start(command) -> Iterator[Callable[[], Server]]:
-    """Starts servers without a key of their own; whatever a test leaves running is killed."""
+    """Start servers without a key of their own; processes that a test leaves running are killed."""
     with Processes() as processes:
 
         def start_one() -> Server:
@@ -115,14 +115,14 @@ def start(command) -> Iterator[Callable[[], Server]]:
 
 @pytest.fixture(scope="module")
 def server(start) -> Iterator[Server]:
-    """One server for several tests."""
+    """A server that several tests share."""
     server = start()
     yield server
     server.stop()
 
 
 def test_a_client_trains_and_goes_on_after_a_restart(start, output_dir):
-    """The rewarded answer gets likelier with each call; steps, names and weights outlive the process."""
+    """The rewarded answer gets likelier with each call; steps, names and weights survive a restart."""
     server = start()
     url, key = server.prepare()
     assert (url, key) == (str(server.inference.base_url).rstrip("/"), "default")
@@ -159,7 +159,7 @@ def test_a_client_trains_and_goes_on_after_a_restart(start, output_dir):
 
 
 def test_the_control_plane_answers_while_a_model_is_trained(server):
-    """Within the 5 seconds that ART's clients wait; what they ask of the model waits for the new weights."""
+    """Control routes answer within the 5 seconds of ART's clients; sampling requests wait for the new weights."""
     server.prepare()
     before = server.tell("/_get_step", ART.model())
     choices = server.sample(ART.name)
@@ -174,7 +174,7 @@ def test_the_control_plane_answers_while_a_model_is_trained(server):
 
 
 def test_the_serverless_client_trains_on_the_same_server(server):
-    """Its routes, its names and its events, on the port that it knows only as a base URL."""
+    """Routes, names and events of the serverless protocol work at a base URL."""
     with httpx.Client(
         base_url=f"{server.control.base_url}/v1", headers={"authorization": "Bearer default"}, timeout=DEADLINE
     ) as client:

@@ -1,4 +1,4 @@
-"""The best weights of a run are kept, named wherever its end is told, and exported where that was asked for."""
+"""A run keeps its best weights, names them in its results and exports them on request."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from nat.runs.records import BestEpoch, BestMeasure
 
 
 class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
-    """Calls its weights by the number of jobs, and remembers which it was to keep."""
+    """An adapter that names its weights by the number of jobs and records which it must keep."""
 
     def __init__(self, project: FinetuningProject) -> None:
         super().__init__(AdapterConfig())
@@ -48,7 +48,7 @@ def held_out_best(score: float, epoch: int) -> BestEpoch:
 
 @pytest.fixture
 async def project(tmp_path):
-    """Eight held-out questions, of which the model knows as many as `project.known` says for its number of updates."""
+    """Eight held-out questions; `project.known` says how many the model answers after each number of updates."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.adapter = KeepingAdapter(project)
@@ -72,7 +72,7 @@ def held_out(project):
 
 
 async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(project):
-    """It is in the journal, in summary.json and in what is printed, with the command that exports it."""
+    """The epoch is in the journal, in summary.json and in the output, with the command that exports it."""
     result = await project.run(**held_out(project))
     assert project.adapter.kept == [1]
     with project.journal() as journal:
@@ -86,7 +86,7 @@ async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(pr
 
 
 async def test_the_start_may_have_been_the_best(project):
-    """Then no checkpoint is kept: the model is there already."""
+    """If the starting model is the best, no checkpoint is kept."""
     project.known = [6, 5, 4, 3, 3]
     result = await project.run(**held_out(project))
     assert project.adapter.kept == []
@@ -95,14 +95,14 @@ async def test_the_start_may_have_been_the_best(project):
 
 
 async def test_without_held_out_examples_the_training_reward_decides(project):
-    """The rollouts of an epoch are of the weights before its update; here all epochs are equal, so the first stays."""
+    """Rollouts of an epoch use the weights before its update; if all epochs are equal, the first is the best."""
     result = await project.run()
     assert project.adapter.kept == []
     assert result.summary.best == BestEpoch(epoch=0, score=0.5, measure=BestMeasure.TRAINING)
 
 
 async def test_a_run_that_fails_names_the_best(project):
-    """Beside the error, with its folder and what to do with it."""
+    """The error names the best checkpoint, its folder and the next command."""
     project.adapter.outcomes = [{}, {}, {"status": TrainingStatusEnum.FAILED, "message": "out of memory"}]
     told = Told()
     with pytest.raises(TrainingFailed):
@@ -116,7 +116,7 @@ async def test_a_run_that_fails_names_the_best(project):
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_export_best_writes_it_as_a_model(project, fails):
-    """Also where the run fails in the end; the folder is told once: beside the error, else in the summary."""
+    """The best model is exported even if the run fails; its folder is in the error or in the summary, not in both."""
     project.finetuning["export_best"] = True
     told = Told()
     if fails:
@@ -133,7 +133,7 @@ async def test_export_best_writes_it_as_a_model(project, fails):
 
 
 async def test_an_adapter_without_checkpoints_says_so(project):
-    """The best epoch is known all the same; the wish to export it is answered with the reason."""
+    """The best epoch is still recorded; the request to export it fails with the reason."""
     project.adapter = RememberingAdapter(AdapterConfig())
     project.finetuning["export_best"] = True
     told = Told()

@@ -1,4 +1,4 @@
-"""The official clients of Responses and Messages through the gateway, down to the ids that are recorded."""
+"""The official clients of Responses and Messages through the gateway, with the recorded token ids."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ PIXEL = "data:image/png;base64,AAAA"
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.__name__)
 async def test_an_agent_with_tools_is_recorded_as_one_row(agent: Agent):
-    """The second prompt begins with the ids of the first one and of its answer, so both are trained as one row."""
+    """The second prompt begins with the ids of the first prompt and its answer, so both train as one row."""
     async with gateway([Say("I look.", CALLS), Say("It is all there.")]) as gate, gate.rollout() as rollout:
         text = await agent(rollout.url, rollout.key)
     assert text == "It is all there."
@@ -43,7 +43,7 @@ async def test_an_agent_with_tools_is_recorded_as_one_row(agent: Agent):
 
 
 async def test_messages_are_streamed_piece_by_piece():
-    """The first text reaches the agent while the server holds the next one back."""
+    """The agent gets the first text while the server still holds back the next one."""
     heard = asyncio.Event()
 
     async def hold(number: int) -> None:
@@ -64,7 +64,7 @@ async def test_messages_are_streamed_piece_by_piece():
 
 
 async def test_responses_are_streamed_piece_by_piece():
-    """Likewise."""
+    """The agent gets the first text while the server still holds back the next one."""
     heard = asyncio.Event()
 
     async def hold(number: int) -> None:
@@ -85,7 +85,7 @@ async def test_responses_are_streamed_piece_by_piece():
 
 
 async def test_images_and_stop_texts_reach_the_model():
-    """Both dialects' images are the chat's image parts, and stop sequences its stop texts."""
+    """Images of both dialects become image parts of the chat; stop sequences become its stop texts."""
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     async with gateway([Say(), Say()]) as gate, gate.rollout() as rollout:
         async with AsyncAnthropic(base_url=rollout.url, api_key=rollout.key) as client:
@@ -101,7 +101,7 @@ async def test_images_and_stop_texts_reach_the_model():
 
 
 async def test_errors_have_the_dialects_shape():
-    """What the model server says is raised by each SDK as its own class, with the text that helps."""
+    """Each SDK raises its own class for an error of the model server, with the remedy in the text."""
     async with gateway([Refuse(400, "too long"), Refuse(503, "busy"), Refuse(400, "too long")]) as gate:
         async with gate.rollout() as rollout:
             async with AsyncAnthropic(base_url=rollout.url, api_key=rollout.key, max_retries=0) as client:
@@ -118,8 +118,8 @@ async def test_errors_have_the_dialects_shape():
     assert (busy.value.status_code, busy.value.body["error"]["type"]) == (529, "overloaded_error")
 
 
-async def test_a_wrong_key_is_told_in_the_dialect():
-    """Anthropic's client sends its key in a header of its own, and knows the answer as its own class."""
+async def test_a_wrong_key_has_the_dialects_error():
+    """Anthropic's client sends its key in its own header and raises its own class."""
     async with gateway() as gate, AsyncAnthropic(base_url=gate.url, api_key="wrong", max_retries=0) as client:
         with pytest.raises(anthropic.AuthenticationError) as refused:
             await client.messages.create(model="m", max_tokens=9, messages=HELLO)
@@ -127,7 +127,7 @@ async def test_a_wrong_key_is_told_in_the_dialect():
 
 
 async def test_a_stream_that_breaks_off_raises():
-    """The agent gets an error and not a shorter answer; nothing is recorded as a call."""
+    """The agent gets an error instead of a truncated answer; no call is recorded."""
     async with (
         gateway([HangUp(2, Say("hello world"))]) as gate,
         gate.rollout() as rollout,
@@ -141,7 +141,7 @@ async def test_a_stream_that_breaks_off_raises():
 
 
 class Interleaving(OpenAIServer):
-    """Streams two tool calls in turns."""
+    """A server that streams two tool calls alternately."""
 
     async def _stream(self, reply, request, writer):
         begin_chunks(writer, {"content-type": "text/event-stream"})
@@ -154,8 +154,8 @@ class Interleaving(OpenAIServer):
         return True
 
 
-async def test_calls_in_turns_cannot_be_told():
-    """A block of Messages ends before the next one begins: a server that does otherwise is named to the agent."""
+async def test_interleaved_tool_calls_are_an_error():
+    """A block of Messages must end before the next begins; the error names the server that interleaves them."""
     async with (
         gateway(Interleaving([Say()])) as gate,
         gate.rollout() as rollout,
@@ -168,7 +168,7 @@ async def test_calls_in_turns_cannot_be_told():
 
 @pytest.mark.parametrize("refusal", [Refuse(503), HangUp()])
 async def test_the_clients_own_retry_counts_once(refusal):
-    """What the SDK asks again after a failure is one call with one seed, and one failed attempt."""
+    """A retry of the SDK is the same call with the same seed, and adds one failed attempt."""
     async with (
         gateway([refusal, Say("at last")]) as gate,
         gate.rollout() as rollout,

@@ -1,4 +1,4 @@
-"""The documentation is true: its samples run, its configurations load, its commands exist, its links lead somewhere."""
+"""The documentation is true: samples run, configurations load, commands exist, links lead somewhere."""
 
 import ast
 import asyncio
@@ -26,7 +26,7 @@ by_name = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 @by_name
 def test_blocks(page, tmp_path, monkeypatch):
-    """Every block of every page holds, read from top to bottom in an empty folder; none may be skipped.
+    """All blocks of a page work in order, in an empty folder; none is skipped.
 
     Python blocks run, and share their names; YAML loads with the types that the page has registered by then;
     a block whose first line is a file's name is that file for the blocks after it; commands are parsed.
@@ -68,7 +68,7 @@ def check(block: Block, module: ModuleType, runner: asyncio.Runner, folder: Path
 
 
 def run_python(block: Block, module: ModuleType, runner: asyncio.Runner) -> None:
-    """Run the block; `await` may stand at its top level."""
+    """Run the block; it may use `await` at its top level."""
     source = "\n" * block.line + block.text
     code = compile(source, block.page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     running = eval(code, vars(module))  # noqa: S307 - the project's own documentation
@@ -78,7 +78,7 @@ def run_python(block: Block, module: ModuleType, runner: asyncio.Runner) -> None
 
 @by_name
 def test_links(page):
-    """A relative link leads to a file of the repository and, with `#`, to a heading in it."""
+    """A relative link leads to a file of the repository and, after `#`, to one of its headings."""
     dead = [
         link for link in page.links if "://" not in link and not link.startswith("mailto:") and not alive(page, link)
     ]
@@ -94,7 +94,7 @@ def alive(page: Page, link: str) -> bool:
 
 
 def test_every_page_is_found_from_the_index():
-    """The index leads, over however many links, to every page under docs/."""
+    """Every page under docs/ can be reached by links from the index."""
     docs = ROOT / "docs"
     reached = {docs / "index.md"}
     waiting = list(reached)
@@ -117,7 +117,7 @@ def reference_pages() -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", ["configuration.md", "cli.md", "metrics.md", "algorithms.md"])
 def test_the_reference_is_up_to_date(name):
-    """The committed reference pages are what `make docs` makes of the code as it is."""
+    """The committed reference pages equal the output of `make docs`."""
     committed = (ROOT / "docs" / "reference" / name).read_text("utf-8")
     assert committed == dict(reference_pages())[name], "run `make docs` and commit docs/reference"
 
@@ -129,7 +129,7 @@ TROUBLESHOOTING = sorted((ROOT / "docs" / "troubleshooting").glob("*.md"))
     "path", [*TROUBLESHOOTING, ROOT / "docs" / "guides" / "openpipe_art.md"], ids=lambda path: path.stem
 )
 def test_troubleshooting_quotes_the_tool(path):
-    """Every heading that stands for a message is made of words that the code prints."""
+    """Every heading that quotes a message consists of words that the code prints."""
     messages = list(texts_of_the_code())
     pieces = [piece.strip() for heading in Page(path).headings(level=3) for piece in heading.split("…")]
     assert len(pieces) > 8
@@ -137,7 +137,7 @@ def test_troubleshooting_quotes_the_tool(path):
 
 
 def test_all_messages_are_listed_by_name():
-    """The first page of troubleshooting lists every message of the others, in alphabetical order."""
+    """The first page of troubleshooting lists all messages in alphabetical order."""
     text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
     listed = re.findall(r"^- \[(.+)\]\(", text, flags=re.MULTILINE)
     headings = [heading for path in TROUBLESHOOTING for heading in Page(path).headings(level=3)]

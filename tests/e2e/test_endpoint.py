@@ -1,4 +1,4 @@
-"""Three processes: a server that trains, `nat serve` with the agent, and `nat finetune --endpoint`."""
+"""Three processes: a training server, `nat serve` with the agent, and `nat finetune --endpoint`."""
 
 import json
 import os
@@ -61,7 +61,7 @@ Start = Callable[..., subprocess.Popen]
 
 @pytest.fixture
 def start(tmp_path) -> Iterator[Start]:
-    """Starts `nat` with the agent registered; whatever a test leaves running is killed."""
+    """Start `nat` with the agent registered; processes that a test leaves running are killed."""
     (tmp_path / "talker_agent.py").write_text(AGENT)
     environment = environment_without("NAT_")
     environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [environment.get("PYTHONPATH")])])
@@ -114,7 +114,7 @@ def configuration(folder: Path, ports: dict[str, int], *, served_name: str, samp
 
 
 def share_of_even(url: str) -> float:
-    """How often the served agent says what it is rewarded for."""
+    """The share of rewarded answers of the served agent."""
     with httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE) as client:
         answers = [client.post("/generate", json={"question": QUESTION}).json()["value"] for _ in range(64)]
     return sum(ord(answer[0]) % 2 == 0 for answer in answers) / len(answers)
@@ -126,7 +126,7 @@ def share_of_even(url: str) -> float:
     ids=["asks for the base model", "asks for the trained one, sampled colder in training"],
 )
 def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name, sampling):
-    """Rollouts there train the model here; held-out scores rise, and the agent that is served asks the new weights.
+    """Rollouts of the served agent train the model here: its held-out scores rise, and it samples the new weights.
 
     While the run goes on its rollouts get the trained model under either name; later only its own name leads to it.
     Whatever the temperature of the rollouts, the server trains their answers as it sampled them.

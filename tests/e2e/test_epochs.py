@@ -14,7 +14,7 @@ from nat.runs.records import Phase, RunState
 
 
 class Heard(RunProgress):
-    """Remembers what a run told."""
+    """A listener that keeps the messages of a run."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -48,7 +48,7 @@ class Heard(RunProgress):
 
 
 class ValidatingTrainer(ClumsyTrainer):
-    """Plays the held-out examples itself before it begins, as trainers of the wider toolkit do."""
+    """A trainer that validates before its first epoch, as trainers of the wider toolkit do."""
 
     async def run(self, num_epochs):
         self.own = await self.run_validation_evaluation(0, self.run_id)
@@ -56,7 +56,7 @@ class ValidatingTrainer(ClumsyTrainer):
 
 
 async def test_a_trainer_that_validates_by_itself_plays_nothing_twice(tmp_path):
-    """The run has validated already: the trainer gets those scores, and the verdict compares with them."""
+    """The trainer gets the scores of the run's own first validation, and the verdict uses them."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.trainer_type = ValidatingTrainer
@@ -73,7 +73,7 @@ async def test_a_trainer_that_validates_by_itself_plays_nothing_twice(tmp_path):
 
 
 async def test_a_run_leaves_everything_it_did(tmp_path):
-    """Rollouts, jobs and epochs are in the journal; the guide's files are derived from it."""
+    """The journal has rollouts, jobs and epochs; the guide's files are derived from it."""
     async with OpenAIServer(Coin(), fingerprint="tiny@0") as server:
         project = FinetuningProject(tmp_path, server)
         project.adapter.outcomes = [{"metadata": {"metrics": {"grad_norm": 2.0}, "policy_version": "tiny@1"}}]
@@ -102,7 +102,7 @@ async def test_a_run_leaves_everything_it_did(tmp_path):
 
 
 async def test_groups_hold_the_generations_of_one_example(tmp_path):
-    """Also with one generation, examples are never put together; exact rows reach the wire."""
+    """A group holds the generations of one example, even if there is only one; exact rows are submitted."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         with project.registered():
@@ -115,7 +115,7 @@ async def test_groups_hold_the_generations_of_one_example(tmp_path):
 
 
 async def test_one_workflow_serves_all_passes_and_is_closed(tmp_path):
-    """Two epochs, two generations and three validations build the workflow once."""
+    """Two epochs with two generations and three validations build the workflow once."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         with project.registered():
@@ -124,7 +124,7 @@ async def test_one_workflow_serves_all_passes_and_is_closed(tmp_path):
 
 
 async def test_validation_comes_before_at_the_interval_and_after(tmp_path):
-    """Epoch 0 is validated once although run and trainer both ask; then every interval, and at the end."""
+    """Epoch 0 is validated once although run and trainer both request it; later validations follow the interval."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.finetuning["num_epochs"] = 5
@@ -137,8 +137,8 @@ async def test_validation_comes_before_at_the_interval_and_after(tmp_path):
     assert result.comparison is not None
 
 
-async def test_progress_hears_of_each_step(tmp_path):
-    """What a user sees comes in order, with totals that are known beforehand."""
+async def test_progress_reports_each_step(tmp_path):
+    """Progress events come in order, with totals known in advance."""
     heard = Heard()
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
@@ -161,7 +161,7 @@ async def test_progress_hears_of_each_step(tmp_path):
 
 
 async def test_an_override_changes_the_run(tmp_path):
-    """`-o finetuning.num_epochs 1` trains one epoch; evaluations inside the run still share its workflow."""
+    """`-o finetuning.num_epochs 1` trains one epoch; evaluations inside the run share its workflow."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         with project.registered():
@@ -171,7 +171,7 @@ async def test_an_override_changes_the_run(tmp_path):
 
 
 async def test_another_dataset_can_be_given(tmp_path):
-    """`--dataset` replaces the configured one, in the format of its suffix."""
+    """`--dataset` replaces the configured dataset, in the format of its suffix."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         other = tmp_path / "other.jsonl"
@@ -182,7 +182,7 @@ async def test_another_dataset_can_be_given(tmp_path):
 
 
 async def test_early_stopping_ends_the_run_on_a_plateau(tmp_path):
-    """A held-out reward that does not rise for `patience` validations stops the run."""
+    """A run stops if the held-out reward does not rise for `patience` validations."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.finetuning.update({"num_epochs": 20, "early_stopping": {"patience": 2, "min_delta": 0.6}})
@@ -194,7 +194,7 @@ async def test_early_stopping_ends_the_run_on_a_plateau(tmp_path):
 
 
 async def test_the_curriculum_chooses_and_its_state_is_kept(tmp_path):
-    """Only the easiest share is submitted; why the others were not is in their records."""
+    """Only the easiest groups are submitted; records of the others say why they were left out."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.finetuning["curriculum_learning"] = {"enabled": True, "initial_percentile": 0.5}
@@ -209,7 +209,7 @@ async def test_the_curriculum_chooses_and_its_state_is_kept(tmp_path):
 
 
 async def test_groups_without_a_difference_are_not_submitted(tmp_path):
-    """Equal rewards teach nothing: the group is left out and counted, the others are trained on."""
+    """Groups of equal rewards are left out and counted; the others are trained on."""
     coin = Coin()
 
     def mostly(request) -> Say:
@@ -227,7 +227,7 @@ async def test_groups_without_a_difference_are_not_submitted(tmp_path):
 
 
 async def test_a_backend_that_compares_across_groups_gets_all(tmp_path):
-    """For batch-normalised rewards, groups of equal rewards still differ from each other."""
+    """With rewards normalised over the batch, groups of equal rewards still differ from each other."""
     async with OpenAIServer(lambda request: Say("right" if request.last_text == "q0" else "wrong")) as server:
         project = FinetuningProject(tmp_path, server)
         project.adapter.across_groups = True
@@ -237,7 +237,7 @@ async def test_a_backend_that_compares_across_groups_gets_all(tmp_path):
 
 
 async def test_failed_rollouts_are_left_out_and_counted(tmp_path):
-    """Half of one example's rollouts fail: its group is smaller, no reward is 0 for it, and the error is kept."""
+    """Failed rollouts make their group smaller, get no reward of 0, and keep their error."""
     coin = Coin()
 
     async def shaky(question, ask):
@@ -259,8 +259,8 @@ async def test_failed_rollouts_are_left_out_and_counted(tmp_path):
     assert (epoch.num_trajectories, epoch.num_rollouts) == (7, 8)
 
 
-async def test_attempts_at_a_call_that_failed_are_counted(tmp_path):
-    """A retry that succeeds hides nothing: the rollout's record and the epoch's metrics tell of the failed attempt."""
+async def test_failed_attempts_of_a_call_are_counted(tmp_path):
+    """A failed attempt before a successful retry is in the rollout's record and in the epoch's metrics."""
     coin, busy = Coin(), [Refuse(503, "busy", {"retry-after-ms": "1"})]
 
     async with OpenAIServer(lambda request: busy.pop() if busy else coin(request)) as server:
@@ -277,7 +277,7 @@ async def test_attempts_at_a_call_that_failed_are_counted(tmp_path):
 
 
 async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
-    """Ctrl-C cancels the main task: rollouts end, the workflow is closed, the journal says canceled."""
+    """Ctrl-C cancels the main task: rollouts end, the workflow is closed, and the journal says canceled."""
     reached, over, heard = asyncio.Event(), asyncio.Event(), Heard()
 
     async def hanging(_request) -> Say:
@@ -303,7 +303,7 @@ async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
 
 
 async def test_a_loaded_configuration_can_be_given(tmp_path):
-    """`config_file` may be a Config; its run builds the workflow once, too."""
+    """`config_file` may be a Config; its run also builds the workflow once."""
     from nat.config.load import load_config  # noqa: PLC0415 - needs the registered parts
 
     async with OpenAIServer(Coin()) as server:
@@ -324,7 +324,7 @@ async def test_a_loaded_configuration_can_be_given(tmp_path):
         ({"early_stopping": {"patience": 1}}, "there is no validation dataset"),
     ],
 )
-async def test_what_cannot_work_is_said_before_anything_runs(tmp_path, change, words):
+async def test_configuration_errors_come_before_anything_runs(tmp_path, change, words):
     """Configuration errors come before the run's folder, the workflow and the backend."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
@@ -335,7 +335,7 @@ async def test_what_cannot_work_is_said_before_anything_runs(tmp_path, change, w
     assert project.built == 0
 
 
-async def test_a_dataset_that_cannot_be_read_is_said_before_anything_runs(tmp_path):
+async def test_an_unreadable_dataset_is_an_error_before_anything_runs(tmp_path):
     """Both datasets are read before the model is loaded."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
@@ -345,7 +345,7 @@ async def test_a_dataset_that_cannot_be_read_is_said_before_anything_runs(tmp_pa
 
 
 async def test_the_validation_may_have_its_own_workflow(tmp_path):
-    """`validation_config_file` is opened once, for all validations, beside the training's workflow."""
+    """`validation_config_file` is opened once for all validations, beside the training's workflow."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         with project.registered():
@@ -358,7 +358,7 @@ async def test_the_validation_may_have_its_own_workflow(tmp_path):
 
 
 async def test_the_yaml_may_hold_the_runs_settings(tmp_path):
-    """`finetuning.run_configuration` counts where the command line says nothing, and yields where it does."""
+    """`finetuning.run_configuration` sets what the command line leaves out; the command line wins."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.finetuning["run_configuration"] = {
@@ -373,7 +373,7 @@ async def test_the_yaml_may_hold_the_runs_settings(tmp_path):
 
 
 async def test_calls_to_other_models_are_not_trained_on(tmp_path):
-    """Without a `target_model` the LLM that the adapter trains is the target; an opponent's words are left out."""
+    """Without a `target_model`, only calls of the LLM that the adapter trains are used; an opponent's are left out."""
 
     async def playing(question, ask):
         await ask("opponent: your move", llm="opponent")
@@ -391,7 +391,7 @@ async def test_calls_to_other_models_are_not_trained_on(tmp_path):
 
 
 async def test_a_dead_server_is_named_as_the_cause(tmp_path):
-    """When a server that the harness started has died, failed rollouts are a symptom; the error is its end."""
+    """If a server that the harness started dies, the error reports its death instead of the failed rollouts."""
     async with OpenAIServer(lambda _request: Refuse(500)) as server:
         project = FinetuningProject(tmp_path, server)
         project.server_error = BackendUnreachable("the backend died (exit code 9)", hint="see backend.log")

@@ -1,4 +1,4 @@
-"""Rollouts of several turns against our own backend, from the agent's client down to the rows that are trained on.
+"""Rollouts of several turns against our own backend, from the agent's client to the training rows.
 
 The model has random weights: what it says is no text that a tokenizer would split as it was sampled, holds broken
 characters and special tokens, and generations of one example often read the same.
@@ -83,7 +83,7 @@ async def chat(client: AsyncOpenAI, *, stream: bool, length: int) -> None:
 
 
 def check(calls) -> None:
-    """All turns of a rollout are one row, and nothing is broken."""
+    """Check that all turns of a rollout are one row and that no prefix is broken."""
     seen = [SeenCall(call=call, function="") for call in calls]
     graph = ConversationGraph(seen)
     assert broken_by(graph.conversations) == {}
@@ -94,7 +94,7 @@ def check(calls) -> None:
 @pytest.mark.parametrize("length", [1, 12])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_generations_in_this_process_are_one_row_each(url, stream, length):
-    """Side by side, whole or streamed, with tools; many of the short ones read the same."""
+    """Concurrent rollouts, whole or streamed, with tools; many of the short ones have the same text."""
 
     async def rollout(seed):
         steps = []
@@ -136,7 +136,7 @@ async def messages(url, key):
 
 @pytest.mark.parametrize("agent", [completions, responses, messages], ids=lambda agent: agent.__name__)
 async def test_generations_through_the_gateway_are_one_row_each(url, agent):
-    """In each dialect that an agent may speak."""
+    """Rollouts through the gateway are one row each in every dialect."""
     async with gateway_to(url) as gate:
 
         async def rollout(seed):
@@ -151,7 +151,7 @@ async def test_generations_through_the_gateway_are_one_row_each(url, agent):
 
 
 async def test_conversations_of_arts_clients_are_one_row_each(worker):
-    """Their batches hold text; the prompts that were served lead each answer on from the one before."""
+    """Batches of ART's clients hold text; the remembered prompts restore the tokens of each turn."""
     served = ServedAnswers()
     items = [{"role": "user", "content": "hello"}]
     async with running(create_app(worker, api_key=KEY, answers=served)) as client:

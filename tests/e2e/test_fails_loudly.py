@@ -1,4 +1,4 @@
-"""A run that cannot learn ends with an error that has the numbers seen and the remedy, and a journal that says so."""
+"""A run that cannot learn ends with an error that has the numbers and a remedy, and the journal records it."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ from nat.runs.records import Phase, RunState
 
 
 class WithoutLogprobs(OpenAIServer):
-    """Overhears that logprobs were asked for."""
+    """A server that ignores the request for logprobs."""
 
     async def answer(self, request, reader, writer):
         body = {name: value for name, value in request.body.items() if name != "logprobs"}
@@ -36,7 +36,7 @@ class WithoutLogprobs(OpenAIServer):
 
 
 async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepare=None, server_type=OpenAIServer):
-    """The text of the error, and the project as it was left."""
+    """The error's text, and the project after the run."""
     async with server_type(script or Coin()) as server:
         project = FinetuningProject(tmp_path, server, **({"agent": agent} if agent else {}))
         project.finetuning["num_epochs"] = 12
@@ -53,7 +53,7 @@ async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepa
 
 
 async def test_all_rollouts_failed(tmp_path):
-    """The causes are counted and the commonest error is named; failed rollouts are kept as evidence."""
+    """The error counts the causes and quotes the most frequent error; failed rollouts are recorded."""
 
     async def broken(question, ask):
         raise RuntimeError("no such tool: calculator")
@@ -66,13 +66,13 @@ async def test_all_rollouts_failed(tmp_path):
 
 
 async def test_no_logprobs(tmp_path):
-    """Answers without logprobs cannot be trained on, and how to get them is said."""
+    """Answers without logprobs cannot be trained on; the error says how to get them."""
     text, _ = await failed_run(tmp_path, error=NoTrajectories, server_type=WithoutLogprobs)
     assert "8 x the server sent no logprobs" in text
 
 
 async def test_a_target_function_that_was_never_seen(tmp_path):
-    """The names that were seen stand beside the one that was wanted."""
+    """The error shows the names that were seen beside the configured one."""
 
     def prepare(project):
         project.finetuning["target_functions"] = ["plannr"]
@@ -82,7 +82,7 @@ async def test_a_target_function_that_was_never_seen(tmp_path):
 
 
 async def test_a_target_model_that_was_never_seen(tmp_path):
-    """Both names of each LLM are shown, since both would have matched."""
+    """The error shows both names of each LLM, since both would have matched."""
 
     def prepare(project):
         project.finetuning["target_model"] = "teacher"
@@ -94,7 +94,7 @@ async def test_a_target_model_that_was_never_seen(tmp_path):
 
 
 async def test_no_llm_call_at_all(tmp_path):
-    """A workflow that goes around `builder.get_llm` is told to use it."""
+    """The error tells a workflow that bypasses `builder.get_llm` to use it."""
 
     async def silent(question, ask):
         return "right"
@@ -104,7 +104,7 @@ async def test_no_llm_call_at_all(tmp_path):
 
 
 async def test_too_many_failures(tmp_path):
-    """More failed rollouts than `max_failure_rate` end the run, although some could be trained on."""
+    """More failed rollouts than `max_failure_rate` end the run, even if others could be trained on."""
 
     async def shaky(question, ask):
         if question in ("q0", "q1", "q2"):
@@ -117,7 +117,7 @@ async def test_too_many_failures(tmp_path):
 
 
 async def test_an_evaluator_that_hangs(tmp_path):
-    """Scoring has a deadline; what it cost is counted under a cause of its own, with the option that sets it."""
+    """Scoring has a deadline; rollouts that it stops have their own cause, and the error names the option."""
 
     class Hangs(BaseEvaluator):
         async def evaluate_item(self, item):
@@ -141,7 +141,7 @@ async def test_an_evaluator_that_hangs(tmp_path):
 
 
 async def test_equal_rewards_epoch_after_epoch(tmp_path):
-    """Three epochs without a difference in any group end the run; nothing was submitted meanwhile."""
+    """Three epochs with equal rewards in every group end the run; nothing was submitted."""
     text, project = await failed_run(tmp_path, lambda _request: Say("wrong"), error=NoLearningSignal)
     assert "Every reward is 0" in text
     assert project.adapter.submitted == []
@@ -150,7 +150,7 @@ async def test_equal_rewards_epoch_after_epoch(tmp_path):
 
 
 async def test_a_short_run_without_any_job_fails_too(tmp_path):
-    """One epoch is too few for the guard, but a run that trained nothing is no success."""
+    """A run of one epoch that trained nothing fails, although the guard needs more epochs."""
 
     def prepare(project):
         project.finetuning["num_epochs"] = 1
@@ -160,7 +160,7 @@ async def test_a_short_run_without_any_job_fails_too(tmp_path):
 
 
 async def test_rewards_that_differ_by_rounding_are_equal_rewards(tmp_path):
-    """0.3 and 0.1 + 0.2 go to no backend, which could only leave them out; a run of nothing else fails."""
+    """Groups with rewards of 0.3 and 0.1 + 0.2 are not submitted; a run with no other groups fails."""
     scores = itertools.cycle([0.3, 0.1 + 0.2])
 
     def prepare(project):
@@ -177,7 +177,7 @@ async def test_rewards_that_differ_by_rounding_are_equal_rewards(tmp_path):
 
 @pytest.mark.parametrize("num_epochs", [2, 12])
 async def test_jobs_that_train_nothing(tmp_path, caplog, num_epochs):
-    """A completed job that trained no group is warned of with its numbers; a run of nothing else ends with an error."""
+    """A completed job that trained no group is a warning with its numbers; a run with only such jobs fails."""
 
     def prepare(project):
         project.finetuning["num_epochs"] = num_epochs
@@ -192,7 +192,7 @@ async def test_jobs_that_train_nothing(tmp_path, caplog, num_epochs):
 
 
 async def test_a_reward_collapse(tmp_path):
-    """A reward that falls far below that of the first epochs ends the run with both numbers."""
+    """A reward far below that of the first epochs ends the run; the error has both numbers."""
     answered = itertools.count()
 
     def collapsing(_request) -> Say:
@@ -218,7 +218,7 @@ async def test_a_reward_collapse(tmp_path):
     ],
 )
 async def test_a_failed_job(tmp_path, message):
-    """What the backend says of a job it refused to finish reaches the user; the run does not go on."""
+    """The error quotes the backend's reason for a failed job, and the run ends."""
 
     def prepare(project):
         project.adapter.outcomes = [{}, {"status": "failed", "message": message}]
@@ -231,7 +231,7 @@ async def test_a_failed_job(tmp_path, message):
 
 
 async def test_an_unhealthy_backend(tmp_path):
-    """Health is asked before the first rollout."""
+    """The backend's health is checked before the first rollout."""
 
     def prepare(project):
         project.adapter.healthy = False
@@ -242,13 +242,13 @@ async def test_an_unhealthy_backend(tmp_path):
 
 
 async def test_an_llm_server_that_refuses_everything(tmp_path):
-    """The server's own words are the commonest error."""
+    """The most frequent error is the server's own message."""
     text, _ = await failed_run(tmp_path, lambda _request: Refuse(400, "model not loaded"), error=NoTrajectories)
     assert "model not loaded" in text
 
 
-async def test_a_dead_address_of_an_llm_is_told_before_the_first_rollout(tmp_path, monkeypatch):
-    """By its key in the YAML, not after a minute of retries as a workflow that raises."""
+async def test_a_dead_llm_server_is_an_error_before_the_first_rollout(tmp_path, monkeypatch):
+    """The error names the LLM's key in the YAML, without a minute of retries first."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
     def prepare(project):
@@ -264,7 +264,7 @@ async def test_a_dead_address_of_an_llm_is_told_before_the_first_rollout(tmp_pat
 
 
 async def test_cleanup_never_hides_the_first_error(tmp_path):
-    """A trainer whose cleanup fails, too, adds a note; the run's own error is what is raised."""
+    """An error in the trainer's cleanup becomes a note; the run's own error is raised."""
 
     def prepare(project):
         project.cleanup_error = ValueError("already closed")

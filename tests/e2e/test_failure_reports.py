@@ -1,4 +1,4 @@
-"""What fails is told where it happens: counted by cause, with an error, its remedy and its traceback."""
+"""Failures are reported where they happen: counted by cause, with an error, a remedy and a traceback."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class ScoreConfig(EvaluatorBaseConfig, name="test_score"):
 
 @contextmanager
 def project_scored_by(tmp_path, server, score=None, **more):
-    """A registered project; `score` replaces what its evaluator returns, or is raised."""
+    """A registered project; `score` is what its evaluator returns or raises."""
 
     async def build(config, builder):
         async def evaluate(eval_input):
@@ -42,7 +42,7 @@ def project_scored_by(tmp_path, server, score=None, **more):
 
 
 async def failed_validation(tmp_path, *, reply=None, **more) -> str:
-    """The error of a run whose held-out examples all fail."""
+    """The error of a run in which all held-out examples fail."""
     async with OpenAIServer(Coin() if reply is None else lambda _request: reply) as server:
         with project_scored_by(tmp_path, server, **more) as project, pytest.raises(EvaluationError) as raised:
             await project.run(validation_dataset=str(project.held_out))
@@ -61,8 +61,8 @@ async def failed_validation(tmp_path, *, reply=None, **more) -> str:
     ],
     ids=range(6),
 )
-async def test_each_kind_of_no_score_is_told_apart(tmp_path, score, words, remedy):
-    """A validation that ends the run says what the evaluator returned or raised, and what to do about that."""
+async def test_each_kind_of_missing_score_has_its_own_error(tmp_path, score, words, remedy):
+    """The error of a failed validation says what the evaluator returned or raised, with a remedy."""
     text = await failed_validation(tmp_path, score=score)
     assert "none of 8 held-out examples got a score: 8 x the evaluator gave no score" in text
     assert words in text
@@ -77,8 +77,8 @@ async def test_each_kind_of_no_score_is_told_apart(tmp_path, score, words, remed
         ("the model's tokenizer has no chat template, so chat messages cannot be rendered", "chat_template.jinja"),
     ],
 )
-async def test_each_refusal_of_the_server_is_told_apart(tmp_path, message, remedy):
-    """The server's words, and what they mean for the agent."""
+async def test_each_refusal_of_the_server_has_its_own_error(tmp_path, message, remedy):
+    """The error quotes the server and says what its words mean for the agent."""
     text = await failed_validation(tmp_path, reply=Refuse(400, message))
     assert "8 x the workflow raised an error: BadRequestError" in text
     assert message in text
@@ -89,13 +89,13 @@ async def own_client(question, ask):
     raise RuntimeError("The api_key client option must be set by setting the OPENAI_API_KEY environment variable")
 
 
-async def test_a_client_of_the_agents_own_is_told(tmp_path):
-    """It has no key, since the key is the LLM's."""
+async def test_a_client_of_the_agents_own_is_reported(tmp_path):
+    """The agent's own client has no key, since the key belongs to the LLM."""
     assert "take it from `builder.get_llm(name, wrapper_type=…)`" in await failed_validation(tmp_path, agent=own_client)
 
 
 async def test_held_out_scores_without_a_call_are_warned_of(tmp_path, caplog):
-    """An agent with a working client of its own would be judged by another model."""
+    """A warning says that held-out scores without captured calls do not measure the trained model."""
 
     async def silent(question, ask):
         return "right" if question.startswith("held out") else await ask(question)
@@ -126,7 +126,7 @@ async def told(tmp_path, capfd, *options, level="warning"):
 
 
 async def test_every_display_counts_the_failures(tmp_path, capfd):
-    """Lines, log, summary and summary.json have the count, the error and the file; the file has the traceback."""
+    """Lines, log, summary and summary.json have the count, the error and the file with the traceback."""
     out, err, run_dir = await told(tmp_path, capfd)
     assert "epoch 1/2  reward 0.500  groups 3/3  rollouts 8 (2 failed)" in out
     assert "held-out before training: 0.000 on 7 examples (1 failed)" in out
@@ -145,14 +145,14 @@ async def test_every_display_counts_the_failures(tmp_path, capfd):
     assert "held-out before training, example 001, generation 0" in tracebacks
 
 
-async def test_a_machine_is_told_the_same(tmp_path, capfd):
+async def test_json_counts_the_failures(tmp_path, capfd):
     """`--json` has the counts, too."""
     out, _, _ = await told(tmp_path, capfd, "--json")
     assert json.loads(out)["failures"][0]["count"] == 6
 
 
 async def test_piped_output_says_each_thing_once(tmp_path, capfd):
-    """At `info` the log has the lines that the guide shows, so the progress does not repeat them."""
+    """At `info`, the log has the guide's lines, so the progress display does not repeat them."""
     out, err, _ = await told(tmp_path, capfd, level="info")
     assert "epoch 1/2" not in out
     assert "held-out" not in out.splitlines()[1]

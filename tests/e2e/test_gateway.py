@@ -1,4 +1,4 @@
-"""A program as workflow, from the command line to the report."""
+"""A program as workflow, from the command to the report."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def say(request: SeenRequest) -> Say:
 
 
 async def test_an_evaluation_of_a_program(tmp_path):
-    """Tasks reach the program as files, its answers and rewards are read back, and one that crashes has no score."""
+    """Tasks reach the program as files; its answers and rewards are read back; a program that crashes has no score."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "agent.py").write_text(AGENT)
     rows = [{"id": name, "question": {"ask": name}, "answer": ""} for name in ("short", "long", "bad")]
@@ -94,7 +94,7 @@ def reports(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a program can leave its group")
 def test_a_killed_harness_leaves_no_program_behind(tmp_path):
-    """Even after SIGKILL, when no cleanup runs, the program ends with all that it has started."""
+    """Even after SIGKILL of the harness, the program and its child processes end."""
     pid = tmp_path / "pid"
     program = f"(env -i setsid sh -c 'echo \\$\\$ > {pid}; exec sleep 600' &); sleep 600"
     path = tmp_path / "config.yml"

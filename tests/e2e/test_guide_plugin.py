@@ -1,4 +1,4 @@
-"""The guide's own samples drive whole runs: plug-in, YAML and entry point as a plug-in author has them."""
+"""The guide's own samples run unchanged: plug-in, YAML and entry point."""
 
 import importlib
 import json
@@ -44,7 +44,7 @@ def project(tmp_path, monkeypatch) -> Path:
 
 @contextmanager
 def installed_plugin() -> Iterator[None]:
-    """The plug-in registers itself when its entry point is found, and is forgotten at the end."""
+    """Register the plug-in through its entry point; forget it at the end."""
     for name in [name for name in sys.modules if name.startswith("fakes.guide_plugin")]:
         del sys.modules[name]
     with pushed_catalog(), pytest.MonkeyPatch.context() as patch:
@@ -53,7 +53,7 @@ def installed_plugin() -> Iterator[None]:
 
 
 class Student:
-    """A model that answers at random until it was trained twice, and right from then on."""
+    """A model that answers at random until it was trained twice, then correctly."""
 
     def __init__(self, backend: FakeTrainingBackend) -> None:
         self.backend = backend
@@ -84,7 +84,7 @@ async def finetune(backend: FakeTrainingBackend, llm: OpenAIServer, **fields) ->
 
 
 async def test_the_guides_plugin_trains_from_the_guides_yaml(project):
-    """Entry point, `_type`s, `${ENV}`, overrides and the three interfaces work as the guide prints them."""
+    """Entry point, `_type`s, `${ENV}`, overrides and the three interfaces work as in the guide."""
     async with served() as (backend, llm):
         result = await finetune(backend, llm)
     assert [status.status for status in result.statuses] == ["completed"] * 3
@@ -98,14 +98,14 @@ async def test_the_guides_plugin_trains_from_the_guides_yaml(project):
 
 
 async def test_the_workflow_is_built_once_for_all_epochs_and_generations(project):
-    """`run_eval` plays the workflow that is open; twelve passes over the data build nothing."""
+    """`run_eval` uses the open workflow; twelve passes over the data build it once."""
     async with served() as (backend, llm):
         await finetune(backend, llm, validation_dataset="data/val.json")
         assert importlib.import_module("fakes.guide_plugin.my_agent").BUILT == ["built"]
 
 
 async def test_any_trainer_is_validated_before_and_after(project):
-    """The plug-in's trainer never validates; the run does, on the same examples, and gives a verdict."""
+    """The run validates and gives a verdict even if the plug-in's trainer does not validate."""
     async with served() as (backend, llm):
         result = await finetune(backend, llm, validation_dataset="data/val.json")
     written = json.loads((result.run_dir / "summary.json").read_text())
@@ -119,7 +119,7 @@ async def test_any_trainer_is_validated_before_and_after(project):
 
 
 async def test_the_key_from_the_environment_is_used_and_never_written(project):
-    """`${TRAINING_API_KEY}` reaches the backend, and no file of the run."""
+    """`${TRAINING_API_KEY}` reaches the backend and no file of the run."""
     async with served() as (backend, llm):
         result = await finetune(backend, llm)
     written = [path for path in result.run_dir.rglob("*") if path.is_file()]
@@ -128,7 +128,7 @@ async def test_the_key_from_the_environment_is_used_and_never_written(project):
 
 
 async def test_a_failed_job_fails_the_run(project):
-    """The backend's own words reach the user, the journal says why, and the trainer cleans up."""
+    """The error quotes the backend, the journal has the reason, and the trainer cleans up."""
     async with served(failing_job=1) as (backend, llm):
         with pytest.raises(TrainingFailed, match="out of memory on rank 3"):
             await finetune(backend, llm)
@@ -140,7 +140,7 @@ async def test_a_failed_job_fails_the_run(project):
 
 
 async def test_an_unhealthy_backend_fails_before_the_first_rollout(project):
-    """`is_healthy` is asked before anything is played."""
+    """`is_healthy` is called before the first rollout."""
     async with served(healthy=False) as (backend, llm):
         with pytest.raises(BackendUnreachable, match="MyTrainerAdapter says"):
             await finetune(backend, llm)
@@ -148,7 +148,7 @@ async def test_an_unhealthy_backend_fails_before_the_first_rollout(project):
 
 
 async def test_rollouts_that_fail_are_no_rewards(project):
-    """A server that refuses every third example leaves its rollouts out; nothing is scored 0 for it."""
+    """Rollouts that the server refuses are left out; none is scored 0."""
     async with FakeTrainingBackend(api_key=KEY) as backend:
         student = Student(backend)
 

@@ -1,4 +1,4 @@
-"""What a run survives, or ends at with its cause: odd text, a clock set back, a lost journal, a full disk."""
+"""A run survives odd text and a clock set back, and ends with the cause if the journal or the disk fails."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from nat.runs.records import Phase, RunState
 
 
 async def test_half_a_surrogate_pair_is_recorded_and_the_run_goes_on(tmp_path):
-    """In an id, an answer and an error: each is in the journal as its escape, and different ids stay different."""
+    """Surrogates in an id, an answer and an error are journaled as escapes; different ids stay different."""
 
     async def agent(question, ask):
         if question == "q3":
@@ -46,7 +46,7 @@ async def test_half_a_surrogate_pair_is_recorded_and_the_run_goes_on(tmp_path):
 
 
 async def test_a_clock_that_is_set_back_harms_nothing(tmp_path):
-    """Durations come from a clock that never goes back; only timestamps are wrong."""
+    """Durations use a monotonic clock, so only timestamps are wrong."""
     hours = itertools.count()
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
@@ -60,7 +60,7 @@ async def test_a_clock_that_is_set_back_harms_nothing(tmp_path):
 
 
 class AfterEpoch(RunProgress):
-    """Does something in the middle of the run."""
+    """Calls a function in the middle of the run."""
 
     def __init__(self, act):
         self._act = act
@@ -71,7 +71,7 @@ class AfterEpoch(RunProgress):
 
 @pytest.mark.parametrize("lost", ["file", "folder", "replaced"])
 async def test_a_journal_that_is_gone_ends_the_run(tmp_path, caplog, lost):
-    """SQLite would go on writing to the deleted file; the next transaction sees that it is not there.
+    """SQLite would continue to write to the deleted file; the next transaction detects that it is gone.
 
     The error is told once, by whoever catches it, and nothing is named that is gone, too.
     """
@@ -98,7 +98,7 @@ async def test_a_journal_that_is_gone_ends_the_run(tmp_path, caplog, lost):
 
 @contextmanager
 def files_of_at_most(size: int):
-    """As on a full disk: what goes beyond fails in the middle of the write."""
+    """Limit the size of files, so that a write fails halfway as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -108,7 +108,7 @@ def files_of_at_most(size: int):
 
 
 async def test_a_journal_that_cannot_be_written_ends_the_run(tmp_path):
-    """The first error is the one that is raised, with a remedy for disks, even though its record cannot be written."""
+    """The first error is raised, with a remedy for disks, although it cannot be recorded."""
 
     async def wordy(question, ask):
         return await ask(question) + " " * 100_000
@@ -122,8 +122,8 @@ async def test_a_journal_that_cannot_be_written_ends_the_run(tmp_path):
     assert "micro_batch_tokens" not in str(error.value)
 
 
-async def test_an_output_folder_that_cannot_be_is_told_before_anything_is_built(tmp_path):
-    """The option is named."""
+async def test_an_unusable_output_folder_is_an_error_before_anything_is_built(tmp_path):
+    """The error names the option."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         (tmp_path / "file").touch()

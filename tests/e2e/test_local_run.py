@@ -1,4 +1,4 @@
-"""`nat finetune` on the example, in a process of its own, with the embedded backend: a whole run, and one cut short."""
+"""`nat finetune` on the example in its own process, with the embedded backend: a complete and an interrupted run."""
 
 import json
 import os
@@ -24,7 +24,7 @@ SMALL = {
 
 @pytest.fixture
 def games(tmp_path) -> tuple[str, ...]:
-    """The options for a few games only: six to train on, twelve held out."""
+    """Options for a few games only: six to train on, twelve held out."""
     for split, count in (("train", 6), ("validation", 12)):
         lines = (ROOT / f"examples/tic_tac_toe/data/{split}.jsonl").read_text().splitlines()[:count]
         (tmp_path / split).write_text("\n".join(lines))
@@ -55,7 +55,7 @@ def command(output_dir: Path, *more: str) -> list[str]:
 
 
 def backends_of(output_dir: Path) -> list[int]:
-    """Ids of the backend processes that work for a run in this folder."""
+    """The ids of the backend processes of a run in this folder."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -73,7 +73,7 @@ COLD = ("-o", "llms.player.temperature", "0.6")
 
 @pytest.mark.parametrize("options", [(), (*ADAPTERS, *COLD)], ids=["all weights", "adapters at temperature 0.6"])
 def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
-    """One command goes from the starting model to new weights, with every promised file and a summary as JSON."""
+    """One command gives new weights, every documented file and a summary as JSON."""
     output_dir = tmp_path / "runs"
     run = subprocess.run(  # noqa: S603 - our own command
         command(output_dir, *games, "--json", *options),
@@ -107,8 +107,8 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_everything_and_keeps_what_there_is(tmp_path, games, number):
-    """The run ends its backend, closes its journal and says where to look and how to use the newest checkpoint."""
+def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number):
+    """After a signal, the run ends its backend, closes its journal and says how to use the newest checkpoint."""
     output_dir = tmp_path / "runs"
     run = subprocess.Popen(  # noqa: S603 - our own command
         command(output_dir, *games, "-o", "finetuning.num_epochs", "1000"),

@@ -1,4 +1,4 @@
-"""Secrets are planted through every door; nothing that a run writes or prints holds one, and files are private."""
+"""Secrets are planted in every input; no file and no output of a run contains one, and files are private."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ DEADLINE = 240
 
 
 class Telltale(Coin):
-    """Quotes the request's headers in its answers, and refuses one example with them."""
+    """A server that quotes the request's headers in its answers, and refuses one example with them."""
 
     def __call__(self, request: SeenRequest):
         if request.last_text.endswith("2"):
@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[OpenAIServer]:
 
 
 async def nat(folder: Path, server: OpenAIServer, *arguments: str, ending: str = "good") -> tuple[int, str]:
-    """Exit code, and all that was printed."""
+    """The exit code and the whole output."""
     script = str(TESTS / "fakes" / "leaky_project.py")
     process = await asyncio.create_subprocess_exec(
         sys.executable, script, str(folder), server.base_url, ending, *arguments,
@@ -48,7 +48,7 @@ async def nat(folder: Path, server: OpenAIServer, *arguments: str, ending: str =
 
 
 def leaks(text: str) -> list[str]:
-    """The secrets in a text, however they are escaped."""
+    """The secrets that a text contains, in any escaped form."""
     return [secret for secret in SECRETS if secret in text or secret.encode("unicode_escape").decode() in text]
 
 
@@ -59,7 +59,7 @@ def finetune(folder: Path, *options: str) -> list[str]:
 
 @pytest.mark.parametrize(("ending", "options"), [("good", ["--json"]), ("raises", [])])
 async def test_a_run_writes_and_prints_no_secret(tmp_path, server, ending, options):
-    """Literals, variables, overrides, headers, URLs, echoes and exceptions: none is in a file or in the output."""
+    """Secrets in literals, variables, overrides, headers, URLs, echoes and exceptions are in no file and no output."""
     code, output = await nat(tmp_path, server, *finetune(tmp_path, *options), ending=ending)
     assert code == (1 if ending == "raises" else 0), output
     assert leaks(output) == []
@@ -78,13 +78,13 @@ async def test_a_run_writes_and_prints_no_secret(tmp_path, server, ending, optio
 
 
 async def test_a_plan_holds_no_secret(tmp_path, server):
-    """The resolved configuration is a part of it."""
+    """The resolved configuration in the plan is redacted."""
     code, output = await nat(tmp_path, server, *finetune(tmp_path, "--dry_run"))
     assert (code, leaks(output)) == (0, []), output
 
 
-async def test_what_is_wrong_is_said_without_secrets(tmp_path, server):
-    """An error that quotes a value quotes no secret, not even the half that fits."""
+async def test_configuration_errors_show_no_secret(tmp_path, server):
+    """An error that quotes a value redacts it before cutting it."""
     wrong = ["-o", "llms.judge.timeout", "x" * 75 + "${SOME_TOKEN}", "-o", "llms.judge.api_key.inner", "1"]
     code, output = await nat(
         tmp_path, server, "validate", f"--config_file={tmp_path / 'config.yml'}", "-o", *OVERRIDE, *wrong
@@ -97,7 +97,7 @@ async def test_what_is_wrong_is_said_without_secrets(tmp_path, server):
 
 
 async def test_reports_of_an_evaluation_are_without_secrets(tmp_path, server):
-    """Reports are files of a run like others: redacted, and the user's own."""
+    """Reports of an evaluation are redacted and private, as the files of a run are."""
     code, output = await nat(
         tmp_path, server, "eval", f"--config_file={tmp_path / 'config.yml'}", "-o", *OVERRIDE,
         "-o", "eval.general.output_dir", str(tmp_path / "reports"),

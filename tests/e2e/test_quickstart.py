@@ -1,4 +1,4 @@
-"""The quickstart's own agent, from its files to a trained model, with a tiny model in the place of the reader's."""
+"""The quickstart's agent, from its files to a trained model, with a tiny model in place of the reader's."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ONE_EPOCH = ("-o", "finetuning.num_epochs", "1", "-o", "llms.student.threads", "
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """The folder that a reader has after step 3; the package is found through its entry point, as if installed."""
+    """The reader's folder after step 3; the package is found through its entry point."""
     folder = tmp_path_factory.mktemp("quickstart")
     for block in Page(ROOT / "docs" / "quickstart.md").blocks:
         if block.file_name is not None:
@@ -38,7 +38,7 @@ def project(tmp_path_factory) -> Path:
 
 
 def done(folder: Path, *command: str) -> str:
-    """Run a command in the folder until it has ended well; gives what it printed."""
+    """Run a command in the folder until it succeeds; gives its output."""
     finished = subprocess.run(  # noqa: S603 - the project's own commands
         command,
         cwd=folder,
@@ -57,13 +57,13 @@ def nat(folder: Path, *arguments: str) -> str:
 
 
 def test_the_package_is_found(project):
-    """What the page's package registers is listed, and its YAML is valid."""
+    """The types of the page's package are listed, and its YAML is valid."""
     assert "functions: sums" in nat(project, "info", "components", "-q", "sums")
     assert "Configuration file is valid!" in nat(project, "validate", *CONFIG)
 
 
 def test_a_loss_of_ones_own_trains_the_agent(project):
-    """The plug-in in the guide on extending is found by its entry point, trains, and is recorded with its options."""
+    """The loss in the guide on extending is found by its entry point, trains, and is recorded with its options."""
     blocks = Page(ROOT / "docs" / "guides" / "extending.md").blocks
     at = next(index for index, block in enumerate(blocks) if block.file_name == "sapo.py")
     package, settings = tomllib.loads(blocks[at + 1].text)["project"], yaml.safe_load(blocks[at + 2].text)
@@ -87,7 +87,7 @@ def test_a_loss_of_ones_own_trains_the_agent(project):
 
 
 def test_training_leaves_what_the_docs_promise(project):
-    """A run of one epoch ends with a verdict, and every file of the run folder's page that such a run has is there.
+    """A run of one epoch gives a verdict and every file that the run folder's page lists for it.
 
     The trained model plays in the same workflow.
     """

@@ -1,4 +1,4 @@
-"""An agent's own sampling parameters in a finetuning run: what is trained, what is left out, and what is told."""
+"""An agent's own sampling parameters in a run: which answers are trained, left out or reported."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from nat.runs.rollouts import LeftOutCause
 
 
 class OurCoin(Coin):
-    """Of a server that says at which temperature its log probabilities are."""
+    """A server that reports the temperature of its log probabilities."""
 
     def __call__(self, request):
         return replace(super().__call__(request), tempered=True)
@@ -30,15 +30,15 @@ def sampling(**fields):
 
 
 async def planner_and_player(question, ask):
-    """One function takes the likeliest tokens, the other one samples."""
+    """Of two functions, one samples greedily and the other at random."""
     with Context.get().push_active_function("planner", question):
         await ask(f"plan {question}", temperature=0)
     with Context.get().push_active_function("player", question):
         return await ask(question)
 
 
-async def test_an_agent_that_is_greedy_everywhere_is_told_so(tmp_path):
-    """The function, the field and the remedies, not that there are no trajectories; the rollouts say why."""
+async def test_an_agent_that_is_always_greedy_is_an_error(tmp_path):
+    """The error names the function, the field and the remedies; the rollouts have the cause."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server, sampling(temperature=0))
         with project.registered(), pytest.raises(UntrainableSampling) as error:
@@ -53,8 +53,8 @@ async def test_an_agent_that_is_greedy_everywhere_is_told_so(tmp_path):
     assert records[0].untrainable_calls == {"player": {"temperature=0": 1}}
 
 
-async def test_greedy_calls_among_others_are_left_out_counted_and_told_once(tmp_path, caplog):
-    """Over two epochs one warning, with the function's name; what is trained on are the other function's answers."""
+async def test_greedy_calls_are_left_out_and_reported_once(tmp_path, caplog):
+    """Over two epochs one warning names the function; the other function's answers are trained on."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server, planner_and_player)
         with project.registered():
@@ -67,8 +67,8 @@ async def test_greedy_calls_among_others_are_left_out_counted_and_told_once(tmp_
         assert [epoch.metrics["drift/untrainable_calls"] for epoch in journal.epochs()] == [8, 8]
 
 
-async def test_sampling_is_replaced_in_training_and_nowhere_else(tmp_path):
-    """The held-out examples are played as the agent is deployed: greedily."""
+async def test_sampling_is_replaced_in_training_only(tmp_path):
+    """Held-out examples are played greedily, as the agent is deployed."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server, sampling(temperature=0, top_p=0.9))
         project.finetuning["sampling_in_training"] = {"temperature": 1.2}
@@ -83,8 +83,8 @@ async def test_sampling_is_replaced_in_training_and_nowhere_else(tmp_path):
 
 @pytest.mark.parametrize("target", ["student", "tiny", None])
 @pytest.mark.parametrize("how", [{"top_p": 0.9}, {"temperature": 0}, {"extra_body": {"top_k": 20}}])
-async def test_a_block_that_leaves_nothing_to_train_on_is_an_early_error(tmp_path, how, target):
-    """Before anything is played; with sampling_in_training the run goes on."""
+async def test_a_block_without_trainable_answers_is_an_early_error(tmp_path, how, target):
+    """The error comes before any rollout; with sampling_in_training the run continues."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.config["llms"]["student"] |= how
@@ -99,8 +99,8 @@ async def test_a_block_that_leaves_nothing_to_train_on_is_an_early_error(tmp_pat
     assert len(project.adapter.submitted) == 2
 
 
-async def test_a_form_that_a_block_forces_is_an_early_error_whatever_is_replaced(tmp_path):
-    """The agent reads that form, so `sampling_in_training` leaves it, and nothing could be trained on."""
+async def test_a_forced_answer_format_is_an_early_error(tmp_path):
+    """`sampling_in_training` keeps the format, because the agent reads it, so nothing could be trained on."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.config["llms"]["student"]["extra_body"] = {"response_format": {"type": "json_object"}}
@@ -110,8 +110,8 @@ async def test_a_form_that_a_block_forces_is_an_early_error_whatever_is_replaced
         assert server.bodies == []
 
 
-async def test_a_temperature_is_trained_where_the_server_reports_at_it(tmp_path, caplog):
-    """Each row carries it to the backend, and nothing is warned of."""
+async def test_a_reported_temperature_is_trained(tmp_path, caplog):
+    """Each row carries its temperature to the backend, without a warning."""
     async with OpenAIServer(OurCoin()) as server:
         project = FinetuningProject(tmp_path, server, sampling(temperature=0.5))
         with project.registered():
@@ -122,8 +122,8 @@ async def test_a_temperature_is_trained_where_the_server_reports_at_it(tmp_path,
     assert "function 'player'" not in caplog.text
 
 
-async def test_a_temperature_that_a_foreign_server_does_not_report_is_not_trained_silently(tmp_path, caplog):
-    """The function's name, what is done with its answers, and the remedy; once, and counted in each epoch."""
+async def test_an_unreported_temperature_is_a_warning(tmp_path, caplog):
+    """The warning has the function's name, the consequence and the remedy; each epoch counts its answers."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server, sampling(temperature=0.5))
         with project.registered():

@@ -1,4 +1,4 @@
-"""Rewards of single steps, from the workflow or from the evaluator to what a backend is given."""
+"""Rewards of single steps, from the workflow or the evaluator to the backend."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from nat.runs.records import Phase
 
 
 async def two_moves(question, ask):
-    """The first move earns a point each time, the second one nothing but the score."""
+    """The first move always earns a point; the second earns only the score."""
     await ask(f"first {question}")
     Context.get().reward(1.0)
     return await ask(question)
@@ -57,7 +57,7 @@ async def test_credit_decides_what_answers_are_compared_by(tmp_path, reward, exp
 
 
 async def test_rollouts_of_equal_score_can_differ_in_their_steps(tmp_path):
-    """They are trained on then; with the score alone they would teach nothing."""
+    """Rollouts of equal score train if their step rewards differ; by the score alone they would not."""
 
     async def unequal(question, ask):
         said = await ask(question)
@@ -80,7 +80,7 @@ class MovesConfig(EvaluatorBaseConfig, name="test_moves"):
 
 
 class Moves(BaseEvaluator):
-    """Scores the game, and says of each call what it was worth."""
+    """An evaluator that scores the game and gives each call its own reward."""
 
     async def evaluate_item(self, item):
         won = item.output_obj == "right"
@@ -88,7 +88,7 @@ class Moves(BaseEvaluator):
 
 
 async def test_an_evaluator_can_reward_single_calls(tmp_path):
-    """Its step rewards take the place of the score, which is still what is reported."""
+    """Step rewards of an evaluator replace the score in training; reports still show the score."""
 
     async def build(config, builder):
         yield EvaluatorInfo(config=config, evaluate_fn=Moves().evaluate, description="")
@@ -109,8 +109,8 @@ async def test_an_evaluator_can_reward_single_calls(tmp_path):
         assert [t.reward for t in group] == [0.0, 1.0]
 
 
-async def test_a_builder_that_gives_none_is_told(tmp_path):
-    """A trajectory builder of one's own may not know of credit; the option would have no effect."""
+async def test_a_builder_without_step_rewards_is_an_error(tmp_path):
+    """A trajectory builder that ignores credit is an error, because the option would have no effect."""
     async with OpenAIServer(lambda _request: Say("right")) as server:
         project = project_of(tmp_path, server, credit="per_step")
         project.forget_shaped_rewards = True
@@ -118,8 +118,8 @@ async def test_a_builder_that_gives_none_is_told(tmp_path):
             await project.run()
 
 
-async def test_rewards_that_nobody_gave_are_missed(tmp_path, caplog):
-    """An option without an effect is worth a warning."""
+async def test_missing_step_rewards_are_a_warning(tmp_path, caplog):
+    """A warning says that credit has no effect without step rewards."""
 
     async def quiet(question, ask):
         return await ask(question)

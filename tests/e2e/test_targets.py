@@ -1,4 +1,4 @@
-"""Several functions and several models in one workflow, of which some are trained."""
+"""A workflow with several functions and models, of which some are trained."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from nat.runs.rollouts import LeftOutCause
 
 
 async def team(question, ask):
-    """A planner and a player of one model, and a critic of another one between them."""
+    """A planner and a player with one model, and a critic with another model between them."""
     context = Context.get()
     with context.push_active_function("planner", question):
         await ask(f"plan {question}")
@@ -23,7 +23,7 @@ async def team(question, ask):
 
 
 def project_of(tmp_path, server):
-    """The adapter trains no LLM by name, so that only `target_model` chooses."""
+    """A project whose adapter trains no LLM by name, so only `target_model` selects."""
     project = FinetuningProject(tmp_path, server, team)
     project.config["llms"]["judge"] = project.config["llms"]["student"] | {"model_name": "big"}
     project.finetuning["num_epochs"] = 1
@@ -36,7 +36,7 @@ def said_by(trajectory):
 
 @pytest.mark.parametrize("name", ["student", "tiny"])
 async def test_of_two_agents_one_is_trained(tmp_path, name):
-    """Named by its key in the YAML or by its model: only its calls give rows, and the journal counts all of them."""
+    """Only the target's calls give rows, whether its YAML key or its model names it; the journal counts all calls."""
     async with OpenAIServer(Coin()) as server:
         project = project_of(tmp_path, server)
         project.finetuning["target_model"] = name
@@ -71,7 +71,7 @@ async def test_of_two_agents_one_is_trained(tmp_path, name):
     ],
 )
 async def test_several_functions_can_be_the_target(tmp_path, functions, asked):
-    """Without a target model, the calls of the named functions are trained on, whatever model they went to."""
+    """Without a target model, calls of the named functions are trained on, with any model."""
     async with OpenAIServer(Coin()) as server:
         project = project_of(tmp_path, server)
         project.finetuning["target_functions"] = functions
@@ -83,7 +83,7 @@ async def test_several_functions_can_be_the_target(tmp_path, functions, asked):
 
 @pytest.mark.parametrize(("name", "trained"), [("student", 2), ("tiny", 2), ("run@1", 2), ("judge", 1), ("big", 1)])
 async def test_a_redirected_model_is_known_by_each_of_its_names(tmp_path, name, trained):
-    """The YAML's key, the name that the agent said, and the one that the request was sent under."""
+    """The YAML's key, the agent's name and the redirected name of a model all select its calls."""
     async with OpenAIServer(Coin()) as server:
         project = project_of(tmp_path, server)
         project.finetuning["target_model"] = name
@@ -97,7 +97,7 @@ async def test_a_redirected_model_is_known_by_each_of_its_names(tmp_path, name, 
 
 
 async def test_a_function_that_calls_another_model_only_is_left_out(tmp_path):
-    """Its calls are there, but none is the target's; the record says which of the two it was."""
+    """The record says that the function was seen but made no call to the target model."""
     async with OpenAIServer(Coin()) as server:
         project = project_of(tmp_path, server)
         project.finetuning.update({"target_functions": ["critic", "player"], "target_model": "student"})

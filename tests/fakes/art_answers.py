@@ -1,4 +1,4 @@
-"""Conversations as ART's clients send them, with answers in this server's words."""
+"""Conversations of ART's clients, with answers in this server's format."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ def choice(
     finish_reason: str = "stop",
     **message: Any,
 ) -> ArtChoice:
-    """An answer with its tokens as `token_id:<id>`; without given log probabilities all are -1."""
+    """An answer with its tokens as `token_id:<id>`; log probabilities that are not given are -1."""
     values = [-1.0] * len(token_ids) if logprobs is None else logprobs
     entries = [
         {"token": f"token_id:{token}", "logprob": value, "bytes": None, "top_logprobs": []}
@@ -32,7 +32,7 @@ def choice(
 
 
 def said(tokenizer: ChatTokenizer, text: str) -> ArtChoice:
-    """An answer of this text, with the end of the turn."""
+    """An answer with this text and the end of the turn."""
     return choice([*tokenizer.encode(text), tokenizer.eos_token_id or 0], content=text)
 
 

@@ -1,4 +1,4 @@
-"""Batches as ART's clients cause them, and a way to ask a running backend for a few tokens."""
+"""Batches of ART's clients, and functions that sample from a running backend."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,18 +17,18 @@ PROMPT = [5, 6, 7, 8]
 
 
 def art_batch(loaded: LoadedModel, *, seed: int = 0, **config: object) -> ArtBatch:
-    """A batch with a signal, strong enough to change what is sampled."""
+    """A batch with a signal that is strong enough to change what is sampled."""
     settings = {"learning_rate": 1e-2, "max_logprob_difference": 100, **config}
     return ArtBatch(random_groups(loaded, seed=seed), TrainingConfig.model_validate(settings), {"fact": 1.0})
 
 
 def silent_batch() -> ArtBatch:
-    """A batch in which nothing is better than anything else."""
+    """A batch of equal rewards."""
     return ArtBatch([], TrainingConfig(), {"fact": 0.0})
 
 
 def ask(worker: Worker, model: str, *, count: int = 1, max_tokens: int = 12) -> Request:
-    """Hand in a request for the most likely tokens."""
+    """Submit a request for the most likely tokens."""
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
     request = Request([Sequence(i, PROMPT, params) for i in range(count)], Waiter(), model=model)
     worker.submit(request)
@@ -43,7 +43,7 @@ class Answer:
 
 
 async def answer(request: Request) -> Answer:
-    """Wait for the first choice; a failure is raised."""
+    """Wait for the first choice; raises the request's error."""
     assert await asyncio.to_thread(request.listener.done.wait, DEADLINE)
     if request.listener.error is not None:
         raise request.listener.error
@@ -52,6 +52,6 @@ async def answer(request: Request) -> Answer:
 
 
 async def collect(call: AsyncIterator[dict[str, float]]) -> list[dict[str, float]]:
-    """All metrics of a training call; its failure is raised."""
+    """Collect all metrics of a training call; raises its error."""
     async with asyncio.timeout(DEADLINE):
         return [metrics async for metrics in call]

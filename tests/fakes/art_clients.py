@@ -1,4 +1,4 @@
-"""The bodies that ART's clients send, version by version: same keys, same types, our own values."""
+"""The request bodies of ART's clients by version: their keys and types, with our own values."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ CHAT = {"messages": [{"role": "user", "content": "the"}], "max_completion_tokens
 
 
 def choice(*token_ids: int, text: str = "an", logprob: float = -0.5) -> dict[str, Any]:
-    """An answer as the OpenAI SDK dumps it; the tokens are told by their ids."""
+    """An answer as the OpenAI SDK dumps it, with its tokens as ids."""
     content = [{"token": f"token_id:{i}", "bytes": [97], "logprob": logprob, "top_logprobs": []} for i in token_ids]
     empty = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "tool_calls"))
     return {
@@ -21,12 +21,12 @@ def choice(*token_ids: int, text: str = "an", logprob: float = -0.5) -> dict[str
 
 @dataclass(frozen=True)
 class ArtClient:
-    """What a client of one version sends."""
+    """The bodies that a client of one version sends."""
 
     version: str = "0.5.17"
     name: str = "agent-001"
     internal: Any = "full"
-    """`full`, or what stands in `_internal_config`."""
+    """The body `full`, or the content of `_internal_config`."""
 
     @property
     def _modern(self) -> bool:
@@ -73,7 +73,7 @@ class ArtClient:
         }
 
     def groups(self, *rewards: float) -> list[dict[str, Any]]:
-        """One group, whose answers differ by their first token."""
+        """One group of answers that differ in their first token."""
         trajectories = [self.trajectory(r, choice(60 + i, 61)) for i, r in enumerate(rewards or (1.0, 0.0))]
         more = {"metadata": {}, "metrics": {}, "logs": []} if self._modern else {}
         return [{"trajectories": trajectories, "exceptions": [], **more}]
@@ -123,6 +123,6 @@ FULL_NAT = {
     "torchtune_args": None,
     "trainer_args": {"learning_rate": 1e-6, "beta": 0.0},
 }
-"""`_internal_config` of the NAT plug-in for the guide's YAML."""
+"""`_internal_config` of the NAT plug-in with the guide's YAML."""
 MINIMAL_NAT = {"init_args": None, "engine_args": None, "trainer_args": None}
-"""`_internal_config` of the NAT plug-in if the YAML says nothing."""
+"""`_internal_config` of the NAT plug-in without options in the YAML."""

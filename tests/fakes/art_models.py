@@ -1,4 +1,4 @@
-"""Models of ART's clients without a model: training is a script, checkpoints are numbers."""
+"""ART's models without a language model: training is scripted, checkpoints are numbers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -17,7 +17,7 @@ STEPS = [{"loss": 0.5, "grad_norm": 1.0, "num_gradient_steps": 2.0}, {"loss": 0.
 
 @dataclass
 class FakeCall:
-    """Gives `steps` once `go` is set, raises `error` if there is one, and has a new checkpoint at its end."""
+    """Yields `steps` once `go` is set, raises `error` if there is one, and ends with a new checkpoint."""
 
     models: "FakeArtModels"
     model: ArtModel
@@ -53,7 +53,7 @@ class FakeCall:
 
 @dataclass
 class FakeArtModels:
-    """Does what a test scripts; `hold` keeps calls from ending until `go` is set."""
+    """Models as a test scripts them; `hold` blocks calls until `go` is set."""
 
     base: LoadedModel
     output_dir: Path

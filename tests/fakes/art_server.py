@@ -20,7 +20,7 @@ GRADIENT_STEP = {"loss": 0.5, "grad_norm": 2.0, "entropy": 1.5, "num_gradient_st
 
 
 class FakeArtServer(HttpServer):
-    """Answers as `art run` does; what it was sent is in `requests`, the training calls in `batches`."""
+    """An ART server that records all requests in `requests` and the training calls in `batches`."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class FakeArtServer(HttpServer):
         trains: bool = True,
         knows_token_ids: bool = True,
     ) -> None:
-        """Set up the server's habits.
+        """Configure the server's behaviour.
 
         `breaks_after` so many lines the stream is cut off; `failure` is then told under /jobs, as our own backend
         does. `in_band` is a last line of the stream. `refusals` maps paths to a status and a body. `one_name_per_step`
@@ -49,10 +49,10 @@ class FakeArtServer(HttpServer):
         self.steps = 0
         self.registered: dict[str, Any] | None = None
         self.hold: asyncio.Event | None = None
-        """While it is set and not reached, a training stream waits after its lines."""
+        """While this is set and not reached, a training stream waits after its lines."""
         self.streaming = asyncio.Event()
         self.hung_up = asyncio.Event()
-        """The client closed a training stream before its end."""
+        """Set when the client closes a training stream before its end."""
         self.inference = OpenAIServer(self._reply, knows_token_ids=knows_token_ids)
         self.refusals = refusals or {}
         self.script = script
@@ -67,11 +67,11 @@ class FakeArtServer(HttpServer):
 
     @property
     def paths(self) -> list[str]:
-        """The control routes that were asked, in order."""
+        """The control routes that were called, in order."""
         return [request.path for request in self.requests]
 
     def bodies(self, path: str) -> list[Any]:
-        """What was posted to a control route."""
+        """The bodies that were posted to a control route."""
         return [request.body for request in self.requests if request.path == path]
 
     async def __aenter__(self) -> Self:
@@ -134,7 +134,7 @@ class FakeArtServer(HttpServer):
         self.inference.models = [self.registered["base_model"], *steps]
 
     async def _train(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """False when the connection is gone."""
+        """Stream a training call; False if the connection is closed."""
         self.batches.append(request.body)
         begin_chunks(writer, {} if self._failure is None else {"x-job-id": "7"})
         for number, line in enumerate(self._lines):

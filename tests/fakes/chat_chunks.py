@@ -1,4 +1,4 @@
-"""A chat completion as servers stream it, cut where a test wants it cut."""
+"""A chat completion as servers stream it, split at chosen places."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,14 +7,14 @@ Cut = Callable[[str], list[str]]
 
 
 def uncut(text: str) -> list[str]:
-    """A text in one piece, if there is any."""
+    """The text in one piece, or nothing for an empty text."""
     return [text] if text else []
 
 
 def completion(
     message: dict[str, Any], *, reason: str | None = None, usage: dict[str, Any] | None = None, **choice: Any
 ) -> dict[str, Any]:
-    """The whole answer that says this message."""
+    """The unstreamed answer with this message."""
     reason = reason or ("tool_calls" if message.get("tool_calls") else "stop")
     return {
         "id": "chatcmpl-1",
@@ -27,7 +27,7 @@ def completion(
 
 
 def chunks(whole: dict[str, Any], cut: Cut = uncut) -> Iterator[dict[str, Any]]:
-    """The same answer in chunks: the role, the pieces of each text, the reason, the usage."""
+    """The same answer in chunks: the role, the pieces of each text, the finish reason, the usage."""
     head = {key: whole[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     choice = whole["choices"][0]
     ending = {key: value for key, value in choice.items() if key not in ("index", "message")}

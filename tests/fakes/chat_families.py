@@ -1,4 +1,4 @@
-"""Chat templates that behave as those of well-known model families do, and texts split as no tokenizer would."""
+"""Chat templates that behave like those of known model families, and tokenizations that no tokenizer produces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ _TEMPLATES = Path(__file__).parent / "chat_templates"
 
 @dataclass(frozen=True)
 class Family:
-    """A template, the token that ends a turn, and the other tokens that it writes."""
+    """A template, its end-of-turn token, and the other tokens that it writes."""
 
     template: str
     end: str
     marks: tuple[str, ...]
 
     def tokenizer(self, *, prepend: str | None = None) -> ChatTokenizer:
-        """With `prepend` a space belongs to its word, as in SentencePiece, and a text may begin with one of its own."""
+        """Make a tokenizer; with `prepend`, a space belongs to the next word, as in SentencePiece."""
         hf = tiny_tokenizer()
         if prepend is not None:
             hf.backend_tokenizer.pre_tokenizer = Metaspace(replacement="Ġ", prepend_scheme=prepend)
@@ -42,7 +42,7 @@ FAMILIES = {
 
 
 def split_otherwise(tokenizer: ChatTokenizer, text: str, random: Random) -> list[int]:
-    """Tokens of the text as a model may sample them: cut at random places, so seldom where `encode` cuts it."""
+    """Split a text at random places, so seldom where `encode` splits it."""
     ids: list[int] = []
     while text:
         size = random.randint(1, 4)
@@ -52,5 +52,5 @@ def split_otherwise(tokenizer: ChatTokenizer, text: str, random: Random) -> list
 
 
 def raw_text(tokenizer: ChatTokenizer, ids: Sequence[int]) -> str:
-    """The text of tokens, those that are not shown included."""
+    """Decode tokens to text, special tokens included."""
     return str(tokenizer.hf.decode(list(ids), clean_up_tokenization_spaces=False))

@@ -1,4 +1,4 @@
-"""Random conversations with tools, as hypothesis strategies: what a chat's messages may say."""
+"""Random chat conversations with tools, as hypothesis strategies."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ objects = st.dictionaries(texts, _values | st.lists(_values, max_size=2), max_si
 
 @st.composite
 def arguments(draw: st.DrawFn) -> str:
-    """JSON of an object as a model may write it: any white space, escaped or not."""
+    """JSON of an object as a model may write it, with any white space and escapes."""
     comma, colon = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :  ")]))
     blank = draw(st.sampled_from(["", " ", "\n"]))
     ascii_only = draw(st.booleans())
@@ -23,7 +23,7 @@ def arguments(draw: st.DrawFn) -> str:
 
 @st.composite
 def answers(draw: st.DrawFn, prefix: str = "") -> dict[str, Any]:
-    """An assistant's message: thinking, text and calls side by side, not all of them missing."""
+    """An assistant message with at least one of thinking, text and calls."""
     calls = [
         chat_call(f"call_{prefix}{number}", draw(st.sampled_from(["look", "write_file"])), draw(arguments()))
         for number in range(draw(st.integers(0, 3)))
@@ -38,7 +38,7 @@ def answers(draw: st.DrawFn, prefix: str = "") -> dict[str, Any]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Messages of a chat that end with an answer; each call has its result, each other answer a question."""
+    """Chat messages that end with an answer; each call has its result, each other answer a question."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": draw(texts)}]
     for turn in range(draw(st.integers(1, 3))):
         message = draw(answers(f"{turn}_"))
@@ -52,6 +52,6 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def cuts(draw: st.DrawFn) -> Any:
-    """A way to cut a text into pieces of one size."""
+    """A function that cuts a text into pieces of one size."""
     size = draw(st.integers(1, 9))
     return lambda text: [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,4 +1,4 @@
-"""One dialect without a network, for SDK clients: each request is told as a chat, and a script answers it."""
+"""One dialect for SDK clients without a network: each request becomes a chat, which a script answers."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from nat.http.errors import ApiError
 
 
 class DialectServer:
-    """One rollout's calls; `chats` are the requests as the upstream would have got them."""
+    """The calls of one rollout; `chats` are the requests as the upstream would get them."""
 
     def __init__(self, dialect: Dialect, answers: Iterable[dict[str, Any]] = (), *, cut: Cut = list) -> None:
         self.chats: list[dict[str, Any]] = []

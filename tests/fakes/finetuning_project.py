@@ -1,4 +1,4 @@
-"""A finetuning project with the generic builder and trainer, an agent of a few lines and an adapter that remembers.
+"""A finetuning project with the generic builder and trainer, a small agent, and an adapter that records its jobs.
 
 async with OpenAIServer(script) as server:
     project = FinetuningProject(tmp_path, server)
@@ -46,12 +46,12 @@ from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
 
 Ask = Callable[..., Awaitable[str]]
-"""One user message to the model (or to another `llm`), with further fields of the request; and its answer."""
+"""Sends one user message to the model (or to another `llm`), with extra request fields; gives the answer."""
 Agent = Callable[[str, Ask], Awaitable[str]]
 
 
 class Coin:
-    """Right every second time, so that each group of two has a difference."""
+    """A model that is right every second time, so that rewards in a group of two differ."""
 
     def __init__(self) -> None:
         self.tossed: dict[str, int] = {}
@@ -78,7 +78,7 @@ class MortalConfig(OpenAIModelConfig, name="mortal_openai"):
 
 
 class MortalProvider(LLMProviderInfo):
-    """Of a server that the harness started, and that has died if there is an error."""
+    """A provider of a server that the harness started; with an error, the server has died."""
 
     error: Exception | None = None
 
@@ -92,7 +92,7 @@ class EpochTrainerConfig(TrainerConfig, name="test_trainer"):
 
 
 class RememberingAdapter(TrainerAdapter):
-    """Every job is done at once, unless `outcomes` says how it ends."""
+    """An adapter that completes every job at once, unless `outcomes` says how it ends."""
 
     def __init__(self, config: AdapterConfig) -> None:
         super().__init__(config)
@@ -131,7 +131,7 @@ class RememberingAdapter(TrainerAdapter):
 
 
 class ClumsyTrainer(EpochTrainer):
-    """The generic trainer, with a cleanup that may fail."""
+    """The generic trainer with a cleanup that may fail."""
 
     def __init__(self, config: EpochTrainerConfig, cleanup_error: Exception | None) -> None:
         super().__init__(config)
@@ -144,7 +144,7 @@ class ClumsyTrainer(EpochTrainer):
 
 
 class ForgetfulBuilder(EvalTrajectoryBuilder):
-    """A builder that does not know of rewards for single steps."""
+    """A builder that ignores rewards of single steps."""
 
     async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
         collected = await super().finalize(run_id, meta)
@@ -154,18 +154,18 @@ class ForgetfulBuilder(EvalTrajectoryBuilder):
 
 
 async def answer_at_once(question: str, ask: Ask) -> str:
-    """The smallest agent."""
+    """An agent that makes one call."""
     return await ask(question)
 
 
 async def blank_plot(run_dir: Path) -> str | None:
-    """The file of a plot without its picture, which takes a process and a second of each run."""
+    """Write an empty plot file, which saves a process and a second per run."""
     (run_dir / PLOT_NAME).write_bytes(b"\x89PNG")
     return None
 
 
 class FinetuningProject:
-    """Four examples to train on, eight held out, two generations; `config` is changed before it is used."""
+    """Four training and eight held-out examples with two generations; change `config` before use."""
 
     def __init__(self, folder: Path, server: OpenAIServer, agent: Agent = answer_at_once) -> None:
         self.folder = folder
@@ -178,7 +178,7 @@ class FinetuningProject:
         self.server_error: Exception | None = None
         self.forget_shaped_rewards = False
         self.clients: Sequence[str] = ()
-        """LLMs that the agent takes a client of; all of them if empty."""
+        """The LLMs whose clients the agent opens; all of them if empty."""
         self.output_dir = folder / "output"
         self.dataset = self.write_rows("train.json", 4)
         self.held_out = self.write_rows("val.json", 8, question="held-out ")

@@ -1,4 +1,4 @@
-"""A gateway in front of a scripted server, and rollouts to open it with."""
+"""A gateway in front of a scripted server, with a way to open rollouts."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +21,7 @@ EXACT = CapturePolicy(logprobs=True, token_ids=True, seed=7)
 
 @dataclass
 class OpenRollout:
-    """What an agent is given, and what was recorded."""
+    """What an agent gets, and what was recorded."""
 
     url: str
     key: str
@@ -47,7 +47,7 @@ class FakeGateway:
 
     @asynccontextmanager
     async def rollout(self, policy: CapturePolicy = EXACT) -> AsyncIterator[OpenRollout]:
-        """A rollout whose key is open until the block ends."""
+        """A rollout whose key is valid until the block ends."""
         steps: list[IntermediateStep] = []
         with ContextState().active() as context, capturing(policy):
             context.intermediate_step_manager.subscribe(steps.append)
@@ -66,7 +66,7 @@ async def gateway(
     max_tokens: int | None = None,
     **defaults: object,
 ) -> AsyncIterator[FakeGateway]:
-    """A gateway that listens, with a scripted server as its upstream."""
+    """A listening gateway with a scripted server as its upstream."""
     async with AsyncExitStack() as stack:
         given = script if isinstance(script, OpenAIServer) else OpenAIServer(script)
         server = await stack.enter_async_context(given)

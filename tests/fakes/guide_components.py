@@ -1,4 +1,4 @@
-"""The components of the guide's samples, as a plug-in author would write them down."""
+"""The components of the guide's samples as a plug-in author would write them."""
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ class MyTrainerConfig(TrainerConfig, name="my_trainer"):
 
 
 class Part:
-    """Stands for a trajectory builder, an adapter or a trainer; remembers what it was given."""
+    """A trajectory builder, an adapter or a trainer that remembers its arguments."""
 
     def __init__(self, config):
         self.config = config
@@ -46,7 +46,7 @@ class Part:
 
 
 def register_guide_components(closed: list[str] | None = None) -> None:
-    """Run the decorators; each component adds its name to `closed` when it is torn down."""
+    """Run the decorators; each component adds its name to `closed` when it is closed."""
     log = closed if closed is not None else []
 
     @register_function(config_type=MyAgentConfig)

@@ -1,4 +1,4 @@
-"""A scripted server on a real socket: it knows as much of HTTP/1.1 as the clients of the tests use."""
+"""A scripted server on a real socket, with as much of HTTP/1.1 as the clients of the tests use."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class SeenRequest:
-    """One request, as it came over the wire."""
+    """One request as it was received."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class SeenRequest:
 
 
 class HttpServer:
-    """Listens on a free loopback port; a subclass answers, one request of a connection after another."""
+    """Listens on a free loopback port; a subclass answers a connection's requests in order."""
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -48,7 +48,7 @@ class HttpServer:
         return f"http://127.0.0.1:{self.port}"
 
     async def answer(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """False when the connection is to be dropped."""
+        """Answer the request; False drops the connection."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -64,7 +64,7 @@ class HttpServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def drop_all(self) -> None:
-        """Lose all connections, replies under way included."""
+        """Close all connections, even in the middle of a response."""
         for task in self._connections:
             task.cancel()
 
@@ -82,7 +82,7 @@ class HttpServer:
 
 
 def write_json(writer: asyncio.StreamWriter, status: int, body: object, headers: Mapping[str, str] = {}) -> None:
-    """A whole answer."""
+    """Write a whole response."""
     content = json.dumps(body).encode()
     fields = {"content-type": "application/json", "content-length": str(len(content)), **headers}
     _write_head(writer, f"{status} Fake", fields)
@@ -90,12 +90,12 @@ def write_json(writer: asyncio.StreamWriter, status: int, body: object, headers:
 
 
 def begin_chunks(writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> None:
-    """The head of an answer that is streamed."""
+    """Write the head of a streamed response."""
     _write_head(writer, "200 OK", {**headers, "transfer-encoding": "chunked"})
 
 
 def write_chunk(writer: asyncio.StreamWriter, text: str) -> None:
-    """A piece of it; an empty one ends it."""
+    """Write one chunk; an empty one ends the response."""
     data = text.encode()
     writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 

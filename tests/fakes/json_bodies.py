@@ -1,4 +1,4 @@
-"""Bodies of requests, made from the JSON schema of what a route takes: right ones, nearly right ones, and junk."""
+"""Request bodies from a route's JSON schema: valid, nearly valid and invalid ones."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 HUGE = 10**400
 STRANGE = [None, True, -1, 0, 1.5, HUGE, -HUGE, "", "x" * 300, "\ud83d\ude00", "\x00", [], [None, None], {}, {"": None}]
-"""Values that somebody forgot."""
+"""Values that handlers often forget."""
 junk = st.sampled_from(STRANGE) | st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -17,13 +17,13 @@ junk = st.sampled_from(STRANGE) | st.recursive(
 
 
 def bodies(schema: dict[str, Any]) -> st.SearchStrategy[bytes]:
-    """What a client may send to a route with this schema: mostly JSON that fits it in most places."""
+    """Bodies for a route with this schema; most of their fields fit it."""
     fitting = values(schema, schema.get("$defs", {}), depth=5)
     return (fitting | junk).map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20)
 
 
 def values(schema: dict[str, Any], definitions: dict[str, Any], *, depth: int) -> st.SearchStrategy[Any]:
-    """Values of a schema, one in nine of them something else."""
+    """Values that fit the schema; one in nine does not."""
     if depth == 0:
         return junk
     return st.integers(0, 8).flatmap(lambda die: junk if die == 0 else _fitting(schema, definitions, depth))
@@ -66,7 +66,7 @@ def _object(schema: dict[str, Any], definitions: dict[str, Any], depth: int) -> 
 
 
 def with_fields(schema: dict[str, Any], **fields: dict[str, Any]) -> dict[str, Any]:
-    """The schema with other schemas for some of its fields, which then are required."""
+    """The schema with other schemas for some fields, which become required."""
     return {
         **schema,
         "properties": schema["properties"] | fields,
@@ -75,7 +75,7 @@ def with_fields(schema: dict[str, Any], **fields: dict[str, Any]) -> dict[str, A
 
 
 def check_answer(answer: httpx.Response) -> None:
-    """No failure of the server's; an error says what is wrong in the shape of the API, without a traceback."""
+    """Check that the server did not fail, and that an error has the API's shape, a cause and no traceback."""
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:
         error = answer.json()["error"]

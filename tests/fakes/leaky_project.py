@@ -1,4 +1,4 @@
-"""`nat finetune` in a process of its own, with an agent that gives away all that it knows.
+"""`nat finetune` in its own process, with an agent that prints everything that it knows.
 
 python leaky_project.py FOLDER BASE_URL ENDING ARGUMENTS…     ENDING: good, or raises in the second job
 """
@@ -62,18 +62,18 @@ SECRETS = [
     "literal-assigned-1", "literal-env-1", "command-value-1", "ümlaut-1", "student-key-1", "unmentioned-token-1",
     "first-line-of-key-1", "second-line-of-key-1", "art-key-1", "override-key-1",
 ]  # fmt: skip
-"""What must be found nowhere; each is a part of a planted value that no variant of it is without."""
+"""Parts of the planted secrets, contained in every encoding of them; no output may contain them."""
 PLAIN = {"PLAIN_MODEL": "some-model-2.5-with-a-long-name"}
-"""What must be shown."""
+"""Texts that the output must contain."""
 
 
 def everything() -> str:
-    """As a careless agent would print it."""
+    """Everything that the agent knows, as a careless agent would print it."""
     return f"{yaml.safe_dump(IN_YAML)} {OVERRIDE} {IN_ENVIRONMENT}"
 
 
 async def tell_all(question: str, ask: Ask) -> str:
-    """Every third example fails, by an exception or by what the server says of the key."""
+    """Fail at every third example, with an exception or with the server's message about the key."""
     print(everything())  # noqa: T201 - the careless agent
     print(everything(), file=sys.stderr)  # noqa: T201
     logging.getLogger("agent").info("I know %s", everything())

@@ -1,4 +1,4 @@
-"""Listeners that remember what the engine told them, and a way to run requests without a server."""
+"""Listeners that record the engine's events, and a function that runs requests without a server."""
 
 import threading
 
@@ -44,12 +44,12 @@ class Waiter(Recorder):
 
 
 def one(prompt: list[int], **params: object) -> Request:
-    """A request of one sequence that nobody listens to."""
+    """A request of one sequence without a listener."""
     return Request([Sequence(0, prompt, SamplingParams(**params))], Recorder())
 
 
 def run(engine: Engine, *requests: Request) -> list[Sequence]:
-    """Step the engine until the requests are finished."""
+    """Step the engine until the requests finish."""
     for request in requests:
         engine.add(request)
     while engine.has_work:

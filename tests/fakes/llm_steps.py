@@ -1,4 +1,4 @@
-"""LLM steps as the capture pushes them, from a few words."""
+"""LLM steps as the capture pushes them, made from a few arguments."""
 
 from typing import Any
 from uuid import uuid4
@@ -29,7 +29,7 @@ def assistant(text: str, **fields: Any) -> Message:
 
 
 def call(messages: list[Message], answer: str | Message, **fields: Any) -> LLMCall:
-    """One answered call; `ids=(prompt, sampled)` gives it exact tokens, each sampled with log probability -0.5."""
+    """One answered call; `ids=(prompt, sampled)` gives it exact tokens with log probabilities of -0.5."""
     prompt, sampled = fields.pop("ids", (None, None))
     logprobs = fields.pop("logprobs", [-0.5] * len(sampled or [0]))
     return LLMCall(
@@ -46,7 +46,7 @@ def call(messages: list[Message], answer: str | Message, **fields: Any) -> LLMCa
 
 
 def steps(*calls: LLMCall, function: str = "<workflow>") -> list[IntermediateStep]:
-    """LLM_START and LLM_END of each call, made by one function."""
+    """LLM_START and LLM_END of each call of one function."""
     return [step for made in calls for step in _pair(made, function)]
 
 

@@ -1,4 +1,4 @@
-"""What a scripted OpenAI-compatible server may reply, and how that looks on the wire.
+"""Replies of a scripted OpenAI-compatible server, and their form on the wire.
 
 Its tokens are characters, so that every text has exact ids: the prompt of a later turn begins with the ids of the
 earlier prompt and its completion, as with a real chat template.
@@ -12,21 +12,21 @@ from typing import Any
 END, ROLES = 0, {"system": 1, "user": 2, "assistant": 3, "tool": 4, "developer": 5}
 _FIRST_CHARACTER = 10
 _PIECE = 4
-"""Characters in one event of a stream."""
+"""Number of characters in one event of a stream."""
 
 
 @dataclass(frozen=True)
 class Say:
-    """The assistant's answer; `others` are the further choices of a request with n > 1."""
+    """An assistant's answer; `others` are the further choices of a request with n > 1."""
 
     content: str | None = "ok"
     tool_calls: tuple[dict[str, Any], ...] = ()
     finish_reason: str | None = None
     others: tuple["Say", ...] = ()
     broken_prefix: str | None = None
-    """Beside the ids of the prompt, as our own server tells it."""
+    """The reported reason of a broken prefix, as our own server sends it beside the prompt's ids."""
     tempered: bool = False
-    """Whether the log probabilities are said to be of the request's temperature, as those of our own server are."""
+    """Whether the log probabilities are reported as those at the request's temperature, as by our own server."""
 
     @property
     def reason(self) -> str:
@@ -49,7 +49,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class HangUp:
-    """The connection is lost: at once, or after so many events of a stream that would have been `say`."""
+    """Closes the connection: at once, or after some events of a streamed `say`."""
 
     after: int = 0
     say: Say = field(default_factory=Say)
@@ -59,12 +59,12 @@ Reply = Say | Refuse | HangUp
 
 
 def tool_call(name: str, arguments: dict[str, Any], call_id: str = "call_1") -> dict[str, Any]:
-    """A tool call as an assistant message holds it."""
+    """A tool call in an assistant message."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
 def message_ids(message: dict[str, Any]) -> list[int]:
-    """The ids of what a message says, its end included; what a template does not show has none."""
+    """The ids of a message with its end; parts that a template does not show have none."""
     text = _shown(message.get("content"))
     for call in message.get("tool_calls") or ():
         text += json.dumps([call["function"]["name"], _parsed(call["function"]["arguments"])])
@@ -72,7 +72,7 @@ def message_ids(message: dict[str, Any]) -> list[int]:
 
 
 def _parsed(arguments: str) -> Any:
-    """Templates are given the arguments as an object, so that white space in the JSON is not seen."""
+    """The arguments as an object, so that white space in their JSON has no effect."""
     try:
         return json.loads(arguments)
     except ValueError:
@@ -80,20 +80,20 @@ def _parsed(arguments: str) -> Any:
 
 
 def _shown(content: Any) -> str:
-    """The text of a message; a text is the same as a list of its parts, and other parts are shown as JSON."""
+    """The text of a message; a list of text parts equals their text, other parts are shown as JSON."""
     if not isinstance(content, list):
         return content or ""
     return "".join(part["text"] if part.get("type") == "text" else json.dumps(part) for part in content)
 
 
 def prompt_ids(messages: list[dict[str, Any]]) -> list[int]:
-    """The ids of a chat, up to where the assistant is to speak."""
+    """The ids of a chat up to the place where the assistant answers."""
     history = [part for message in messages for part in (ROLES[message["role"]], *message_ids(message))]
     return [*history, ROLES["assistant"]]
 
 
 def logprob(token: int) -> float:
-    """The log probability that every token with this id gets."""
+    """The log probability of every token with this id."""
     return -(token % 50 + 1) / 100
 
 
@@ -111,7 +111,7 @@ def completion(say: Say, request: dict[str, Any], *, chat: bool, fingerprint: st
 
 
 def events(say: Say, request: dict[str, Any], *, fingerprint: str | None) -> Iterator[dict[str, Any]]:
-    """The same chat answer, piece by piece."""
+    """The same chat answer as events."""
     head = _head(request, chat=True, fingerprint=fingerprint, streamed=True)
     first = _prompt_fields(say, request, chat=True)
     says = [say, *say.others] if say.others else [say] * (request.get("n") or 1)
@@ -126,7 +126,7 @@ def events(say: Say, request: dict[str, Any], *, fingerprint: str | None) -> Ite
 
 
 def _pieces(say: Say) -> Iterator[tuple[dict[str, Any], list[int], str | None]]:
-    """Deltas with the tokens that they are made of; the last one says why it ended."""
+    """Deltas with their tokens; the last one has the finish reason."""
     ids, content = message_ids(say.message), say.content or ""
     for start in range(0, len(content), _PIECE):
         yield {"content": content[start : start + _PIECE]}, ids[start : min(start + _PIECE, len(content))], None
@@ -150,7 +150,7 @@ def _prompt_fields(say: Say, request: dict[str, Any], *, chat: bool) -> dict[str
 
 
 def prompt_of(request: dict[str, Any], *, chat: bool) -> list[int]:
-    """The ids of what is asked."""
+    """The ids of the prompt."""
     if chat:
         return prompt_ids(request["messages"])
     prompt = request["prompt"]
@@ -175,7 +175,7 @@ def _choice(say: Say, index: int, request: dict[str, Any], *, chat: bool) -> dic
 
 
 def _tokens(ids: list[int], request: dict[str, Any], *, chat: bool) -> dict[str, Any]:
-    """Logprobs and ids, as far as the request asks for them."""
+    """Logprobs and ids, if the request asks for them."""
     shown: dict[str, Any] = {"logprobs": None}
     if request.get("logprobs") and chat:
         shown["logprobs"] = {

@@ -1,4 +1,4 @@
-"""A scripted OpenAI-compatible server on a real socket: it replies as told and remembers what it was asked.
+"""A scripted OpenAI-compatible server on a real socket that records its requests.
 
     async with OpenAIServer([Refuse(503), Say("hello")]) as server:
         client = AsyncOpenAI(base_url=server.base_url, api_key="key")
@@ -32,7 +32,7 @@ class OpenAIServer(HttpServer):
         fingerprint: str | None = None,
         before_event: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """`before_event` is awaited before each event of a stream, so that a test can hold it back."""
+        """Start listening; `before_event` is awaited before each event of a stream, so that a test can delay it."""
         super().__init__()
         self.requests: list[SeenRequest] = []
         self.fingerprint = fingerprint
@@ -107,7 +107,7 @@ class OpenAIServer(HttpServer):
 
 
 def _complete(request: SeenRequest) -> bool:
-    """Whether there is something to answer that the script can read."""
+    """True if the script can answer the request."""
     try:
         prompt_of(request.body, chat=request.path.endswith("/chat/completions"))
     except (AttributeError, KeyError, TypeError, ValueError):

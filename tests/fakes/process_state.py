@@ -1,4 +1,4 @@
-"""What belongs to the whole process, so that a test which changes it does not change the tests after it."""
+"""Keep and restore the state of the process, so that a test does not affect later ones."""
 
 import ctypes
 import logging
@@ -15,7 +15,7 @@ _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
 @contextmanager
 def process_state_kept() -> Iterator[None]:
-    """Put loggers, signal handlers, exception hooks, the umask and the memory's privacy back when the block ends."""
+    """Restore loggers, signal handlers, exception hooks, the umask and the memory's privacy when the block ends."""
     root = logging.getLogger()
     handlers, filters = list(root.handlers), {handler: list(handler.filters) for handler in root.handlers}
     levels = _levels()

@@ -1,4 +1,4 @@
-"""Our own commands in processes of their own, as a user starts them."""
+"""Our own commands in their own processes, as a user starts them."""
 
 import os
 import signal
@@ -13,10 +13,10 @@ NAT = "from nat.cli.main import run_cli; run_cli()"
 
 
 class Processes(ExitStack):
-    """What still runs at the end of the block is killed."""
+    """Processes; those that still run at the end of the block are killed."""
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Python with these arguments; what it writes can be read."""
+        """Start Python with these arguments; its output can be read."""
         process = self.enter_context(
             subprocess.Popen(  # noqa: S603 - our own commands
                 [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
@@ -27,7 +27,7 @@ class Processes(ExitStack):
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
-    """By it a server says that it is ready; one that ends instead has said why."""
+    """Read the ready line of a server; if the process exits instead, raise with its output."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.communicate(timeout=DEADLINE)[1]
@@ -35,18 +35,18 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """As a service manager does it; the process ends well."""
+    """Stop the process as a service manager does, and check its exit code."""
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=DEADLINE) == 0
 
 
 def environment_without(prefix: str) -> dict[str, str]:
-    """This process's, less the variables that begin so."""
+    """This process's environment without the variables with this prefix."""
     return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}
 
 
 def free_port() -> int:
-    """One on which nobody listened a moment ago."""
+    """A port that was free a moment ago."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]

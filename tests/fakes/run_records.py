@@ -1,4 +1,4 @@
-"""Records of a run with plain values, for tests that care about one field at a time."""
+"""Records of a run with default values, for tests about single fields."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -39,12 +39,12 @@ def rollout_record(example_id: str = "a", generation: int = 0, **changes: Any) -
 
 
 def validation_record(epoch: int = 0, scores: dict[str, float | None] | None = None) -> ValidationRecord:
-    """Two examples, one of them solved."""
+    """Two examples, of which one is solved."""
     return ValidationRecord(epoch=epoch, timestamp=NOON, scores=scores or {"x": 0.0, "y": 1.0})
 
 
 def job_record(job_id: str = "job-0", status: JobStatus = JobStatus.PENDING, **changes: Any) -> JobRecord:
-    """A job of one group."""
+    """A job with one group."""
     fields = {
         "id": job_id,
         "epoch": 0,

@@ -1,4 +1,4 @@
-"""An application behind a real socket, in the event loop of the test."""
+"""An application behind a real socket in the test's event loop."""
 
 import asyncio
 import socket

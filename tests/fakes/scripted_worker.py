@@ -1,4 +1,4 @@
-"""A worker whose model says what a test wants, token by token; the rest of the server is real."""
+"""A worker whose model samples scripted tokens; the rest of the server is real."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ class ScriptedWorker:
     """Answers choice i of every request with `texts[i]`, then the end-of-sequence token."""
 
     def __init__(self, loaded: LoadedModel, *texts: str, by_letter: bool = False) -> None:
-        """`by_letter` samples each text letter by letter, as its tokenizer would not split it."""
+        """Script the texts; `by_letter` samples each text letter by letter, as its tokenizer would not split it."""
         self.loaded = loaded
         self.policy_version = "scripted@3"
         self.engine = SimpleNamespace(loaded=loaded, policy_version=self.policy_version)

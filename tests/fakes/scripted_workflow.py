@@ -1,4 +1,4 @@
-"""A workflow whose behaviour is a function of the test, in a configuration that is written to disk.
+"""A workflow that calls a function of the test, with a configuration on disk.
 
 scripted = ScriptedWorkflow(tmp_path, answer, rows=[{"question": "q", "answer": "a"}])
 with scripted.registered():
@@ -36,13 +36,13 @@ class ScriptedEvaluatorConfig(EvaluatorBaseConfig, name="scripted_evaluator"):
 
 
 class ScriptedWorkflow:
-    """Counts how often it was built and closed; `config` is changed before it is used, `config_file` is its YAML."""
+    """Counts how often it was built and closed; change `config` before use; `config_file` is its YAML."""
 
     def __init__(self, folder: Path, answer: Answer, rows: list[dict[str, Any]], evaluate: Evaluate | None = None):
         self.answer = answer
         self.evaluate = evaluate
         self.function: Callable[..., Any] | None = None
-        """Takes the place of `answer`, with a signature of its own."""
+        """Replaces `answer` by a function with its own signature."""
         self.built = 0
         self.closed = 0
         self.tones: list[str] = []

@@ -1,4 +1,4 @@
-"""A workflow of the test behind a real socket, in the event loop of the test."""
+"""A workflow of the test behind a real socket in the test's event loop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from nat.front_end.workflow import opened_workflow
 
 @asynccontextmanager
 async def serving_file(config_file: Path, *, api_key: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the served workflow of a YAML, whose components are registered."""
+    """A client of the served workflow of a YAML whose components are registered."""
     async with (
         opened_workflow(config_file) as served,
         running(create_app(served, name="test", api_key=api_key)) as client,
@@ -24,7 +24,7 @@ async def serving_file(config_file: Path, *, api_key: str | None = None) -> Asyn
 
 @asynccontextmanager
 async def serving(scripted: ScriptedWorkflow, *, api_key: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """The same for a scripted workflow, which is registered for as long."""
+    """Serve a scripted workflow, which is registered meanwhile."""
     with scripted.registered():
         async with serving_file(scripted.config_file, api_key=api_key) as client:
             yield client

@@ -1,4 +1,4 @@
-"""Fixtures for tests in the backend's process: tiny checkpoints, made once per session, and learners on them."""
+"""Fixtures for tests of the backend: tiny checkpoints, made once per session, and learners."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
-    """A model that no test may change."""
+    """A model that tests must not change."""
     return load_model(tiny_dir("qwen2"))
 
 

@@ -30,7 +30,7 @@ CHAT_TEMPLATE = (
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """256 byte tokens (ids 0 to 255), then a few merged ones, then the special tokens of the template."""
+    """256 byte tokens (ids 0 to 255), then a few merged tokens, then the template's special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {symbol: i for i, symbol in enumerate(alphabet)}
     merges = [("t", "h"), ("th", "e"), ("a", "n"), ("i", "n"), ("Ġ", "the")]

@@ -1,4 +1,4 @@
-"""The shortest agent there is, once for each official client: ask, look with tools until none is called, answer.
+"""Minimal agents, one per official client: ask, call tools until none is called, answer.
 
 Each plays through a client of its SDK, blocking or not, streamed or not, and gives the answer's text.
 """
@@ -16,11 +16,11 @@ QUESTION = "What is there?"
 SCHEMA = {"type": "object", "properties": {"at": {}}}
 
 Agent = Callable[[str, str], Awaitable[str]]
-"""Takes the gateway's URL and a key."""
+"""An agent that takes the gateway's URL and a key."""
 
 
 def seen(arguments: dict[str, Any]) -> str:
-    """What the tool `look` sees."""
+    """The result of the tool `look`."""
     return f"a {arguments['at']}"
 
 

@@ -1,4 +1,4 @@
-"""A training server of somebody else: takes jobs over HTTP behind a key, and calls them done after a while."""
+"""Another project's training server: takes jobs over HTTP with a key and completes them after a while."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from fakes.http_server import HttpServer, SeenRequest, write_json
 
 
 class FakeTrainingBackend(HttpServer):
-    """GET /health, POST /jobs, GET /jobs/<n>; a job is done when it was asked about twice."""
+    """GET /health, POST /jobs, GET /jobs/<n>; a job is completed at its second status request."""
 
     def __init__(self, *, api_key: str, healthy: bool = True, failing_job: int | None = None) -> None:
         super().__init__()

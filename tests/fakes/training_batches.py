@@ -1,4 +1,4 @@
-"""Batches for the learner, sampled for real: token ids with the log probabilities that the model gives them."""
+"""Batches for the learner: token ids with the log probabilities that the model gives them."""
 
 from collections.abc import Sequence
 from random import Random
@@ -29,7 +29,7 @@ def training_row(
 def random_row(
     loaded: LoadedModel, random: Random, length: int, prompt: Sequence[int] = (), temperatures: Sequence[float] = ()
 ) -> TrainingRow:
-    """Random tokens after the prompt; about half of them were "sampled", and the last one certainly."""
+    """Random tokens after the prompt; about half of them count as sampled, the last one always."""
     token_ids = [*prompt, *(random.randrange(250) for _ in range(length))]
     first = len(prompt) or 3
     sampled = [at for at in range(first, len(token_ids) - 1) if random.random() < 0.5]

@@ -1,1 +1,1 @@
-"""A plug-in package as its author would write it from the guide, knowing nothing of our internals."""
+"""A plug-in package as an author would write it from the guide, without knowledge of our internals."""

@@ -1,4 +1,4 @@
-"""The agent to train and the evaluator that scores it."""
+"""The agent that is trained, and its evaluator."""
 
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
@@ -11,11 +11,11 @@ from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.eval.evaluator.evaluator_model import EvalInputItem, EvalOutputItem
 
 BUILT: list[str] = []
-"""One entry for each time that the workflow was built."""
+"""One entry for each build of the workflow."""
 
 
 class MyAgentWorkflowConfig(FunctionBaseConfig, name="my_agent_workflow"):
-    """An agent that thinks first and answers then."""
+    """An agent that thinks before it answers."""
 
     llm: LLMRef
 
@@ -39,7 +39,7 @@ async def my_agent_workflow(config: MyAgentWorkflowConfig, builder: Builder):
 
 
 class MyCustomEvaluatorConfig(EvaluatorBaseConfig, name="my_custom_evaluator"):
-    """One for the right answer, nothing for another."""
+    """Scores 1 for the right answer, else 0."""
 
 
 class MyCustomEvaluator(BaseEvaluator):

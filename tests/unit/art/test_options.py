@@ -12,8 +12,8 @@ def options(**fields):
     return ArtServeOptions(model=Path("model"), **fields)
 
 
-def test_a_server_for_art_has_arts_defaults():
-    """Its key, its folder and its adapters; what was chosen wins."""
+def test_the_defaults_are_arts():
+    """Key, folder and adapters have ART's defaults; given options win."""
     art = options(port=7623, inference_port=8000)
     seen = (art.key_is_well_known, art.well_known_key, str(art.output_dir), art.lora_rank, art.lora_alpha)
     assert seen == (True, "default", ".art", 8, 16)
@@ -24,7 +24,7 @@ def test_a_server_for_art_has_arts_defaults():
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "::1", "localhost", "LOCALHOST"])
 def test_the_well_known_key_is_for_loopback(host):
-    """The whole loopback network may use the well-known key; a public address needs a key that the user sets."""
+    """Loopback addresses may use the well-known key; a public address needs a chosen one."""
     assert options(port=1, inference_port=2, host=host).key_is_well_known
     with pytest.raises(ValidationError, match="needs a key that you set"):
         options(port=1, inference_port=2, host="192.0.2.1")
@@ -32,25 +32,25 @@ def test_the_well_known_key_is_for_loopback(host):
 
 @pytest.mark.parametrize("name", ["save_every", "keep_last"])
 def test_options_without_effect_are_refused(name):
-    """Each training call is a checkpoint, and clients say what to delete."""
+    """Each training call is a checkpoint, and clients choose what to delete."""
     with pytest.raises(ValidationError, match=f"{name}: no effect"):
         options(port=1, inference_port=2, **{name: 3})
 
 
-def test_two_ports_are_two():
-    """Equal port numbers are refused, except 0, which picks free ones."""
+def test_the_two_ports_must_differ():
+    """Equal ports are refused, except 0, which picks free ones."""
     with pytest.raises(ValidationError, match="choose two"):
         options(port=8000, inference_port=8000)
     assert options(port=0, inference_port=0).ports == {"port": 0, "inference_port": 0}
 
 
-def test_going_on_is_what_a_server_for_art_does():
-    """So `resume` is allowed, with or without a folder."""
+def test_resume_is_the_default():
+    """`resume` is allowed with or without a folder."""
     assert options(port=1, inference_port=2, resume=True).resume
 
 
-def test_buckets_are_named_by_the_owner():
-    """With commas between them."""
+def test_buckets_are_a_list_with_commas():
+    """Names of buckets are separated by commas."""
     assert options(inference_port=8001, s3_buckets="mine,our.own").buckets == ["mine", "our.own"]
     assert options(inference_port=8001).buckets == []
     with pytest.raises(ValidationError, match="s3_buckets"):

@@ -125,7 +125,7 @@ async def test_another_server_is_told_before_anything_is_played(tmp_path):
         assert server.requests == []
 
 
-async def test_a_server_that_dies_is_the_reason(tmp_path):
+async def test_a_dead_server_is_reported_as_the_cause(tmp_path):
     """The failed rollouts are the symptom; what ends the run is told as what it is."""
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)

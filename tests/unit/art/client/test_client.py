@@ -24,7 +24,7 @@ async def trained(server: FakeArtServer) -> list[dict]:
 
 
 async def test_the_calls_are_arts():
-    """Method, path and body of each route, with the key on all of them."""
+    """Each route is called with ART's method, path and body, and with the key."""
     async with FakeArtServer() as server, client(server) as art:
         await art.check_health()
         await art.register(MODEL)
@@ -48,8 +48,8 @@ async def test_the_calls_are_arts():
     assert {r.headers["authorization"] for r in server.requests} == {"Bearer sk-1"}
 
 
-async def test_a_server_that_listens_everywhere_is_where_the_configuration_says():
-    """ART's servers report the address that they listen on, which no client can connect to."""
+async def test_the_configured_host_replaces_a_listening_address():
+    """ART's servers may report the address on which they listen, to which no client can connect."""
     async with FakeArtServer(listens_everywhere=True) as server, client(server) as art:
         await art.register(MODEL)
         assert (await art.prepare({"model": MODEL})).base_url == server.inference.base_url
@@ -64,7 +64,7 @@ async def test_older_servers_delete_in_their_own_way():
 
 @pytest.mark.parametrize("status", [401, 404, 500])
 async def test_health_is_a_good_status_only(status):
-    """A server that answers with an error is not healthy; the message holds the guide's words."""
+    """Only a status of 200 is healthy; otherwise the message has the guide's words."""
     async with FakeArtServer(refusals={"/healthcheck": (status, {"detail": "no"})}) as server, client(server) as art:
         with pytest.raises(BackendUnreachable, match=rf"Failed to connect to ART backend\. .* with {status}: no"):
             await art.check_health()
@@ -127,7 +127,7 @@ async def test_a_broken_stream_is_a_failure(after):
             await trained(server)
 
 
-async def test_the_reason_of_a_broken_stream_is_requested():
+async def test_the_reason_of_a_broken_stream_is_fetched():
     """A server that names its job, as ours does, reports the reason and the remedy."""
     async with FakeArtServer(breaks_after=1, failure=FAILURE) as server:
         with pytest.raises(TrainingFailed, match="out of memory\n  → lower max_seq_length"):
@@ -135,8 +135,8 @@ async def test_the_reason_of_a_broken_stream_is_requested():
     assert server.paths[-1] == "/jobs/7"
 
 
-async def test_a_reason_that_cannot_be_had_hides_nothing():
-    """If the server is gone, the error is the broken stream."""
+async def test_a_missing_reason_hides_nothing():
+    """If the server is gone, the error reports the broken stream."""
     refusals = {"/jobs/7": (500, "gone")}
     async with FakeArtServer(breaks_after=1, failure=FAILURE, refusals=refusals) as server:
         with pytest.raises(TrainingFailed, match="broke the stream off"):
@@ -152,7 +152,7 @@ async def test_a_reason_that_cannot_be_had_hides_nothing():
     ],
 )
 async def test_a_line_that_is_no_metrics_is_a_failure(line, reason):
-    """Some servers end a good-looking stream with an error; taking it for metrics would call the job done."""
+    """Some servers end a stream of status 200 with an error; reading it as metrics would complete the job."""
     async with FakeArtServer(in_band=line) as server:
         with pytest.raises(TrainingFailed, match=reason):
             await trained(server)
@@ -170,7 +170,7 @@ async def test_a_refused_batch_says_what_to_do(status, hint):
 
 
 async def test_a_server_that_cannot_train_is_reported_at_once():
-    """ART 0.5.18 has all routes but that one: an epoch of rollouts would be for nothing."""
+    """ART 0.5.18 lacks the training route; the error comes before an epoch of rollouts is wasted."""
     async with FakeArtServer(trains=False) as server, client(server) as art:
         with pytest.raises(BackendError, match=r"no route /_train_model\n.*0\.5\.18"):
             await art.check_trains()
@@ -180,7 +180,7 @@ async def test_a_server_that_cannot_train_is_reported_at_once():
 
 @pytest.mark.parametrize("said", ["three", None, [1]])
 async def test_a_step_is_a_number(said):
-    """Anything else comes from another kind of server."""
+    """A step that is no number comes from another kind of server and is an error."""
     async with FakeArtServer(refusals={"/_get_step": (200, said)}) as server, client(server) as art:
         with pytest.raises(BackendError, match="should have given a step"):
             await art.step(MODEL)

@@ -11,7 +11,7 @@ from nat.art.client.config import (
 WHERE = {"ip": "localhost", "port": 7623}
 
 
-def test_what_is_left_out_has_the_documented_defaults():
+def test_omitted_fields_have_the_documented_defaults():
     """Only the address is required."""
     config = ARTTrainerAdapterConfig(backend=WHERE)
     backend = config.backend
@@ -29,14 +29,14 @@ def test_what_is_left_out_has_the_documented_defaults():
 
 @pytest.mark.parametrize("missing", ["ip", "port"])
 def test_the_address_is_required(missing):
-    """There is no server to guess."""
+    """The address has no default."""
     with pytest.raises(ValidationError, match=rf"backend\.{missing}"):
         ARTTrainerAdapterConfig(backend={key: value for key, value in WHERE.items() if key != missing})
 
 
 @pytest.mark.parametrize("block", ["backend", "training"])
 def test_a_typo_is_an_error(block):
-    """An unknown key would be an option without effect."""
+    """A misspelt key is an error, because it would be an option without effect."""
     with pytest.raises(ValidationError, match="lerning_rate"):
         ARTTrainerAdapterConfig(
             **{"backend": WHERE, block: {**(WHERE if block == "backend" else {}), "lerning_rate": 1}}
@@ -44,14 +44,14 @@ def test_a_typo_is_an_error(block):
 
 
 @pytest.mark.parametrize("block", ["init_args", "engine_args", "peft_args", "torchtune_args", "server_config"])
-def test_options_of_other_programs_travel_on(block):
+def test_options_of_other_programs_are_sent(block):
     """Unknown keys of nested blocks are sent; the server checks them."""
     config = ARTBackendConfig(**WHERE, **{block: {"enable_prefix_caching": True}})
     assert getattr(config, block).model_extra == {"enable_prefix_caching": True}
 
 
 def test_the_key_is_not_shown():
-    """Neither in a log nor in the resolved configuration of a run."""
+    """The key is in no log and not in the resolved configuration of a run."""
     assert "sk-1" not in repr(ARTBackendConfig(**WHERE, api_key="sk-1"))
 
 
@@ -66,12 +66,12 @@ def test_the_key_is_not_shown():
     ],
 )
 def test_the_address_as_a_url(ip, url):
-    """The guide's 0.0.0.0 is what a server listens on; to a client it means this machine."""
+    """A server listens on the guide's 0.0.0.0; a client connects to this machine instead."""
     assert ARTBackendConfig(ip=ip, port=7623).base_url == url
 
 
 @pytest.mark.parametrize("ip", ["http://localhost", "localhost:7623", "host/path", "user@host", ""])
 def test_the_ip_is_a_host_alone(ip):
-    """A URL in its place would be put into another URL."""
+    """A URL as `ip` is refused, because it would be put into another URL."""
     with pytest.raises(ValidationError):
         ARTBackendConfig(ip=ip, port=7623)

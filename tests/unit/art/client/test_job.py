@@ -12,7 +12,7 @@ REF = TrainingJobRef(run_id="art_run_1", backend="openpipe-art", metadata={"job_
 
 
 def job(*lines, error=None, version="my_run@1", hold=None, seconds=60.0) -> ArtJob:
-    """A job that reports the lines, waits if asked, and ends as scripted."""
+    """A job that reports the lines, waits if requested, and ends as scripted."""
 
     async def work(report) -> str:
         for line in lines:
@@ -40,8 +40,8 @@ async def test_the_final_status_can_be_read_again():
     assert done.status == status == await done.end() == await done.cancel()
 
 
-async def test_what_was_trained_has_the_names_of_every_backend():
-    """The server's own counts if it sends them, and zero if it made no gradient step."""
+async def test_counts_have_the_names_of_every_backend():
+    """The metadata has the server's own counts, and zero if there was no gradient step."""
     counts = {"data/step_num_groups_trainable": 3, "data/step_trainer_tokens": 120}
     for steps, expected in ((2, (3, 120)), (0, (0, 0))):
         metrics = ((await job({"data/step_num_gradient_steps": steps, **counts}).end()).metadata or {})["metrics"]
@@ -50,7 +50,7 @@ async def test_what_was_trained_has_the_names_of_every_backend():
 
 
 async def test_progress_is_the_share_of_gradient_steps():
-    """Both families of names are understood."""
+    """Progress counts gradient steps under both families of metric names."""
     for name in ("num_gradient_steps", "data/step_num_gradient_steps"):
         hold = asyncio.Event()
         running = job({name: 4}, hold=hold)
@@ -70,7 +70,7 @@ async def test_a_failure_has_its_reason_and_its_hint():
 
 
 async def test_a_surprise_is_a_failure_too():
-    """An unexpected error ends the job, not the harness."""
+    """An unexpected error fails the job, not the harness."""
     status = await job(error=KeyError("role")).end()
     assert (status.status, status.message) == ("failed", "Training failed with error: KeyError: 'role'")
 
@@ -83,7 +83,7 @@ async def test_an_update_has_a_deadline():
 
 
 async def test_a_job_can_be_cancelled():
-    """Before it began, and while it runs; both end as canceled, and stay so."""
+    """A job that is cancelled before or during its run ends as canceled."""
     for begin in (False, True):
         going = job(hold=asyncio.Event())
         if begin:
@@ -95,14 +95,14 @@ async def test_a_job_can_be_cancelled():
 
 
 async def test_no_gradient_step_is_reported():
-    """A job without gradient steps completes; the message says that nothing was trained on."""
+    """A job without gradient steps completes; its message says that nothing was trained."""
     for lines in ([], [{"num_gradient_steps": 0}], [{"data/step_num_gradient_steps": 0}]):
         status = await job(*lines).end()
         assert status.status is TrainingStatusEnum.COMPLETED
         assert "no gradient step" in (status.message or "")
 
 
-async def test_what_is_no_number_is_dropped():
+async def test_a_metric_that_is_no_number_is_dropped():
     """A NaN or a text among the metrics is neither recorded nor averaged."""
     status = await job(
         {"loss": math.nan, "kl": math.inf, "note": "x", "entropy": 1.5}, {"loss": 0.5, "entropy": 0.5}

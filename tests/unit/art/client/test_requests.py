@@ -1,4 +1,4 @@
-"""The request bodies that each key of the YAML becomes."""
+"""Each key of the YAML becomes a field of a request body."""
 
 import json
 from typing import Any
@@ -43,20 +43,20 @@ def training_sent(**training: Any) -> dict[str, Any]:
 
 
 def test_every_option_of_art_has_a_test_here():
-    """Every option of ART's records is sent, and this test shows it."""
+    """Every option of ART's records is sent, and a test here shows it."""
     assert DEV.keys() | {"kl_penalty_coef"} == ArtDevTrainConfig.model_fields.keys()
     assert ARTTrainingConfig.model_fields.keys() == DEV.keys() | OPTIMIZER.keys() | CONFIG.keys()
 
 
 @pytest.mark.parametrize(("name", "value"), DEV.items())
 def test_options_of_the_algorithm_reach_the_server(name, value):
-    """Each one alone, in `dev_config`."""
+    """Each option of the algorithm is sent in `dev_config`."""
     assert training_sent(**{name: value})["dev_config"] == {name: value}
 
 
 @pytest.mark.parametrize(("name", "value"), CONFIG.items())
 def test_learning_rate_and_penalties_reach_the_server(name, value):
-    """They are in `config`, which the server reads for this update."""
+    """Both are sent in `config`, which the server reads for this update."""
     assert training_sent(**{name: value})["config"] == {
         "learning_rate": 5e-5,
         "beta": 0.0,
@@ -73,7 +73,7 @@ def test_options_of_the_optimizer_reach_the_server(name, value):
     assert training_sent(**{name: value})["model"]["_internal_config"] == expected
 
 
-def test_what_is_unset_is_left_out():
+def test_unset_options_are_left_out():
     """A null would crash ART's own server, and a default would hide the server's."""
     assert model_sent() == {
         "name": "trainer_run",
@@ -92,7 +92,7 @@ def test_what_is_unset_is_left_out():
 
 
 def test_no_null_is_sent_for_a_null_in_the_yaml():
-    """`max_seq_length:` without a value is as if left out, at any depth."""
+    """A key without a value, such as `max_seq_length:`, is left out at any depth."""
     blocks = {"init_args": {"max_seq_length": None, "load_in_4bit": False}, "peft_args": None}
     assert model_sent(**blocks)["_internal_config"] == {"init_args": {"load_in_4bit": False}}
 
@@ -107,7 +107,7 @@ def test_no_null_is_sent_for_a_null_in_the_yaml():
     ],
 )
 def test_the_model_travels_with_its_arguments(block, value):
-    """Known keys and others, as the YAML has them."""
+    """Known and unknown arguments are sent as in the YAML."""
     assert model_sent(**{block: value})["_internal_config"] == {block: value}
 
 
@@ -119,13 +119,13 @@ def test_the_inference_server_gets_its_settings():
 
 
 def test_names_reach_the_server():
-    """Name, project and base model are those of the YAML."""
+    """Name, project and base model are sent as in the YAML."""
     said = {"name": "my_run", "project": "my_project", "base_model": "tiny"}
     assert model_sent(**said) == {**said, "trainable": True}
 
 
 def test_a_choice_has_the_keys_by_which_servers_know_it():
-    """Servers of 0.4 and 0.5 take an answer without `top_logprobs` for a message, and refuse it."""
+    """Servers of 0.4 and 0.5 treat an answer without `top_logprobs` as a message and refuse it."""
     token = ArtTokenLogprob(token="token_id:1", logprob=-0.5, top_logprobs=[])
     choice = ArtChoice(
         message={"role": "assistant", "content": "a"},

@@ -24,12 +24,12 @@ def test_an_llm_may_name_the_run_or_the_base_model(model):
 
 
 def test_another_name_on_the_same_server_is_left_alone():
-    """A judge may be another model; so may a run whose name only begins alike."""
+    """Another model on the same server is not redirected, even if its name starts like the run's."""
     assert found(llm("agent", "Qwen/tiny"), llm("judge", "judge"), llm("other", "my_run_2")) == ["agent"]
 
 
 def test_the_base_model_can_be_a_judge():
-    """Where one LLM names the run, the base model's name means the base model."""
+    """If one LLM names the run, the base model's name means the base model."""
     assert found(llm("agent", "my_run"), llm("judge", "Qwen/tiny")) == ["agent"]
 
 
@@ -59,7 +59,7 @@ def test_the_target_model_must_be_one_that_is_trained():
 
 
 def test_the_plain_name_is_used_where_it_is_served():
-    """It means the newest weights, on ART's servers up to 0.5.7 and on ours."""
+    """The plain name means the newest weights on ART's servers up to 0.5.7 and on ours."""
     assert served_as(["Qwen/tiny", "my_run", "my_run@4"], BACKEND, inference_url=HERE) == "my_run"
 
 
@@ -91,8 +91,8 @@ def test_a_temperature_is_a_warning():
     assert sampling_warnings([llm("agent", "m", sampling=plain), llm("agent", "m")]) == []
 
 
-def test_what_no_server_can_train_is_an_error():
-    """Before the first rollout, with the LLM's key, the field and the remedy."""
+def test_untrainable_sampling_is_an_error():
+    """The error comes before the first rollout and names the LLM's key, the field and the remedy."""
     with pytest.raises(ConfigError) as error:
         sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4, "top_p": 0.9}))])
     assert "llms.agent: answers sampled with top_p=0.9 cannot be trained on" in str(error.value)

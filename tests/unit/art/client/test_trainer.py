@@ -9,7 +9,7 @@ from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 
 
 async def test_a_run_has_an_id_as_arts_users_know_it(tmp_path, caplog):
-    """It is in the log lines; the run's folder keeps the name that sorts by time."""
+    """The log lines have an id in ART's format; the run's folder keeps its sortable name."""
     caplog.set_level(logging.INFO)
     trainer = ARTTrainer(ARTTrainerConfig())
     await trainer.bind_components(EvalTrajectoryBuilder(BuilderConfig()), RememberingAdapter(AdapterConfig()))
@@ -22,12 +22,12 @@ async def test_a_run_has_an_id_as_arts_users_know_it(tmp_path, caplog):
 
 
 def test_two_runs_have_two_ids():
-    """Jobs of two runs are never confused."""
+    """Two runs have different ids, so their jobs cannot be confused."""
     assert ARTTrainer(ARTTrainerConfig()).run_id != ARTTrainer(ARTTrainerConfig()).run_id
 
 
 def test_the_builder_is_the_generic_one():
-    """ART needs nothing of the rollouts that the trajectories do not have anyway."""
+    """The ART trainer works with the generic trajectory builder."""
     builder = ARTTrajectoryBuilder(ARTTrajectoryBuilderConfig(num_generations=4))
     assert isinstance(builder, EvalTrajectoryBuilder)
     assert builder.num_generations == 4

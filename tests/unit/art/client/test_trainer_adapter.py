@@ -63,7 +63,7 @@ def collection(*groups: list[Trajectory]) -> TrajectoryCollection:
 
 
 def asked_for(server: FakeArtServer, name: str) -> str:
-    """The model that a request for `name` asks this server for."""
+    """The model name that a request for `name` sends to this server."""
     return served_name(address_of(server.inference.base_url), name)
 
 
@@ -96,7 +96,7 @@ async def test_each_epoch_is_a_job_of_its_own():
 
 
 async def test_an_unknown_job_is_an_error():
-    """It was never submitted here; the words are the guide's."""
+    """A reference to a job that was never submitted here is an error in the guide's words."""
     async with FakeArtServer() as server, connected(server) as adapter:
         ref = await adapter.submit(collection())
         await adapter.wait_until_complete(ref)
@@ -105,7 +105,7 @@ async def test_an_unknown_job_is_an_error():
 
 
 async def test_one_update_at_a_time():
-    """A second update would train on rollouts of outdated weights."""
+    """A second update is refused while one runs, because its rollouts would be of outdated weights."""
     async with FakeArtServer() as server, connected(server) as adapter:
         server.hold = asyncio.Event()
         await adapter.submit(collection())
@@ -115,7 +115,7 @@ async def test_one_update_at_a_time():
 
 
 async def test_cancelling_closes_the_stream():
-    """The server notices at once; the job ends as canceled."""
+    """Cancelling closes the stream, so the server notices at once; the job ends as canceled."""
     async with FakeArtServer() as server, connected(server) as adapter:
         server.hold = asyncio.Event()
         ref = await adapter.submit(collection())
@@ -127,7 +127,7 @@ async def test_cancelling_closes_the_stream():
 
 
 async def test_cancelling_the_wait_cancels_the_job():
-    """Ctrl-C ends the wait, and with it the update."""
+    """Ctrl-C during the wait cancels the update, too."""
     async with FakeArtServer() as server, connected(server) as adapter:
         server.hold = asyncio.Event()
         ref = await adapter.submit(collection())
@@ -139,8 +139,8 @@ async def test_cancelling_the_wait_cancels_the_job():
         assert (await adapter.status(ref)).status is TrainingStatusEnum.CANCELED
 
 
-async def test_closing_ends_what_goes_on():
-    """Nothing outlives the run that began it."""
+async def test_closing_cancels_a_running_update():
+    """Closing the adapter cancels its running update."""
     async with FakeArtServer() as server:
         async with connected(server) as adapter:
             server.hold = asyncio.Event()
@@ -150,7 +150,7 @@ async def test_closing_ends_what_goes_on():
 
 
 async def test_a_broken_stream_is_a_failed_job():
-    """The new weights are not there, although the status was 200."""
+    """A broken stream fails the job although its status was 200."""
     async with FakeArtServer(breaks_after=1) as server, connected(server) as adapter:
         status = await adapter.wait_until_complete(await adapter.submit(collection()))
         assert status.status is TrainingStatusEnum.FAILED
@@ -158,7 +158,7 @@ async def test_a_broken_stream_is_a_failed_job():
 
 
 async def test_a_refused_batch_is_a_failed_job():
-    """A 409 is the server's word, not a transport error."""
+    """A status of 409 fails the job with the server's words; it is no transport error."""
     refusals = {"/_train_model": (409, {"detail": "my_run is being trained"})}
     async with FakeArtServer(refusals=refusals) as server, connected(server) as adapter:
         status = await adapter.wait_until_complete(await adapter.submit(collection()))
@@ -167,7 +167,7 @@ async def test_a_refused_batch_is_a_failed_job():
 
 
 async def test_an_update_must_be_done_in_time():
-    """`timeout` is the deadline of a job."""
+    """An update that exceeds `timeout` fails."""
     async with FakeArtServer() as server, connected(server, seconds=0.2) as adapter:
         server.hold = asyncio.Event()
         status = await adapter.wait_until_complete(await adapter.submit(collection()))
@@ -175,8 +175,8 @@ async def test_an_update_must_be_done_in_time():
         assert "`timeout` of the trainer adapter" in (status.message or "")
 
 
-async def test_requests_ask_for_what_is_trained():
-    """From the registration on; other names on that server are left alone."""
+async def test_requests_are_redirected_to_the_trained_model():
+    """Requests are redirected from the registration on; other names on that server are not."""
     async with FakeArtServer() as server, opened(server) as adapter:
         assert asked_for(server, "tiny") == "tiny"
         await adapter.initialize(FinetuneConfig())
@@ -184,7 +184,7 @@ async def test_requests_ask_for_what_is_trained():
 
 
 async def test_requests_follow_a_server_that_names_each_step():
-    """After an update the earlier name is stale there."""
+    """After an update, requests use the name of the new step."""
     async with FakeArtServer(one_name_per_step=True) as server, connected(server) as adapter:
         assert asked_for(server, "tiny") == "my_run@0"
         await adapter.wait_until_complete(await adapter.submit(collection()))
@@ -194,7 +194,7 @@ async def test_requests_follow_a_server_that_names_each_step():
 
 @pytest.mark.parametrize("old", [False, True])
 async def test_old_checkpoints_are_deleted_on_request(old):
-    """Before the update, all but the newest, in the way that the server knows."""
+    """Before an update, all checkpoints but the newest are deleted by the routes that the server has."""
     async with FakeArtServer(old_delete=old) as server, connected(server, delete_old_checkpoints=True) as adapter:
         await adapter.wait_until_complete(await adapter.submit(collection()))
         first = server.paths.index("/_get_step")
@@ -214,7 +214,7 @@ async def test_the_best_checkpoint_is_never_deleted():
 
 
 async def test_checkpoints_that_cannot_be_deleted_are_a_warning(caplog):
-    """A failed deletion must not cost an epoch."""
+    """A checkpoint that cannot be deleted is a warning and does not fail the epoch."""
     refusals = {"/_delete_checkpoint_files": (500, "no")}
     async with FakeArtServer(refusals=refusals) as server, connected(server, delete_old_checkpoints=True) as adapter:
         status = await adapter.wait_until_complete(await adapter.submit(collection()))
@@ -229,8 +229,8 @@ async def test_nothing_is_deleted_by_default():
     assert not [path for path in server.paths if "delete" in path]
 
 
-async def test_health_is_both_ports_and_the_model():
-    """Control routes, inference, and the name among those that it serves; each believed only with a good status."""
+async def test_health_covers_both_ports_and_the_model():
+    """The adapter is healthy if control routes and inference answer with 200 and the model is served."""
     async with FakeArtServer() as server, connected(server) as adapter:
         assert await adapter.is_healthy()
         server.refusals["/healthcheck"] = (503, {"detail": "down"})
@@ -243,7 +243,7 @@ async def test_health_is_both_ports_and_the_model():
 
 
 async def test_the_inference_port_may_belong_to_something_else():
-    """Before the first rollout it is clear that the model is not served there."""
+    """An inference port of another server is an error before the first rollout."""
     async with FakeArtServer() as server, opened(server) as adapter:
         server.refusals["/register"] = (200, None)  # the server forgets it at once
         with pytest.raises(BackendUnreachable, match="does not serve 'my_run'; it serves fake"):
@@ -269,7 +269,7 @@ async def test_an_invalid_batch_is_not_sent():
 
 
 async def test_registering_is_logged(caplog):
-    """The guide's line, and one for the name that changes on the way."""
+    """The log has the guide's line, and one for each redirected name."""
     caplog.set_level(logging.INFO)
     async with FakeArtServer() as server, connected(server):
         assert server.registered == {**WHERE, "trainable": True}
@@ -277,7 +277,7 @@ async def test_registering_is_logged(caplog):
     assert "llms.student names tiny" in caplog.text
 
 
-async def test_progress_can_be_kept(tmp_path):
+async def test_progress_is_logged_to_a_file(tmp_path):
     """`trainer_adapter_<run id>.jsonl` has a line for each call, with the run's names."""
     async with FakeArtServer() as server, connected(server) as adapter:
         ref = await adapter.submit(collection())
@@ -289,7 +289,7 @@ async def test_progress_can_be_kept(tmp_path):
 
 
 async def test_the_trained_model_stays_on_the_server():
-    """Its name with the step, where it is, and what lets the workflow use it."""
+    """The result has the model's name with its step, its URL and the overrides that use it."""
     async with FakeArtServer() as server, connected(server) as adapter:
         await adapter.wait_until_complete(await adapter.submit(collection()))
         served = await adapter.served_model()
@@ -301,7 +301,7 @@ async def test_the_trained_model_stays_on_the_server():
 
 @pytest.mark.parametrize("credit", ["per_step", "return_to_go"])
 async def test_rewards_of_steps_cannot_be_sent(credit):
-    """ART takes one reward for a trajectory; the error comes before the first rollout."""
+    """ART takes one reward per trajectory, so rewards of steps are an error before the first rollout."""
     reward = RewardFunctionConfig(name="match", credit=credit)
     async with FakeArtServer() as server, opened(server) as adapter:
         with pytest.raises(ConfigError, match=f"reward_function.credit: '{credit}', but ART takes one reward"):

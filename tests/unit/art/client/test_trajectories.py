@@ -20,7 +20,7 @@ ANSWERED = {"role": "tool", "tool_call_id": "c1", "content": "4"}
 
 
 def played(*calls, reward=1.0, **metadata) -> Trajectory:
-    """The builder's trajectory of these calls."""
+    """The trajectory that the builder makes of these calls."""
     items = episode(conversations(calls_of(steps(*calls))))
     return Trajectory(episode=items, reward=reward, metadata={"id": "007", "generation": 1, **metadata})
 
@@ -32,7 +32,7 @@ def converted(trajectory: Trajectory, **options) -> ArtTrajectory:
 
 
 def spoken(*roles: str) -> Trajectory:
-    """A trajectory as another builder may make it: roles, texts, and bare log probabilities."""
+    """A trajectory of another builder: roles, texts and plain log probabilities."""
     content = [{"token": "x", "logprob": -0.1, "bytes": [120], "top_logprobs": []}]
     items = [
         EpisodeItem(role=role, content=role, logprobs={"content": content} if role == "assistant" else None)
@@ -56,15 +56,15 @@ def test_a_sampled_answer_is_a_choice_with_its_ids():
 
 @pytest.mark.parametrize("reason", [None, "abort"])
 def test_a_reason_that_art_does_not_know_is_a_stop(reason):
-    """The answer is trained on all the same; its tokens say how it ended."""
+    """A finish reason that ART does not know is sent as `stop`; the answer is still trained on."""
     choice = converted(played(call([user("u")], "a", ids=([1], [2]), finish_reason=reason))).messages_and_choices[1]
     assert isinstance(choice, ArtChoice)
     assert choice.finish_reason == "stop"
 
 
 @given(st.lists(st.tuples(st.integers(0, 200_000), st.floats(-50, 0)), min_size=1, max_size=20))
-def test_no_digit_of_a_log_probability_is_lost(tokens):
-    """The ratio of the update is exact to the last bit, through JSON and back."""
+def test_log_probabilities_are_sent_exactly(tokens):
+    """Log probabilities are equal to the last bit after JSON and back, so the ratio is exact."""
     ids, logprobs = [t for t, _ in tokens], [p for _, p in tokens]
     art = converted(played(call([user("u")], "a", ids=([1], ids), logprobs=logprobs)))
     read = ArtTrajectory.model_validate_json(art.model_dump_json(exclude_none=True, exclude_unset=True))
@@ -78,7 +78,7 @@ def test_no_digit_of_a_log_probability_is_lost(tokens):
 
 
 def test_tool_messages_stay_tool_messages():
-    """A tool's result is not an answer of the model; calls, ids and tools are kept."""
+    """A tool's result is not sent as an answer of the model; calls, ids and tools are kept."""
     first = call([user("2+2")], ASKED, ids=([1], [2]), tools=TOOLS)
     second = call([user("2+2"), ASKED, ANSWERED], "four", ids=([1, 2, 3], [4]), tools=TOOLS)
     art = converted(played(first, second))
@@ -92,14 +92,14 @@ def test_tool_messages_stay_tool_messages():
 
 
 def test_answers_that_were_not_sampled_are_messages():
-    """A few-shot example, or a history that the agent has rewritten, is context and never trained on."""
+    """Few-shot examples and rewritten history are context and are not trained on."""
     art = converted(played(call([user("1"), assistant("one"), user("2")], "two", ids=([1], [2]))))
     assert art.messages_and_choices[1] == {"role": "assistant", "content": "one"}
     assert isinstance(art.messages_and_choices[3], ArtChoice)
 
 
 def test_answers_of_another_model_are_not_trained_on():
-    """A planner behind another LLM is context; a rollout without the trained model gives nothing."""
+    """Calls of another LLM are context; a rollout without a call of the trained model gives nothing."""
     plan = call([user("u")], "plan", ids=([1], [2]), llm_name="planner")
     act = call([user("act")], "done", ids=([3], [4]), llm_name="student")
     art = converted(played(plan, act), trained={"student"})
@@ -110,7 +110,7 @@ def test_answers_of_another_model_are_not_trained_on():
 
 
 def test_conversations_of_one_rollout_share_its_reward():
-    """The first is the main history, the others are additional ones; none is merged into another."""
+    """The first conversation is the main history, the others are additional histories; none are merged."""
     art = converted(played(call([system("A")], "a", ids=([1], [2])), call([system("B")], "b", ids=([3], [4]))))
     assert art.messages_and_choices[0] == {"role": "system", "content": "A"}
     [more] = art.additional_histories
@@ -119,7 +119,7 @@ def test_conversations_of_one_rollout_share_its_reward():
 
 
 def test_answers_with_other_tools_are_histories_of_their_own():
-    """The tools are in the prompt: an answer is trained on once, with the tools that it saw."""
+    """Tools are part of the prompt, so an answer with other tools starts its own history."""
     first = call([user("2+2")], ASKED, ids=([1], [2]), tools=TOOLS)
     second = call([user("2+2"), ASKED, ANSWERED], "four", ids=([1, 2, 3], [4]))
     art = converted(played(first, second))
@@ -130,7 +130,7 @@ def test_answers_with_other_tools_are_histories_of_their_own():
 
 
 def test_tokens_without_ids_are_sent_unchanged():
-    """ART's own servers write `token_id:7` into the log probabilities; that is as good."""
+    """ART's own servers write `token_id:7` into the log probabilities; such tokens are sent unchanged."""
     entries = [{"token": "token_id:7", "logprob": -0.25, "bytes": [120], "top_logprobs": [{"token": "y"}]}]
     item = EpisodeItem(role="assistant", content="x", logprobs={"content": entries})
     art = converted(Trajectory(episode=[EpisodeItem(role="user", content="u"), item], reward=1.0))
@@ -141,7 +141,7 @@ def test_tokens_without_ids_are_sent_unchanged():
 
 
 def test_log_probabilities_of_the_sdk_are_understood():
-    """Another trajectory builder may keep the SDK's object."""
+    """Log probabilities may also be the SDK's object, as other trajectory builders keep it."""
     logprobs = ChoiceLogprobs.model_validate({"content": [{"token": "t", "logprob": -1.0, "top_logprobs": []}]})
     items = [EpisodeItem(role="user", content="u"), EpisodeItem(role="assistant", content="t", logprobs=logprobs)]
     assert isinstance(converted(Trajectory(episode=items, reward=1.0)).messages_and_choices[1], ArtChoice)
@@ -149,51 +149,51 @@ def test_log_probabilities_of_the_sdk_are_understood():
 
 @pytest.mark.parametrize("logprobs", [[-0.1, -0.2], {"content": [{"logprob": -0.1}]}, {}, [float("nan")], "?"])
 def test_an_answer_without_tokens_is_context(logprobs):
-    """Numbers alone say nothing of the tokens that they belong to."""
+    """An answer with log probabilities but no tokens is context."""
     items = [EpisodeItem(role="user", content="u"), EpisodeItem(role="assistant", content="a", logprobs=logprobs)]
     assert art_trajectory(Trajectory(episode=items, reward=1.0)) is None
 
 
 def test_messages_of_the_environment_are_the_users():
-    """Chat templates have no such role, and as an answer the message would be trained on."""
+    """Messages of the environment are sent as the user's, because chat templates have no such role."""
     art = converted(spoken("system", "environment", "assistant"))
     assert art.messages_and_choices[1] == {"role": "user", "content": "environment"}
 
 
 def test_parts_of_a_message_stay_parts():
-    """An image is sent as it was, not as the text around it."""
+    """Message parts such as images are sent unchanged."""
     parts = [{"type": "text", "text": "what is"}, {"type": "image_url", "image_url": {"url": "x"}}]
     art = converted(played(call([{"role": "user", "content": parts}], "a cat", ids=([1], [2]))))
     assert art.messages_and_choices[0] == {"role": "user", "content": parts}
 
 
-def test_the_rollout_can_be_recognised():
-    """Reward, example and generation travel, and no fact that ART's metadata has no type for."""
+def test_a_trajectory_has_the_metadata_of_its_rollout():
+    """Reward, example and generation are sent, and only facts whose type ART's metadata allows."""
     art = converted(played(call([user("u")], "a", ids=([1], [2])), reward=0.25, epoch=3, run_id="r", rows=[1]))
     assert art.reward == 0.25
     assert art.metadata == {"id": "007", "generation": 1, "epoch": 3, "run_id": "r"}
 
 
 def test_an_empty_episode_is_refused():
-    """The error has the guide's words and the place."""
+    """An empty episode is an error with the guide's words and its place."""
     with pytest.raises(InvalidTrajectories, match=r"Trajectory episode is empty\. \(example 007, generation 1\)"):
         art_trajectory(Trajectory(episode=[], reward=1.0, metadata={"id": "007", "generation": 1}))
 
 
 def test_a_conversation_begins_with_user_or_system():
-    """The guide's words, which plug-ins catch as a ValueError."""
+    """Another first role is a ValueError with the guide's words, which plug-ins catch."""
     with pytest.raises(ValueError, match="The first message in the trajectory must be from 'user' or 'system'"):
         art_trajectory(spoken("assistant", "user"))
 
 
 def test_two_answers_in_a_row_are_refused():
-    """A chat template would join them; the error names which."""
+    """Two consecutive answers are an error that names them, because a chat template would join them."""
     with pytest.raises(ValueError, match=r"Consecutive assistant messages .* messages 2 and 3"):
         art_trajectory(spoken("user", "assistant", "assistant"))
 
 
 def test_answers_on_both_sides_of_a_border_are_not_in_a_row():
-    """Each conversation is judged for itself."""
+    """Consecutive answers of different conversations are allowed."""
     one, other = call([user("A")], "a", ids=([1], [2])), call([user("B")], "b", ids=([3], [4]))
     assert len(converted(played(one, other)).additional_histories) == 1
 
@@ -202,8 +202,8 @@ def collection(*groups: list[Trajectory]) -> TrajectoryCollection:
     return TrajectoryCollection(trajectories=list(groups), run_id="r")
 
 
-def test_groups_keep_what_can_be_trained_on():
-    """The rest is left out with a reason; a group of which nothing remains goes with it."""
+def test_groups_drop_untrainable_trajectories():
+    """Untrainable trajectories are dropped with a reason; a group that becomes empty is dropped, too."""
     good, silent = spoken("user", "assistant"), spoken("user")
     infinite = spoken("user", "assistant").model_copy(update={"reward": float("inf")})
     groups, left_out = art_groups(collection([good, silent], [infinite], [good, good]))
@@ -214,20 +214,20 @@ def test_groups_keep_what_can_be_trained_on():
 
 @pytest.mark.parametrize("groups", [[], [[spoken("user")]]])
 def test_nothing_to_train_on_is_an_error(groups):
-    """The guide's words, with the first reason."""
+    """A batch without trajectories is an error with the guide's words and the first reason."""
     with pytest.raises(ValueError, match=r"No valid trajectory groups to submit\."):
         art_groups(collection(*groups))
 
 
 def test_rewards_of_single_answers_are_refused():
-    """ART has one reward for a trajectory; to leave the others out would train on something else."""
+    """Rewards of single answers are refused, because ART takes one reward per trajectory."""
     trajectory = played(call([user("u")], "a", ids=([1], [2]))).model_copy(update={"shaped_rewards": [1.0]})
     with pytest.raises(InvalidTrajectories, match=r"ART takes one reward for it \(example 007, generation 1\)"):
         art_trajectory(trajectory)
 
 
 def test_a_broken_prefix_begins_another_history():
-    """Each answer is trained on after what it was sampled after; in the second history the first one is context."""
+    """After a broken prefix, the new history is trained on its own answers; earlier answers are context."""
     first = call([user("1")], "a", ids=([1], [2]))
     second = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 9, 3], [4]))
     art = converted(played(first, second))

@@ -1,4 +1,4 @@
-"""ART's routes on fake models; tokens and chat template are those of a tiny model."""
+"""ART's routes on fake models, with the tokens and the chat template of a tiny model."""
 
 import httpx
 import pytest
@@ -30,7 +30,7 @@ def served():
 
 @pytest.fixture
 def buckets():
-    """S3 buckets that the server's owner named."""
+    """S3 buckets that the server's owner allows."""
     return ["mine"]
 
 
@@ -55,7 +55,7 @@ def app(loaded, served, routers):
 
 @pytest.fixture
 async def client(app):
-    """Sends no key, as ART's clients do on control routes."""
+    """A client without a key, as ART's clients call control routes."""
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://gpu-box:7623"
     ) as client:
@@ -64,6 +64,6 @@ async def client(app):
 
 @pytest.fixture
 async def wire(app):
-    """The same over a real socket: how connections end cannot be seen without one."""
+    """The same over a real socket, which shows how connections end."""
     async with running(app) as client:
         yield client

@@ -1,4 +1,4 @@
-"""ART's advantages and weights, by the numbers of ART 0.5.18 and by what they must not depend on."""
+"""ART's advantages and weights match the numbers of ART 0.5.18 and its invariances."""
 
 import pytest
 from hypothesis import assume, given
@@ -32,7 +32,7 @@ def test_golden_shares(scale):
 @pytest.mark.parametrize("equal", [[0.1] * 3, [0.7] * 3, [0.3, 0.1 + 0.2], [0.5], [-1e9] * 7, [0.0, 0.0], []])
 @pytest.mark.parametrize("scale", [True, False])
 def test_equal_rewards_are_no_signal(equal, scale):
-    """What rounding leaves of the difference to the mean is not learned from; a single trajectory has no other."""
+    """Differences to the mean within rounding, and single trajectories, carry no signal."""
     assert group_advantages(equal, scale=scale) == [None] * len(equal)
 
 
@@ -43,7 +43,7 @@ def test_small_differences_are_signal():
 
 @given(rewards, st.booleans())
 def test_a_group_wins_what_it_loses(group, scale):
-    """Advantages sum to zero."""
+    """Advantages of a group sum to zero."""
     assert sum(a or 0.0 for a in group_advantages(group, scale=scale)) == pytest.approx(0, abs=1e-9)
 
 
@@ -80,18 +80,18 @@ def test_the_scale_of_the_rewards_is_forgotten(batch, factor):
     ],
 )
 def test_the_balance_favours_one_side(balance, expected):
-    """+0.5 halves what is worse, -0.5 what is better; +1 and -1 leave the other side out."""
+    """A balance of +0.5 halves negative advantages, -0.5 positive ones; +1 and -1 drop them."""
     assert balanced([2.0, -2.0, None], balance) == expected
 
 
 def test_an_empty_batch_has_no_shares():
-    """Nothing is better or worse than anything."""
+    """An empty batch has no advantages and no weights."""
     assert weighted([], []) == []
 
 
 @given(rewards)
 def test_scaling_keeps_the_order(group):
-    """Dividing by the spread changes no sign."""
+    """Dividing by the spread keeps every sign."""
     plain, scaled = (group_advantages(group, scale=scale) for scale in (False, True))
     assume(any(plain))
     assert [a is None or a > 0 for a in plain] == [a is None or a > 0 for a in scaled]

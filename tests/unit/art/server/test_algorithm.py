@@ -34,7 +34,7 @@ def tensor(values):
 
 
 def art_config(options):
-    """ART's algorithm, with its own options where they belong."""
+    """ART's algorithm with its own options in their place."""
     own = {
         name: value
         for name, value in options.items()
@@ -69,7 +69,7 @@ def near(values):
     ids=["cispo", "ppo 0.2", "ppo 0.05"],
 )
 def test_every_token_a_tenth_likelier(options, expected):
-    """Each log probability rose by 0.1: PPO's wide range cancels, its narrow one clips the better trajectory."""
+    """Each log probability rose by 0.1: PPO's wide range does not clip, its narrow one clips the better trajectory."""
     seen, _ = loss_of({**options, **BYPASS}, old=[-0.3] * 5 + [-0.4815] * 4, moved=[0.1] * 9)
     assert seen == near(expected)
 
@@ -132,12 +132,12 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("kind", "options", "loss", "gradient"), GOLDEN, ids=lambda v: str(v) if v else "plain")
 def test_golden_losses(kind, options, loss, gradient):
-    """Loss and gradient are those of ART's loss, for each way to take and to bound the ratio."""
+    """Loss and gradient match ART's loss for each level and bound of the ratio."""
     assert loss_of({**kind, **BYPASS, **options}) == (near(loss), near(gradient))
 
 
 def core_config(options):
-    """The backend's own clipped objective instead of ART's."""
+    """The backend's own clipped objective with the same settings."""
     return TrainingConfig(policy_loss="clip", **{name: value for name, value in options.items() if name != "ppo"})
 
 
@@ -160,7 +160,7 @@ def test_golden_mask_with_ppo():
 
 
 def test_golden_cap_where_the_advantage_is_negative():
-    """The ratio of e is capped at 1.5 in the worse trajectory, and left alone in the better one.
+    """A ratio of e is capped at 1.5 in the worse trajectory and unchanged in the better one.
 
     ART caps both, although the option's name promises otherwise.
     """
@@ -187,7 +187,7 @@ def test_golden_kl_penalty():
     )
 
 
-def test_the_ratio_is_taken_to_whom_one_says():
+def test_the_ratio_uses_the_chosen_denominator():
     """`sampler`: π/μ and no other correction; `learner`: π/π_old, times the truncated π_old/μ."""
     bypass, _ = loss_of({**CISPO, **BYPASS, "importance_sampling_cap": 0.1}, sampler=SAMPLER)
     assert bypass == near(loss_of({**CISPO, **BYPASS}, old=SAMPLER, moved=sum_of(OLD, MOVED, SAMPLER))[0])
@@ -201,7 +201,7 @@ def sum_of(old, moved, sampler):
 
 
 def tokens(log_ratio, advantages, *, logprobs=None, low=0.2, high=0.28, **options):
-    """Tokens of one row, with options of ART."""
+    """Tokens of one row with options of ART."""
     return PolicyTokens(
         logprobs_K=log_ratio if logprobs is None else logprobs,
         old_logprobs_K=torch.zeros_like(log_ratio),
@@ -216,7 +216,7 @@ def tokens(log_ratio, advantages, *, logprobs=None, low=0.2, high=0.28, **option
 
 
 def test_the_defaults_are_those_of_art():
-    """CISPO with weights from 0 to 5, advantages as they come, ART's AdamW, one learning rate for all steps."""
+    """The defaults are CISPO with weights from 0 to 5, unscaled advantages, ART's AdamW, a constant learning rate."""
     config = resolve(TrainingConfig(algorithm="art")).config
     assert (config.epsilon, config.epsilon_high, config.normalize_advantages) == (1.0, 4.0, False)
     assert (config.old_logprobs, config.importance_sampling_cap) == ("sampler", None)
@@ -230,7 +230,7 @@ def test_the_learning_rate_follows_the_number_of_trajectories():
 
 
 def test_a_cap_below_one_is_allowed():
-    """It makes negative advantages count less than they would on policy; 0 would drop them and is an error."""
+    """A cap below 1 reduces the weight of negative advantages; a cap of 0 would drop them and is an error."""
     allowed = ArtOptions(max_negative_advantage_importance_sampling_weight=0.5)
     assert allowed.max_negative_advantage_importance_sampling_weight == 0.5
     with pytest.raises(ValidationError, match="greater than 0"):
@@ -238,7 +238,7 @@ def test_a_cap_below_one_is_allowed():
 
 
 def test_averaged_ratios():
-    """Ratios of 4 and 1 have the row's 2: averages of 3 and 3/2, geometric ones of √8 and √2."""
+    """Ratios of 4 and 1 with a row ratio of 2 average to 3 and 3/2; their geometric means are √8 and √2."""
     log_ratio = tensor([math.log(4), 0.0])
     average = averaged(tokens(log_ratio, log_ratio, importance_sampling_level="average")).exp()
     assert average.tolist() == pytest.approx([3.0, 1.5])
@@ -248,13 +248,13 @@ def test_averaged_ratios():
 
 @pytest.mark.parametrize("level", [None, *AVERAGES])
 def test_absurd_ratios_stay_finite(level):
-    """A log ratio of 1000 is clamped to 20 before exp; the backend does so where ART averages nothing."""
+    """A log ratio of 1000 is clamped to 20 before exp; without averaging, the backend clamps it."""
     log_ratio = averaged(tokens(tensor([1000.0]), tensor([1.0]), importance_sampling_level=level))
     assert log_ratio.tolist() == [20.0]
 
 
 def test_cispo_holds_the_weight_in_the_range():
-    """The weight is clip(r, 0.8, 1.28) at every token, whatever the sign of its advantage."""
+    """The CISPO weight is clip(r, 0.8, 1.28) at every token, whatever the sign of its advantage."""
     logprobs = tensor([-1.0, -1.0, -1.0]).requires_grad_()
     log_ratio = logprobs - logprobs.detach() + tensor([2.0, 0.5, 1.0]).log()
     art_loss(tokens(log_ratio, tensor([1.0, 1.0, -2.0]), logprobs=logprobs)).objective_K.sum().backward()
@@ -263,7 +263,7 @@ def test_cispo_holds_the_weight_in_the_range():
 
 @pytest.mark.parametrize("ppo", [False, True])
 def test_masked_tokens_are_out_of_the_objective(ppo):
-    """Outside of the range neither value nor gradient is left, with either loss; the metrics count them."""
+    """A token outside the range adds neither value nor gradient with either loss; the metrics count it."""
     log_ratio = tensor([2.0, 0.5, 1.0]).log().requires_grad_()
     term = art_loss(tokens(log_ratio, tensor([1.0, -1.0, -2.0]), mask_prob_ratio=True, ppo=ppo))
     term.objective_K.sum().backward()
@@ -274,7 +274,7 @@ def test_masked_tokens_are_out_of_the_objective(ppo):
 
 
 def test_the_negative_cap_leaves_positive_advantages_alone():
-    """A ratio of 2 counts as 1.5 where the advantage is negative, one of 1 as itself; none is no negative one."""
+    """With a negative advantage a ratio of 2 counts as 1.5 and a ratio of 1 as 1; zero is not negative."""
     log_ratio, advantages = tensor([2.0, 2.0, 1.0, 2.0, 2.0]).log(), tensor([1.0, -1.0, -1.0, 0.0, 0.5])
     options = {"max_negative_advantage_importance_sampling_weight": 1.5, "ppo": True}
     objective = art_loss(tokens(log_ratio, advantages, high=9.0, **options)).objective_K
@@ -282,7 +282,7 @@ def test_the_negative_cap_leaves_positive_advantages_alone():
 
 
 def test_the_ends_of_the_range_are_masked_and_not_clipped():
-    """As ART masks: a ratio stays that is strictly inside. What equals a bound has not been moved to it."""
+    """As in ART, a ratio is kept only strictly inside the range; a ratio on a bound is not clipped."""
     for bounds in ({"low": 0.0, "high": 0.5}, {"low": 0.5, "high": 0.0}):
         at = {"logprobs": tensor([-1.0]), **bounds}
         assert art_loss(tokens(tensor([0.0]), tensor([1.0]), **at)).objective_K.tolist() == [-1.0]
@@ -299,13 +299,13 @@ def test_the_ends_of_the_range_are_masked_and_not_clipped():
         (False, [False, True, False, True], [True, False, True, False]),
     ],
 )
-def test_what_counts_as_clipped(ppo, low, high):
-    """ppo: only where the gradient is lost; cispo: both ends, whatever the advantage."""
+def test_clipped_tokens_are_counted(ppo, low, high):
+    """ppo counts tokens that lose their gradient; cispo counts both ends, whatever the advantage."""
     found = art_loss(tokens(tensor([2.0, 0.5, 2.0, 0.5]).log(), tensor([1.0, -1.0, -1.0, 1.0]), ppo=ppo))
     assert [end.tolist() for end in found[1:]] == [low, high]
 
 
 def test_a_token_without_advantage_loses_no_gradient_to_the_clip():
-    """It has none to lose; one with a small positive advantage loses none at the low end."""
+    """A zero advantage has no gradient to lose; a small positive one is not clipped at the low end."""
     _, low, high = art_loss(tokens(tensor([0.5, 2.0, 0.5]).log(), tensor([0.0, 0.0, 0.5]), ppo=True))
     assert low.tolist() == high.tolist() == [False, False, False]

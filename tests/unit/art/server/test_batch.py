@@ -1,4 +1,4 @@
-"""From a training call to what the learner takes, and through the learner."""
+"""A training call becomes a batch of the learner."""
 
 from dataclasses import replace
 
@@ -30,12 +30,12 @@ def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
 
 
 def num_steps(batch):
-    """Optimizer steps that the learner will make of it."""
+    """Number of optimizer steps that the learner makes."""
     return len(optimizer_steps(make_batch(batch.groups, resolve(batch.config)).rows, batch.config))
 
 
 def answers(*rewards, tokens=2, question="go"):
-    """A group of one-turn trajectories with so many sampled tokens each."""
+    """A group of one-turn trajectories with these numbers of sampled tokens."""
     return group(*(trajectory(reward, user(question), choice([7] * tokens)) for reward in rewards))
 
 
@@ -67,7 +67,7 @@ def test_golden_batch(loaded):
 
 @pytest.mark.parametrize("rewards", [[0.1, 0.1, 0.1], [0.7, 0.7, 0.7], [0.3, 0.1 + 0.2], [1.0]])
 def test_equal_rewards_are_no_batch(loaded, rewards):
-    """A difference from rounding is not scaled up to a signal; the facts count what the client sent."""
+    """Differences within rounding are not scaled up to a signal; the metrics count what the client sent."""
     batch = made(loaded, answers(*rewards))
     assert batch.groups == []
     assert batch.facts["data/step_num_trajectories"] == len(rewards)
@@ -75,14 +75,14 @@ def test_equal_rewards_are_no_batch(loaded, rewards):
 
 
 def test_exceptions_count_as_trajectories(loaded):
-    """ART counts a rollout that raised; a batch of nothing else has no signal, but is no error."""
+    """ART counts rollouts that raised; a batch of such rollouts has no signal but is no error."""
     failed = ArtTrajectoryGroup(exceptions=[{"type": "E", "message": "m", "traceback": ""}])
     assert made(loaded, failed).facts["data/step_num_trajectories"] == 1
     assert made(loaded).groups == []
 
 
 def test_conversations_of_a_trajectory_weigh_together(loaded):
-    """Reward, advantage and weight are the trajectory's, over the tokens of all of its conversations."""
+    """Reward, advantage and weight belong to the trajectory and cover the tokens of all its conversations."""
     two = {"additional_histories": [{"messages_and_choices": [user("x"), choice([8] * 3)]}]}
     batch = made(loaded, group(trajectory(1, user("a"), choice([7]), **two), trajectory(0, user("a"), choice([7] * 2))))
     first, second = batch.groups[0].rollouts
@@ -91,7 +91,7 @@ def test_conversations_of_a_trajectory_weigh_together(loaded):
 
 
 def test_the_balance_leaves_one_side_out(loaded):
-    """With 1.0 only what is better than its group is trained on."""
+    """With a balance of 1.0 only trajectories better than their group are trained on."""
     batch = made(loaded, answers(1.0, 0.0), dev={"advantage_balance": 1.0})
     assert [r.reward for r in batch.groups[0].rollouts] == [1.0]
     batch = made(loaded, answers(1.0, 0.0), dev={"advantage_balance": 0.5})
@@ -99,7 +99,7 @@ def test_the_balance_leaves_one_side_out(loaded):
 
 
 def test_no_log_probabilities_at_all_are_an_error(loaded):
-    """It would look like equal rewards, and is not: the client put messages where choices belong."""
+    """A batch without log probabilities is an error: the client sent messages in place of choices."""
     plain = [trajectory(r, user("a"), {"role": "assistant", "content": "b"}) for r in (0, 1)]
     with pytest.raises(BatchRefused, match=r"none of 2 trajectories .* 4 messages, 0 of them answers") as error:
         made(loaded, group(*plain))
@@ -107,14 +107,14 @@ def test_no_log_probabilities_at_all_are_an_error(loaded):
 
 
 def test_a_trajectory_without_log_probabilities_is_only_compared_with(loaded):
-    """Its reward counts in its group, and nothing of it is trained on."""
+    """Its reward counts in its group, but none of its tokens are trained on."""
     silent = trajectory(0.0, user("a"), {"role": "assistant", "content": "b"})
     batch = made(loaded, group(trajectory(1.0, user("a"), choice([7])), silent))
     assert [r.reward for r in batch.groups[0].rollouts] == [1.0]
 
 
 def test_an_error_says_which_trajectory(loaded):
-    """Places are counted as they are in the request."""
+    """The error counts places as the request does."""
     with pytest.raises(BatchRefused, match=r"trajectory_groups\.1\.trajectories\.1\.messages_and_choices\.1\."):
         made(
             loaded,
@@ -172,8 +172,8 @@ def test_the_optimizer_of_the_model_is_taken(loaded):
     ],
     ids=str,
 )
-def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
-    """Through the learner, with answers that the model itself sampled: better ones gain, worse ones lose."""
+def test_rewarded_answers_become_likelier(make_learner, loaded, dev):
+    """In the learner, better sampled answers gain probability and worse ones lose it."""
     fresh = load_model(loaded.path, device="cpu")
     served = ServedAnswers()
     trajectories = [
@@ -192,7 +192,7 @@ def test_what_was_rewarded_becomes_likelier(make_learner, loaded, dev):
 
 
 def test_every_packed_sequence_is_reported(make_learner, loaded):
-    """The learner makes as many steps as the batch has packed sequences, and reports each."""
+    """The learner reports one step for each packed sequence."""
     fresh = load_model(loaded.path, device="cpu")
     served = ServedAnswers()
     groups = [
@@ -206,7 +206,7 @@ def test_every_packed_sequence_is_reported(make_learner, loaded):
 
 
 def answered(loaded, served, text):
-    """An answer with the log probabilities that the model gives it, remembered as the server would."""
+    """An answer with the model's log probabilities, remembered as the server would."""
     prompt = loaded.tokenizer.render_chat([user("go")])
     token_ids = [*loaded.tokenizer.encode(text), loaded.tokenizer.eos_token_id]
     whole = [*prompt, *token_ids]
@@ -216,14 +216,14 @@ def answered(loaded, served, text):
 
 
 def greedily(served, loaded, *questions):
-    """One answer to each question, remembered as taken at temperature 0."""
+    """One answer to each question, remembered as sampled at temperature 0."""
     for question in questions:
         served.remember(loaded.tokenizer.render_chat([user(question)]), [7], [-1.0], read_sampling({"temperature": 0}))
     return served
 
 
 def test_a_batch_of_greedy_answers_is_refused_with_the_reason(loaded):
-    """They teach nothing of the distribution that is trained, and a silent step would look like training."""
+    """Greedy answers are not samples of the trained distribution; a batch of only such answers is an error."""
     greedy = group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([7])))
     with pytest.raises(BatchRefused, match="2 with temperature=0") as error:
         made(loaded, greedy, served=greedily(ServedAnswers(), loaded, "a"))
@@ -231,7 +231,7 @@ def test_a_batch_of_greedy_answers_is_refused_with_the_reason(loaded):
 
 
 def test_greedy_answers_among_others_are_counted_and_logged(loaded, caplog):
-    """The others are trained on."""
+    """Among greedy answers, the others are trained on."""
     mixed = group(trajectory(1, user("a"), choice([7])), trajectory(0, user("a"), choice([8])))
     batch = made(loaded, mixed, served=greedily(ServedAnswers(), loaded, "a"))
     assert [r.reward for r in batch.groups[0].rollouts] == [0.0]

@@ -1,4 +1,4 @@
-"""Copies of a model's folder in S3, with an `aws` that only writes down what it was called with."""
+"""Copies of a model's folder in S3, with a fake `aws` that records its arguments."""
 
 import os
 
@@ -26,7 +26,7 @@ def aws(tmp_path, monkeypatch):
 
 
 async def test_a_model_is_copied_to_the_bucket_and_back(client, models, aws):
-    """The folder to the address that ART's server uses, or the other way round."""
+    """The folder is copied to the address that ART's server uses, and back."""
     here = models.output_dir / "demo/models/agent-001"
     there = "s3://mine/runs/demo/models/agent-001"
     assert (await client.post("/_experimental_push_to_s3", json=TO_BUCKET)).status_code == 409
@@ -39,7 +39,7 @@ async def test_a_model_is_copied_to_the_bucket_and_back(client, models, aws):
 
 
 async def test_other_buckets_are_refused_before_anything_is_copied(client, models, aws):
-    """The command has the server's credentials, which may open every bucket of its owner."""
+    """Other buckets are refused, because the command's credentials may open every bucket of the owner."""
     answer = await client.post("/_experimental_pull_from_s3", json={**TO_BUCKET, "s3_bucket": "theirs"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (403, "s3_bucket")
     assert not aws.exists()
@@ -47,15 +47,15 @@ async def test_other_buckets_are_refused_before_anything_is_copied(client, model
 
 
 async def test_without_the_command_it_says_what_to_install(client, monkeypatch, tmp_path):
-    """501: this server cannot, another one could."""
+    """Without the command the status is 501, and the error says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = await client.post("/_experimental_pull_from_s3", json=TO_BUCKET)
     assert (answer.status_code, "AWS CLI" in answer.json()["detail"]) == (501, True)
 
 
 @pytest.mark.parametrize(("path", "status"), [("deploy", 400), ("fork_checkpoint", 404)])
-async def test_what_no_server_here_does_is_refused_with_the_way_around(client, path, status):
-    """The checkpoint's folder is what the client needs in both cases."""
+async def test_unsupported_operations_are_refused_with_a_workaround(client, path, status):
+    """The error names the checkpoint's folder, which the client can use instead."""
     answer = await client.post(f"/_experimental_{path}", json={"model": ART.model()})
     assert (answer.status_code, "checkpoint" in answer.json()["detail"]) == (status, True)
 
@@ -76,13 +76,13 @@ def asked(**fields):
     ],
 )
 def test_a_model_has_the_address_that_arts_own_server_gives_it(fields, address):
-    """The client's bucket, else the owner's first; the prefix with or without slashes around it."""
+    """The address has the client's bucket, else the owner's first, and a prefix with or without slashes."""
     assert s3_address(asked(**fields), ["first", "mine"]) == address
 
 
 @pytest.mark.parametrize("prefix", ["../x", "a//b", "a;b", "--delete"])
 def test_prefixes_that_s3_does_not_have_are_refused(prefix):
-    """They become words of a command, so only plain names are taken."""
+    """Prefixes become arguments of a command, so only plain names are accepted."""
     with pytest.raises(ApiError) as error:
         s3_address(asked(prefix=prefix), ["mine"])
     assert (error.value.status, error.value.param) == (400, "prefix")
@@ -90,14 +90,14 @@ def test_prefixes_that_s3_does_not_have_are_refused(prefix):
 
 @pytest.mark.parametrize(("bucket", "buckets"), [("theirs", ["mine"]), (None, []), ("mine", [])])
 def test_only_buckets_that_the_owner_named_are_used(bucket, buckets):
-    """The server's credentials may open others, and no client decides about those."""
+    """The server's credentials may open other buckets; clients cannot choose those."""
     with pytest.raises(ApiError) as error:
         s3_address(asked(s3_bucket=bucket), buckets)
     assert (error.value.status, error.value.param) == (403, "s3_bucket")
 
 
-def test_each_flag_of_the_client_is_one_of_the_command():
-    """Deleting what is not here, and telling each file, happen only on request."""
+def test_each_option_of_the_client_becomes_a_flag():
+    """Flags for deleting and for verbose output are passed only on request."""
     assert sync_command("aws", "a", "b", delete=False, verbose=True) == ["aws", "s3", "sync", "a", "b"]
     flags = sync_command("aws", "a", "b", delete=True, verbose=False)[5:]
     assert flags == ["--delete", "--only-show-errors"]

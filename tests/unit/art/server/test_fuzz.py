@@ -1,4 +1,4 @@
-"""Any body sent to ART's routes, most of them without a key, gets an answer or an error with the reason."""
+"""Any body sent to ART's routes gets an answer or an error with its cause."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -36,17 +36,17 @@ SCHEMAS = {
 }
 WITHOUT_BODY = {"/close", "/_experimental_deploy", "/_experimental_fork_checkpoint", "/v1/preview/models/m"}
 fuzzed = settings(max_examples=25, suppress_health_check=list(HealthCheck))
-"""A client is made once for all examples of a test."""
+"""All examples of a test share one client."""
 
 
 @pytest.fixture
 def buckets():
-    """No buckets, so that nothing is copied."""
+    """No buckets, so nothing is copied."""
     return []
 
 
 def test_all_routes_that_take_a_body_are_tried(routers):
-    """A new route is tried as well."""
+    """The fuzz test covers every route with a body, new ones included."""
     routes = [route for router in routers for route in router.routes if route.methods & {"POST", "DELETE"}]
     assert {route.path.replace("{model_id}", "m") for route in routes} == SCHEMAS.keys() | WITHOUT_BODY
 
@@ -55,7 +55,7 @@ def test_all_routes_that_take_a_body_are_tried(routers):
 @fuzzed
 @given(data=st.data())
 async def test_no_body_makes_the_server_fail(client, path, data):
-    """No random body crashes the server, which answers the next request."""
+    """The server answers the next request after any body."""
     method = "DELETE" if path.endswith("/m/checkpoints") else "POST"
     headers = {"authorization": f"Bearer {KEY}"}
     content = data.draw(bodies(SCHEMAS[path]))

@@ -22,7 +22,7 @@ def rows(*pairs):
 
 
 def test_averages_are_over_rollouts_and_failures_are_counted_not_scored():
-    """A rollout that raised has no reward: it is a share of its own."""
+    """A rollout that raised has no reward and counts in the share of failures."""
     found = history.averages([group(1.0, 0.0, won=True), group(0.5, exceptions=1, won=False)])
     assert found == {
         "reward": 0.5,
@@ -33,11 +33,11 @@ def test_averages_are_over_rollouts_and_failures_are_counted_not_scored():
 
 
 def test_nothing_has_no_average():
-    """No number is made up for a batch without rollouts."""
+    """A batch without rollouts has no average."""
     assert history.averages([ArtTrajectoryGroup()]) == {}
 
 
-def test_what_is_recorded_can_be_read_and_lies_by_split_and_step(tmp_path):
+def test_each_call_is_recorded_by_split_and_step(tmp_path):
     """Each call adds a row to the history and its groups to the file of its step."""
     for reward in (1.0, 0.0):
         history.record(tmp_path, [group(reward)], split="val", step=3, recorded_at=NOON)
@@ -50,8 +50,8 @@ def test_what_is_recorded_can_be_read_and_lies_by_split_and_step(tmp_path):
     assert history.metrics_of(kept, 4) == {}
 
 
-def test_a_row_that_was_cut_short_costs_no_other(tmp_path):
-    """After a crash in the middle of a write the next row begins on a line of its own."""
+def test_a_truncated_row_damages_no_other(tmp_path):
+    """After a crash in the middle of a write, the next row starts on its own line."""
     history.record(tmp_path, [group(1.0)], split="val", step=0, recorded_at=NOON)
     with (tmp_path / history.HISTORY).open("a") as file:
         file.write('{"step": 1, "val/rew')
@@ -61,7 +61,7 @@ def test_a_row_that_was_cut_short_costs_no_other(tmp_path):
 
 @pytest.mark.parametrize("split", ["", "..", "a/b", "/etc", "a" * 65])
 def test_a_split_cannot_lead_out_of_the_folder(tmp_path, split):
-    """It becomes a folder's name, so only plain names are taken, and nothing is written for others."""
+    """A split becomes a folder's name, so only plain names are accepted."""
     with pytest.raises(ValueError, match="cannot name a folder"):
         history.record(tmp_path, [group(1.0)], split=split, step=0, recorded_at=NOON)
     assert list(tmp_path.iterdir()) == []
@@ -80,12 +80,12 @@ def test_a_split_cannot_lead_out_of_the_folder(tmp_path, split):
     ],
 )
 def test_the_best_step_has_the_highest_smoothed_mean(pairs, smoothing, steps, best):
-    """Rows of one step are averaged, steps are taken in order, equals go to the newest, deleted ones do not count."""
+    """Rows of a step are averaged and smoothed over steps; the newest wins a tie, deleted steps do not count."""
     assert history.best_step(rows(*pairs), "val/reward", smoothing=smoothing, steps=steps) == best
 
 
-def test_other_benchmarks_are_other_columns():
-    """Rows without the benchmark say nothing about it."""
+def test_a_benchmark_reads_only_its_own_rows():
+    """Rows without the benchmark are ignored."""
     kept = [{"step": 0, "train/reward": 1.0}, {"step": 1, "val/reward": 1.0}]
     assert history.best_step(kept, "train/reward", smoothing=1.0, steps={0, 1}) == 0
 

@@ -1,4 +1,4 @@
-"""What a client requested for its model becomes our settings; the rest is named."""
+"""Options of a client's model become our settings; unsupported options are reported."""
 
 from nat.art.server.model_factory import lora_of, without_effect
 from nat.art.wire import InternalModelConfig
@@ -12,7 +12,7 @@ def requested(**blocks):
 
 
 def test_the_client_decides_about_its_adapter():
-    """Rank and scale win one by one over how the server was started; nulls and absence request nothing."""
+    """The client's rank and scale override the server's; null and absent keys do not."""
     assert lora_of(requested(), DEFAULT) == DEFAULT
     assert lora_of(requested(peft_args=None), DEFAULT) == DEFAULT
     assert lora_of(requested(peft_args={"r": 4}), DEFAULT) == LoraSettings(4, 16)
@@ -20,14 +20,14 @@ def test_the_client_decides_about_its_adapter():
 
 
 def test_the_longest_row_is_read():
-    """It is `init_args.max_seq_length`, if the client sent one."""
+    """`init_args.max_seq_length` limits the length of a row."""
     assert requested().max_seq_length is None
     assert requested(init_args={}).max_seq_length is None
     assert requested(init_args={"max_seq_length": 64}).max_seq_length == 64
 
 
-def test_what_has_no_effect_is_named():
-    """Each with its block, and only settings that the client sent."""
+def test_options_without_effect_are_named():
+    """The warning names each option that the client sent with its block."""
     assert without_effect(requested()) == []
     assert (
         without_effect(requested(init_args={"max_seq_length": 64}, peft_args={"r": 4}, trainer_args={"beta": 0})) == []

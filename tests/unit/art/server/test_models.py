@@ -1,4 +1,4 @@
-"""Models of several clients on one base: served side by side, trained, kept, restored, deleted."""
+"""Several clients' models on one base are served side by side, trained, saved, restored and deleted."""
 
 import json
 import threading
@@ -35,7 +35,7 @@ B = ArtModel(project="p", name="b", internal_config={"peft_args": {"r": 2, "lora
 
 @pytest.fixture
 def start(tiny_dir, tmp_path):
-    """Open the models on a fresh base, again and again on the same files."""
+    """Open the models on a new base with the same files."""
     opened = []
 
     def start_one(dtype="float32", **options):
@@ -68,13 +68,13 @@ def same(one_state, other):
 
 
 def alike(found, expected, rounding=1e-5):
-    """True if the same tokens were sampled, with the same log probabilities but for the size of the batch."""
+    """True if both have the same tokens and, up to the effect of batching, the same log probabilities."""
     near = pytest.approx(expected.logprobs, abs=rounding)
     return found.token_ids == expected.token_ids and found.logprobs == near
 
 
 class Gate:
-    """Holds the model thread until it is opened."""
+    """Holds the model thread until it is released."""
 
     def __init__(self, models):
         self._open = threading.Event()
@@ -85,7 +85,7 @@ class Gate:
 
 
 async def test_models_answer_side_by_side_each_with_its_own_weights(models):
-    """Asked at the same time, two trained models and the base give what each gives alone; the base never changes."""
+    """Concurrently, two trained models and the base give the same answers as alone; the base never changes."""
     untouched = await answer(ask(models.worker, "base"))
     for seed, model in enumerate((A, B)):
         await models.prepare(model)
@@ -106,14 +106,14 @@ async def test_models_answer_side_by_side_each_with_its_own_weights(models):
 
 
 def load_alone(models, model):
-    """The model with its adapter merged into it, in a copy."""
+    """The model with its adapter merged, in a copy."""
     base = load_model(models.base.path, device="cpu")
     base.model.load_state_dict(merged(prepared(models, model).adapter.loaded).state_dict())
     return base
 
 
 async def test_requests_that_wait_for_an_update_get_the_new_weights(models):
-    """The plain name gets the new weights, a pinned one keeps the old, which come from their checkpoint."""
+    """The plain name gets the new weights; a pinned name keeps the old ones, loaded from their checkpoint."""
     await models.prepare(A)
     before = await answer(ask(models.worker, "a"))
     gate = Gate(models)
@@ -131,7 +131,7 @@ async def test_requests_that_wait_for_an_update_get_the_new_weights(models):
 
 
 async def test_a_training_call_reports_each_step_and_ends_when_the_weights_are_served(models, tmp_path):
-    """Every line knows how many steps there are; then step, name, checkpoint and job agree."""
+    """Every line has the number of steps; at the end, step, name, checkpoint and job agree."""
     await models.prepare(A)
     assert models.step(A) == 0
     call = models.train(A, art_batch(models.base, num_iterations=3))
@@ -148,7 +148,7 @@ async def test_a_training_call_reports_each_step_and_ends_when_the_weights_are_s
 
 
 async def test_the_folder_is_what_art_and_peft_expect(models, tmp_path):
-    """`checkpoints/0000` is there from the first preparation on; each is a peft adapter with a tokenizer."""
+    """From the first preparation on, `checkpoints/0000` and its successors are peft adapters with a tokenizer."""
     await models.prepare(B)
     await collect(models.train(B, silent_batch()))
     assert models.folder(B) == tmp_path / "out" / "p" / "models" / "b"
@@ -161,8 +161,8 @@ async def test_the_folder_is_what_art_and_peft_expect(models, tmp_path):
         }
 
 
-async def test_what_was_trained_is_served_after_a_restart_without_its_client(start):
-    """All steps on disk answer to their names as before; preparing the model continues its training."""
+async def test_trained_models_are_served_after_a_restart(start):
+    """All steps on disk keep their names; preparing the model continues its training."""
     models = start()
     await models.prepare(A)
     await collect(models.train(A, art_batch(models.base)))
@@ -183,8 +183,8 @@ async def test_what_was_trained_is_served_after_a_restart_without_its_client(sta
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-async def test_a_restart_goes_on_as_if_there_had_been_none(start, tmp_path, dtype):
-    """One call, a new process, one more call: bit by bit the weights and optimizer state of two calls in a row."""
+async def test_training_across_a_restart_is_exact(start, tmp_path, dtype):
+    """One call, a new process and another call give the weights and optimizer state of two calls in a row."""
     ends = []
     for restart in (False, True):
         models = start(dtype, output_dir=tmp_path / str(restart))
@@ -211,7 +211,7 @@ async def test_a_restart_goes_on_as_if_there_had_been_none(start, tmp_path, dtyp
 
 
 async def test_a_batch_without_signal_trains_nothing_and_is_a_step(models):
-    """One line with no gradient steps; weights as before, under the next number."""
+    """The call reports one line without gradient steps; the weights stay the same under the next number."""
     await models.prepare(A)
     before = weights(models, A)
     assert await collect(models.train(A, silent_batch())) == [{"num_gradient_steps": 0.0}]
@@ -221,7 +221,7 @@ async def test_a_batch_without_signal_trains_nothing_and_is_a_step(models):
 
 
 async def nothing_changed(models, before):
-    """Weights, optimizer, step and files are as before; the next call is trained."""
+    """Weights, optimizer, step and files are unchanged; the next call is trained."""
     state, optimizer = before
     found = prepared(models, A)
     assert same(weights(models, A), state)
@@ -234,7 +234,7 @@ async def nothing_changed(models, before):
 
 @pytest.fixture
 async def trained(models):
-    """A model after one call; gives its weights and optimizer state."""
+    """A model after one training call, with its weights and optimizer state."""
     await models.prepare(A)
     await collect(models.train(A, art_batch(models.base)))
     state = prepared(models, A).learner.optimizer.state()
@@ -242,7 +242,7 @@ async def trained(models):
 
 
 async def test_an_update_that_is_rejected_changes_nothing(models, trained):
-    """The reason of the alarm reaches the caller and the job."""
+    """The reason for the rejection reaches the caller and the job."""
     call = models.train(A, art_batch(models.base, seed=9, learning_rate=1e-12))
     with pytest.raises(TrainingFailed, match="weights"):
         await collect(call)
@@ -251,7 +251,7 @@ async def test_an_update_that_is_rejected_changes_nothing(models, trained):
 
 
 async def test_a_checkpoint_that_cannot_be_written_undoes_the_update(models, trained, monkeypatch):
-    """What was trained but not saved is not served: a restart would lose it."""
+    """Weights that cannot be saved are not served, because a restart would lose them."""
     with monkeypatch.context() as patch:
         patch.setattr("nat.backend.training.checkpoints.save_file", full_disk)
         with pytest.raises(TrainingFailed, match="disk full"):
@@ -263,8 +263,8 @@ def full_disk(tensors, path):
     raise OSError("disk full")
 
 
-async def test_a_canceled_call_changes_nothing_while_it_runs(models, trained):
-    """It stops at its next micro-batch, although one step was made."""
+async def test_a_canceled_call_changes_nothing(models, trained):
+    """The call stops at its next micro-batch and undoes the steps that it made."""
     gate = Gate(models)
     call = models.train(A, art_batch(models.base, num_iterations=3))
     told = call.on_step
@@ -281,8 +281,8 @@ async def test_a_canceled_call_changes_nothing_while_it_runs(models, trained):
     await nothing_changed(models, trained)
 
 
-async def test_a_canceled_call_never_begins_while_it_waits(models, trained):
-    """It ends at once, before the model thread is free."""
+async def test_a_waiting_call_can_be_canceled(models, trained):
+    """A waiting call ends at once, before the model thread is free."""
     gate = Gate(models)
     call = models.train(A, art_batch(models.base))
     call.cancel()
@@ -293,7 +293,7 @@ async def test_a_canceled_call_never_begins_while_it_waits(models, trained):
 
 
 async def test_one_call_for_a_model_at_a_time(models):
-    """A second one is refused, one for another model waits for its turn."""
+    """A second call for the same model is refused; a call for another model waits its turn."""
     for model in (A, B):
         await models.prepare(model)
     gate = Gate(models)
@@ -308,8 +308,8 @@ async def test_one_call_for_a_model_at_a_time(models):
     assert (models.step(A), models.step(B)) == (1, 1)
 
 
-async def test_what_was_not_prepared_is_not_trained(models):
-    """The error names the missing step; reading its step or its checkpoints is no error."""
+async def test_a_model_without_preparation_cannot_be_trained(models):
+    """The error names the missing step; reading its step or checkpoints is no error."""
     models.register(A)
     with pytest.raises(ModelNotPrepared, match="p/a"):
         models.train(A, silent_batch())
@@ -317,7 +317,7 @@ async def test_what_was_not_prepared_is_not_trained(models):
 
 
 async def test_at_most_two_old_weights_stay_loaded(models):
-    """The least recently used are dropped, and loaded again from their checkpoints when requested."""
+    """The least recently used weights are unloaded, and loaded from their checkpoints when requested."""
     await models.prepare(A)
     answers = []
     for seed in range(4):
@@ -332,8 +332,8 @@ async def test_at_most_two_old_weights_stay_loaded(models):
     assert [key[1] for key in models._pool._old] == [2, 0]
 
 
-async def test_more_old_weights_stay_while_someone_waits_for_them(models):
-    """Nothing that a request needs is taken away from it."""
+async def test_requested_weights_are_not_unloaded(models):
+    """Weights that a waiting request needs stay loaded."""
     await models.prepare(A)
     for _ in range(4):
         await collect(models.train(A, silent_batch()))
@@ -344,7 +344,7 @@ async def test_more_old_weights_stay_while_someone_waits_for_them(models):
 
 
 async def test_deleting_keeps_the_newest_and_the_requested_steps(models):
-    """The names of the others are unknown from then on, and are no longer listed."""
+    """Names of deleted steps are unknown and no longer listed."""
     await models.prepare(A)
     for _ in range(4):
         await collect(models.train(A, silent_batch()))
@@ -360,7 +360,7 @@ async def test_deleting_keeps_the_newest_and_the_requested_steps(models):
 
 
 async def test_a_removed_model_is_gone_with_its_files(models):
-    """Its names are unknown, waiting requests fail, other models continue, and it may be created again."""
+    """A removed model's names are unknown, its waiting requests fail, and it can be created again; others continue."""
     for model in (A, B):
         await models.prepare(model)
         await collect(models.train(model, art_batch(models.base)))
@@ -377,7 +377,7 @@ async def test_a_removed_model_is_gone_with_its_files(models):
 
 
 async def test_listed_names_are_served(models):
-    """Base, its ids that clients registered, models, versions, and references for who has an entity."""
+    """The server lists the base, registered ids, models, versions, and references with an entity."""
     entity = ArtModel(project="q", name="c", entity="e", base_model="Qwen/Qwen2.5-0.5B")
     for model in (A, entity):
         models.register(model)
@@ -391,7 +391,7 @@ async def test_listed_names_are_served(models):
 
 
 async def test_the_plain_name_means_the_model_that_was_prepared_last(models, caplog):
-    """Two projects may use one name; the log reports when it changes owner, and references keep them apart."""
+    """If two projects use one name, the log reports the change of owner; references distinguish them."""
     mine, theirs = (ArtModel(project=project, name="m", entity="e") for project in ("p", "q"))
     await models.prepare(mine)
     await collect(models.train(mine, silent_batch()))
@@ -413,7 +413,7 @@ async def test_preparing_again_is_free(models):
 
 
 async def test_models_that_are_not_trained_have_no_weights(models, tmp_path):
-    """They are registered for their trajectories only."""
+    """Models that are not trainable are registered for their trajectories only."""
     judge = ArtModel(project="p", name="judge", base_model="gpt-4", trainable=False)
     models.register(judge)
     await models.prepare(judge)
@@ -424,7 +424,7 @@ async def test_models_that_are_not_trained_have_no_weights(models, tmp_path):
 
 @pytest.mark.parametrize("name", ["base", "../a", "a@1"])
 async def test_bad_names_are_refused_before_anything_happens(models, tmp_path, name):
-    """What cannot be a folder, or would hide the base model."""
+    """Names that cannot be folders, or would hide the base model, are refused."""
     bad = ArtModel(project="p", name=name)
     for method in (models.register, models.step, models.steps, models.folder):
         with pytest.raises(ValueError, match=r"name '.*'"):
@@ -436,7 +436,7 @@ async def test_bad_names_are_refused_before_anything_happens(models, tmp_path, n
 
 
 async def test_settings_without_effect_are_named(models, caplog):
-    """One warning for what has no effect, one for a length that the model does not have, one for another base."""
+    """One warning names options without effect, one a too large length, one another base model."""
     requested = {"init_args": {"max_seq_length": 10**6}, "engine_args": {"gpu_memory_utilization": 0.5}}
     model = ArtModel(project="p", name="a", base_model="Qwen/Qwen2.5-0.5B", internal_config=requested)
     for _ in range(2):
@@ -447,7 +447,7 @@ async def test_settings_without_effect_are_named(models, caplog):
 
 
 async def test_a_checkpoint_keeps_its_rank(start, caplog):
-    """Preparing with another rank continues with the trained one, and the log reports it."""
+    """Preparing with another rank keeps the trained rank, and the log reports it."""
     models = start()
     await models.prepare(A)
     models.close()
@@ -458,7 +458,7 @@ async def test_a_checkpoint_keeps_its_rank(start, caplog):
 
 
 async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
-    """The caller learns which folder it is, nothing is written over it or served, and others are."""
+    """The error names the folder; nothing in it is changed or served, and other models are served."""
     models = start()
     await models.prepare(A)
     models.close()
@@ -475,7 +475,7 @@ async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
 
 
 async def test_a_damaged_checkpoint_gives_way_to_the_one_before(start, caplog):
-    """A flipped bit is found: training continues from the older one, and no weights come from a damaged folder."""
+    """Training continues from the previous checkpoint; the damaged one is neither served nor loaded."""
     models = start()
     await models.prepare(A)
     for _ in range(2):
@@ -492,8 +492,8 @@ async def test_a_damaged_checkpoint_gives_way_to_the_one_before(start, caplog):
         await answer(ask(models.worker, "a@0"))
 
 
-async def test_an_adapter_is_no_larger_than_what_it_adapts(models, tmp_path):
-    """A rank of two million took 12.9 GB; the model's width is the bound, and nothing is left of the attempt."""
+async def test_the_rank_of_an_adapter_is_bounded(models, tmp_path):
+    """A rank above the model's width is refused (two million took 12.9 GB); the attempt leaves nothing."""
     huge = B.model_copy(update={"internal_config": InternalModelConfig.model_validate({"peft_args": {"r": 2_000_000}})})
     with pytest.raises(ModelNotSupported, match="rank of 2000000 is more than this model's hidden size of 32"):
         await models.prepare(huge)
@@ -502,8 +502,8 @@ async def test_an_adapter_is_no_larger_than_what_it_adapts(models, tmp_path):
     await models.prepare(B)
 
 
-async def test_as_many_models_are_prepared_as_the_owner_allows(start):
-    """Existing models keep working; removing one makes room."""
+async def test_the_number_of_models_is_bounded(start):
+    """Existing models keep working; removing one allows another."""
     models = start(max_models=1)
     await models.prepare(A)
     with pytest.raises(TooManyModels, match="holds 1 models"):
@@ -514,7 +514,7 @@ async def test_as_many_models_are_prepared_as_the_owner_allows(start):
 
 
 async def test_the_base_has_a_bounded_number_of_names(models):
-    """Each client may bring one; the server's own stays."""
+    """Each client may register one name; the server's own name stays."""
     for n in range(2 * MAX_BASE_NAMES):
         models.register(ArtModel(project="p", name="a", base_model=f"base-{n}"))
     names = models.worker.pool.names()

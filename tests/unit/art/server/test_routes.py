@@ -27,14 +27,14 @@ async def post(client, path, body=None, status=200, **params):
 
 
 @pytest.mark.parametrize("path", [path for path in CONTROL if path not in ("/_train_model", "/_log")])
-async def test_what_is_no_batch_is_small(client, path):
-    """Routes without a key accept small bodies only: a megabyte of object keys takes thirty in memory."""
+async def test_bodies_without_a_key_are_small(client, path):
+    """Routes without a key accept small bodies only: a megabyte of object keys needs thirty in memory."""
     asked = CONTROL[path] | {"x": "x" * 2**20}
     assert (await client.post(path, json=asked)).status_code == 413
 
 
 async def test_a_batch_may_not_have_too_many_values(client):
-    """Two hundred megabytes of empty ones took ten gigabytes, and held up everybody for thirteen seconds."""
+    """The number of values is limited: 200 MB of empty values took 10 GB and blocked the server for 13 seconds."""
     body = json.dumps(ART.log()).encode().removesuffix(b"}") + b', "x": [' + b"1," * MAX_BATCH_VALUES + b"1]}"
     answer = await client.post("/_log", content=body)
     assert (answer.status_code, f"at most {MAX_BATCH_VALUES}" in answer.text) == (413, True)
@@ -52,7 +52,7 @@ def lines_of(text):
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_client_of_each_version_goes_through_its_life(client, models, version):
-    """Register, prepare, sample, train, ask for the step, log, delete, close: each answer has the shape it expects."""
+    """Each client version's calls, from register to close, get answers in the expected shape."""
     art = ArtClient(version)
     models.go.set()
     assert await post(client, "/register", art.model(registered=False)) is None
@@ -76,8 +76,8 @@ async def test_a_client_of_each_version_goes_through_its_life(client, models, ve
 
 
 @pytest.mark.parametrize("internal", [MINIMAL_NAT, FULL_NAT, None, {}])
-async def test_nulls_are_as_good_as_absent(client, models, internal):
-    """The NAT plug-in sends nulls for blocks that its YAML leaves out, and `config: null` to prepare."""
+async def test_nulls_count_as_absent(client, models, internal):
+    """The NAT plug-in sends nulls for omitted blocks, and `config: null` to prepare."""
     art = ArtClient(internal=internal)
     models.go.set()
     await post(client, "/register", art.model())
@@ -87,7 +87,7 @@ async def test_nulls_are_as_good_as_absent(client, models, internal):
 
 @pytest.mark.parametrize("path", ["/register", "/_get_step", "/_delete_checkpoints"])
 async def test_a_model_may_be_wrapped(client, models, path):
-    """Bare, as clients send it, or wrapped as in the other bodies; unknown fields change nothing."""
+    """A model may be sent bare or wrapped as in the other bodies; unknown fields have no effect."""
     for body in (ART.model(), {"model": ART.model()}, {**ART.model(), "bogus": 1}):
         await post(client, path, body)
     assert all(model.name == "agent-001" for model in models.registered)
@@ -95,14 +95,14 @@ async def test_a_model_may_be_wrapped(client, models, path):
 
 @pytest.mark.parametrize("path", ["/healthcheck", "/health", "/health/"])
 async def test_health(client, path):
-    """The guide uses a trailing slash, ART's clients another path."""
+    """Both spellings of the health path answer: the guide's with a slash, ART's without."""
     answer = await client.get(path)
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
 
 
 @pytest.mark.parametrize("path", CONTROL)
-async def test_no_body_that_is_incomplete_reaches_a_model(client, models, path):
-    """Not JSON, no name, no project: 422 with the place, before anything happens."""
+async def test_an_incomplete_body_is_refused(client, models, path):
+    """Invalid JSON, a missing name or a missing project is a 422 with the place, before anything happens."""
     body = CONTROL[path]
     model = body.get("model", body)
     for missing in ("name", "project"):
@@ -115,8 +115,8 @@ async def test_no_body_that_is_incomplete_reaches_a_model(client, models, path):
 
 
 @pytest.mark.parametrize("field", ["config", "dev_config", "trajectory_groups"])
-async def test_a_training_call_says_all_that_it_wants(client, field):
-    """As in ART's own server, a configuration that is missing is an error and no default."""
+async def test_a_training_call_needs_all_its_fields(client, field):
+    """As in ART's own server, a missing configuration is an error."""
     await prepared(client)
     body = ART.train()
     del body[field]
@@ -125,7 +125,7 @@ async def test_a_training_call_says_all_that_it_wants(client, field):
 
 @pytest.mark.parametrize("path", CONTROL)
 async def test_names_that_cannot_be_folders_are_refused(client, path):
-    """They become paths, so the error says which names are allowed."""
+    """Names become paths, so the error says which names are allowed."""
     evil = ArtClient(name="../x")
     body = CONTROL[path]
     body = {**body, "model": evil.model()} if "model" in body else evil.model()
@@ -133,14 +133,14 @@ async def test_names_that_cannot_be_folders_are_refused(client, path):
 
 
 async def test_unknown_routes_and_methods_have_a_detail(client):
-    """What ART's clients show of an error."""
+    """Unknown routes and methods have a `detail`, which ART's clients show."""
     for method, path, status in (("POST", "/_nowhere", 404), ("GET", "/register", 405)):
         answer = await client.request(method, path)
         assert (answer.status_code, "detail" in answer.json()) == (status, True)
 
 
 async def test_the_metrics_stream_has_no_content_type_and_names_its_job(client, models):
-    """As on ART's server there is no Content-Type; an extra header names the job, which has the reason of a failure."""
+    """As on ART's server there is no Content-Type; an extra header names the job, which has the failure's reason."""
     models.go.set()
     await prepared(client)
     answer = await client.post("/_train_model", json=ART.train())
@@ -150,8 +150,8 @@ async def test_the_metrics_stream_has_no_content_type_and_names_its_job(client, 
     assert (await client.get("/jobs/job-9")).status_code == 404
 
 
-async def test_what_cannot_be_trained_is_refused_before_the_first_byte(client, models):
-    """Not prepared; no log probabilities; an option that this server cannot honour."""
+async def test_untrainable_calls_are_refused_before_the_first_byte(client, models):
+    """Unprepared models, missing log probabilities and unsupported options are errors."""
     assert "prepare" in (await post(client, "/_train_model", ART.train(), status=400))["detail"]
     await prepared(client)
     plain = ART.groups()
@@ -170,7 +170,7 @@ async def test_what_cannot_be_trained_is_refused_before_the_first_byte(client, m
 
 
 async def test_a_second_call_for_a_model_is_refused_while_one_runs(wire, models):
-    """409; calls for other models and the other control routes still work."""
+    """A second call gets a 409; calls for other models and other control routes still work."""
     await prepared(wire)
     async with wire.stream("POST", "/_train_model", json=ART.train()) as first:
         told = await post(wire, "/_train_model", ART.train(), status=409)
@@ -185,8 +185,8 @@ async def test_a_second_call_for_a_model_is_refused_while_one_runs(wire, models)
     assert await post(wire, "/_get_step", ART.model()) == 1
 
 
-async def test_prepare_answers_with_our_port_and_key_whatever_the_client_requests(client, caplog):
-    """Both were chosen when the server was started; the log reports the difference."""
+async def test_prepare_answers_with_the_servers_port_and_key(client, caplog):
+    """Port and key are those of the server's start; the log reports that the client requested others."""
     config = {"server_args": {"port": 9000, "api_key": "sk-mine"}}
     assert await post(client, "/_prepare_backend_for_training", ART.prepare(config)) == ["http://gpu-box:8000/v1", KEY]
     assert [("port" in text, "api_key" in text) for text in caplog.messages] == [(True, False), (False, True)]
@@ -204,14 +204,14 @@ async def test_prepare_answers_with_our_port_and_key_whatever_the_client_request
         ("a@b:1", "http://127.0.0.1:8000/v1"),
     ],
 )
-def test_clients_sample_under_the_name_by_which_they_came(header, url):
-    """So that a tunnel or a name of the network works for both ports; what is no host's name is not repeated."""
+def test_inference_urls_have_the_host_of_the_request(header, url):
+    """Tunnels and network names work for both ports; an invalid host name is not repeated."""
     assert inference_url(header, "127.0.0.1", 8000) == url
     assert inference_url("", "::1", 8000) == "http://[::1]:8000/v1"
 
 
 async def test_the_best_and_the_newest_checkpoint_stay(client, models):
-    """By any benchmark of the history; without one only the newest stays."""
+    """Any benchmark of the history may choose the best; without one, only the newest stays."""
     models.checkpoints["agent-001"] = [0]
     for step, reward in enumerate((0.1, 0.9, 0.5, 0.2)):
         models.checkpoints["agent-001"] = list(range(step + 1))
@@ -225,7 +225,7 @@ async def test_the_best_and_the_newest_checkpoint_stay(client, models):
 
 
 async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tmp_path, caplog):
-    """The server records those that it trains on, and the others when the client logs them; each has a log line."""
+    """Trained rollouts are recorded by the server, others when the client logs them; each has a log line."""
     caplog.set_level("INFO", logger="nat.art.server.submissions")
     models.go.set()
     await prepared(client)
@@ -243,7 +243,7 @@ async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tm
 
 
 async def test_the_event_loop_is_free_while_a_batch_is_read(client, models):
-    """A large batch is parsed and tokenised beside the loop, so that others are answered meanwhile."""
+    """A large batch is parsed and tokenised in a thread, so the loop answers other requests."""
     models.go.set()
     await prepared(client)
     groups = [ART.groups(*range(40))[0] for _ in range(20)]
@@ -259,8 +259,8 @@ async def test_the_event_loop_is_free_while_a_batch_is_read(client, models):
 @pytest.mark.parametrize(
     ("fields", "untrainable"), [({}, 0), ({"temperature": 0.7}, 0), ({"top_p": 0.9}, 1), ({"temperature": 0}, 1)]
 )
-async def test_an_answer_is_trained_by_how_it_was_sampled(client, models, fields, untrainable):
-    """The client sends back the answer and not the request, so the server remembers all of its sampling."""
+async def test_an_answer_is_trained_with_its_sampling(client, models, fields, untrainable):
+    """The client sends back the answer without its request, so the server remembers the sampling."""
     models.go.set()
     await prepared(client)
     asked = {**CHAT, "model": "scripted", **fields}

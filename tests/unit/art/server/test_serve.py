@@ -15,14 +15,14 @@ def options(tmp_path):
 
 
 def test_a_second_server_on_the_same_folder_is_refused(options, tmp_path):
-    """Two would write the same checkpoints; the error names the folder's owner and the way out."""
+    """A second server on the same folder is refused; the error names the owner and a remedy."""
     with claimed(tmp_path / "art"), pytest.raises(BackendError, match="in use by another server") as error:
         serve(ArtServeOptions(**options))
     assert "--output_dir" in error.value.hint
 
 
 def test_a_taken_port_is_reported_with_its_option(options):
-    """Either of the two."""
+    """The error names the option of the port that is taken."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -45,7 +45,7 @@ def test_a_taken_port_is_reported_with_its_option(options):
     ],
 )
 def test_the_greeting_says_how_to_connect(options, host, key, lines):
-    """Both addresses as clients use them, the key if everybody knows it, and where the checkpoints go."""
+    """The greeting has both URLs for clients, the key if it is the well-known one, and the checkpoints' folder."""
     asked = ArtServeOptions(**options, host=host, api_key=key)
     text = greeting(asked, port=7623, inference_port=8000, hostname="gpu-box")
     assert [line for line in [*lines, str(options["output_dir"])] if line not in text] == []

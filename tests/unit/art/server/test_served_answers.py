@@ -1,4 +1,4 @@
-"""The memory of served answers."""
+"""The memory of prompts by served answers."""
 
 import json
 
@@ -18,7 +18,7 @@ def lists(prompts):
 
 @given(ids, ids, logprobs)
 def test_the_prompt_of_an_answer_survives_json(prompt, tokens, values):
-    """An answer that came back as JSON finds the prompt that it was sampled from; any other finds nothing."""
+    """An answer parsed from JSON finds its prompt; any other answer finds nothing."""
     served = ServedAnswers()
     served.remember(prompt, tokens, values)
     assert lists(served.prompts_of(tokens, json.loads(json.dumps(values)))) == [prompt]
@@ -27,7 +27,7 @@ def test_the_prompt_of_an_answer_survives_json(prompt, tokens, values):
 
 
 def test_a_sure_answer_may_have_several_prompts():
-    """Log probabilities of exactly zero do not identify an answer, so all its prompts are given, each once."""
+    """Answers with log probabilities of zero are not unique, so all their prompts are returned, each once."""
     served = ServedAnswers()
     for prompt in ([1, 2, 3], [1, 2, 4], [1, 2, 3]):
         served.remember(prompt, [7], [0.0])
@@ -35,7 +35,7 @@ def test_a_sure_answer_may_have_several_prompts():
 
 
 def test_memory_is_bounded():
-    """The least recently used answers go; the same answer to the same prompt is held once."""
+    """The least recently used answers are dropped; the same answer to the same prompt is stored once."""
     served = ServedAnswers(max_bytes=3 * (ENTRY_BYTES + 8))
     for _ in range(3):
         served.remember([1, 1], [1], [-1.0])
@@ -51,7 +51,7 @@ def test_memory_is_bounded():
 
 
 def test_a_common_answer_does_not_fill_the_memory():
-    """Only the latest prompts of an answer that is given all the time are held."""
+    """A frequent answer keeps only its latest prompts."""
     served = ServedAnswers()
     for prompt in range(MAX_PROMPTS + 5):
         served.remember([prompt], [7], [0.0])

@@ -8,7 +8,7 @@ from nat.errors import TrainingFailed
 
 ART = ArtClient("0.5.18")
 MANY = 20
-"""Turns of the event loop in which a job of the fake gets as far as it can."""
+"""Turns of the event loop after which a job of the fake has made its progress."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def job(model_id, **changes):
     return {"model_id": model_id, "trajectory_groups": ART.groups(), "experimental_config": EXPERIMENTAL} | changes
 
 
-async def test_a_page_has_a_limit_that_is_a_number(client):
+async def test_the_limit_of_a_page_is_a_short_number(client):
     """The limit has few digits, since Python refuses to parse very long numbers."""
     model_id = await created(client)
     for limit in ("0", "-1", "x", "9" * 5000):
@@ -39,7 +39,7 @@ async def test_a_page_has_a_limit_that_is_a_number(client):
 
 
 async def all_events(client, job_id):
-    """Follow the pages to the end of the job, as the client does: the cursor moves, `has_more` turns the page."""
+    """Follow the pages to the end of the job as the client does, by cursor and `has_more`."""
     events = []
     for _ in range(MANY):
         if events and events[-1]["type"] in ("training_ended", "training_failed"):
@@ -51,7 +51,7 @@ async def all_events(client, job_id):
 
 
 async def test_the_native_client_goes_through_its_life(client, models):
-    """Create, sample, train, follow the events, ask for checkpoints, delete: what 0.5.18 does, answer by answer."""
+    """Create, sample, train, follow the events, list checkpoints and delete, answer by answer as 0.5.18 expects."""
     models.go.set()
     model = await ask(client, "POST", "/models", SERVERLESS_MODEL)
     assert (model["entity"], model["project"], model["name"], model["run_id"]) == ("local", "demo", "agent-001", None)
@@ -76,8 +76,8 @@ async def test_the_native_client_goes_through_its_life(client, models):
     assert [point["step"] for point in (await ask(client, "GET", path))["data"]] == [1]
 
 
-async def test_a_failed_job_says_why(client, models):
-    """The last event has the reason and what to do."""
+async def test_a_failed_job_has_its_reason(client, models):
+    """The last event has the reason and the remedy."""
     models.error = TrainingFailed("the gradient is zero", hint="vary the rewards")
     models.go.set()
     job_id = (await ask(client, "POST", "/training-jobs", job(await created(client))))["id"]
@@ -88,7 +88,7 @@ async def test_a_failed_job_says_why(client, models):
 
 
 async def test_events_come_as_they_happen_and_can_be_read_again(client, models):
-    """Pages begin after a cursor, and reading again gives the same events."""
+    """Pages begin after a cursor; reading a page again gives the same events."""
     job_id = (await ask(client, "POST", "/training-jobs", job(await created(client))))["id"]
     path = f"/training-jobs/{job_id}/events"
     page = {"data": []}
@@ -103,8 +103,8 @@ async def test_events_come_as_they_happen_and_can_be_read_again(client, models):
     assert (await all_events(client, job_id))[-1]["type"] == "training_ended"
 
 
-async def test_checkpoints_know_what_the_client_logged(client, models):
-    """The metrics of the history come with the step, so that the client finds the best one."""
+async def test_checkpoints_have_the_logged_metrics(client, models):
+    """Each step has the metrics of the history, so the client finds the best one."""
     model_id = await created(client)
     body = {"model_id": model_id, "trajectory_groups": ART.groups(1.0, 0.5), "split": "val"}
     assert await ask(client, "POST", f"/models/{model_id}/log", body) is None
@@ -113,7 +113,7 @@ async def test_checkpoints_know_what_the_client_logged(client, models):
 
 
 async def test_a_model_is_found_again_by_its_name(client):
-    """The id is the same each time; creating a new model of that name is refused."""
+    """A model keeps its id; creating another model of its name is refused."""
     model_id = await created(client)
     assert await created(client) == model_id
     other = {**SERVERLESS_MODEL, "name": "agent-002"}
@@ -135,12 +135,12 @@ async def test_a_model_is_found_again_by_its_name(client):
     ],
 )
 async def test_unknown_ids_are_reported(client, method, path, body, status):
-    """By status and detail, and nothing is made up for it."""
+    """Unknown ids get a status and a detail."""
     assert (await ask(client, method, path, body, status))["detail"]
 
 
 async def test_a_model_can_be_deleted(client, models):
-    """It is gone, and its id with it."""
+    """Deleting a model removes its id, too."""
     path = f"/models/{await created(client)}"
     assert await ask(client, "DELETE", path) is None
     assert models.checkpoints == {}
@@ -148,19 +148,19 @@ async def test_a_model_can_be_deleted(client, models):
 
 
 @pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "x"}, {"after": "nobody"}])
-async def test_pages_that_cannot_be_are_refused(client, query):
-    """The parameter is named."""
+async def test_invalid_pages_are_refused(client, query):
+    """The error names the parameter."""
     path = f"/models/{await created(client)}/checkpoints"
     assert next(iter(query)) in (await ask(client, "GET", path, status=422, **query))["detail"]
 
 
 @pytest.mark.parametrize("field", ["entity", "base_model"])
-async def test_a_name_has_a_length_that_can_be_listed(client, field):
-    """Longer ones are the client's mistake, as they are where ART's other protocol registers a model."""
+async def test_the_length_of_a_name_is_limited(client, field):
+    """Longer names are an error of the client, as in ART's other protocol."""
     await ask(client, "POST", "/models", {**SERVERLESS_MODEL, field: "x" * 257}, status=422)
 
 
 async def test_the_serverless_protocol_needs_the_key(client):
-    """Its client always sends one."""
+    """Requests without the key are refused; the protocol's client always sends one."""
     del client.headers["authorization"]
     await ask(client, "POST", "/models", SERVERLESS_MODEL, status=401)

@@ -1,4 +1,4 @@
-"""Names that may become folders, and what the names in requests refer to."""
+"""Names that may become folders, and the models that requested names mean."""
 
 import string
 from pathlib import Path
@@ -14,8 +14,8 @@ NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
 
 
 @given(project=st.text(max_size=140), name=st.text(max_size=140))
-def test_what_is_accepted_stays_below_the_root(project, name):
-    """Whatever a client calls its model, it is refused or gets a folder of its own inside the output folder."""
+def test_accepted_names_stay_below_the_root(project, name):
+    """A model name is refused or becomes its own folder inside the output folder."""
     try:
         key = key_of(ArtModel(project=project, name=name))
     except ValueError as error:
@@ -28,7 +28,7 @@ def test_what_is_accepted_stays_below_the_root(project, name):
 
 @pytest.mark.parametrize("bad", ["", "..", ".hidden", "a/b", "a@1", "a b", "-a", "ä", "a\n", "a" * 129])
 def test_names_that_are_no_folders_are_refused(bad):
-    """The error says which of the two it is, and which names are allowed."""
+    """The error says whether the project or the name is wrong, and which names are allowed."""
     with pytest.raises(ValueError, match=r"name .* use letters"):
         key_of(ArtModel(project="p", name=bad))
     with pytest.raises(ValueError, match=r"project .* use letters"):
@@ -37,7 +37,7 @@ def test_names_that_are_no_folders_are_refused(bad):
 
 @given(project=NAMES, name=NAMES, step=st.integers(0, 10**6), entity=st.text(string.ascii_letters, min_size=1))
 def test_served_names_parse_back(project, name, step, entity):
-    """Every name that the server lists refers to exactly its weights."""
+    """Every name that the server lists is parsed to exactly its weights."""
     key = ModelKey(project, name)
     assert parse(version(name, step)) == ModelReference(name, step=step)
     assert parse(artifact(entity, key, step)) == ModelReference(name, project, step)
@@ -58,6 +58,6 @@ def test_served_names_parse_back(project, name, step, entity):
         ("Qwen/Qwen2.5-0.5B", ModelReference("Qwen/Qwen2.5-0.5B")),
     ],
 )
-def test_names_of_other_kinds_stand_for_themselves(text, wanted):
-    """`latest` is the newest; what is no version is part of the name."""
+def test_other_names_are_plain_names(text, wanted):
+    """`latest` is the newest; a suffix that is no version is part of the name."""
     assert parse(text) == wanted

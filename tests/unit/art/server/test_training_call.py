@@ -1,4 +1,4 @@
-"""The metrics of a training call, and how its stream ends, seen by a real client on a real socket."""
+"""The metrics and the end of a training call's stream, read by a real client from a real socket."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def ready(wire):
 
 
 async def test_the_stream_ends_when_the_checkpoint_is_there(ready, models):
-    """Steps come as they happen; the end comes no earlier than the new step."""
+    """Metrics of a step are sent when it ends; the stream ends only after the new checkpoint exists."""
     async with ready.stream("POST", "/_train_model", json=ART.train()) as answer:
         lines = answer.aiter_lines()
         assert [json.loads(await anext(lines))["loss"] for _ in range(2)] == [0.5, 0.25]
@@ -37,7 +37,7 @@ async def test_the_stream_ends_when_the_checkpoint_is_there(ready, models):
 @pytest.mark.parametrize("error", [TrainingFailed("the gradient is zero"), RuntimeError("a bug")])
 @pytest.mark.parametrize("steps", [0, 2])
 async def test_a_failure_cuts_the_connection(ready, models, caplog, error, steps):
-    """No line reports it, because no client would look there: the body ends without its last chunk.
+    """A failure closes the connection without the last chunk, since ART's clients would not read an error line.
 
     The server's log has a traceback only if it is a bug.
     """
@@ -54,7 +54,7 @@ async def test_a_failure_cuts_the_connection(ready, models, caplog, error, steps
     assert (await ready.post("/_get_step", json=ART.model())).json() == 0
 
 
-async def test_a_client_that_leaves_cancels_its_call(ready, models):
+async def test_a_client_that_disconnects_cancels_its_call(ready, models):
     """The weights stay unchanged."""
     async with ready.stream("POST", "/_train_model", json=ART.train()) as answer:
         await anext(answer.aiter_lines())
@@ -64,7 +64,7 @@ async def test_a_client_that_leaves_cancels_its_call(ready, models):
 
 
 async def test_a_batch_without_signal_gives_one_line(ready, models):
-    """No gradient step, and no number of a loss that was not computed; the step advances all the same."""
+    """A batch without signal has no gradient step and no loss, but the step number advances."""
     models.steps_of_a_call = [{"num_gradient_steps": 0.0}]
     models.go.set()
     answer = await ready.post("/_train_model", json=ART.train(1.0, 1.0))
@@ -80,7 +80,7 @@ FACTS = {"data/step_num_trajectories": 4.0}
 
 
 def test_both_families_of_names_are_in_each_line():
-    """Clients up to 0.5.16 read bare names and demand num_gradient_steps, later ones read prefixed names."""
+    """Clients up to 0.5.16 read bare names and require num_gradient_steps; later ones read prefixed names."""
     line = stream_metrics(STEP, FACTS, 3, 1e-5)
     old = {"loss": 0.5, "policy_loss": 0.4, "entropy": 2.0, "grad_norm": 3.0, "kl_div": 0.1, "num_gradient_steps": 3}
     new = {"loss/train": 0.5, "loss/entropy": 2.0, "loss/grad_norm": 3.0, "loss/learning_rate": 1e-5}
@@ -89,19 +89,19 @@ def test_both_families_of_names_are_in_each_line():
     assert all(type(value) is float for value in line.values())
 
 
-def test_the_rate_of_the_step_goes_first():
+def test_the_learning_rate_of_the_step_is_reported():
     """A step may use another rate than the call's, for instance with many trajectories."""
     assert stream_metrics({**STEP, "learning_rate": 2e-5}, {}, 1, 1e-5)["loss/learning_rate"] == 2e-5
 
 
-def test_what_is_no_number_is_left_out():
-    """Clients parse each value as a number; JSON has none for NaN."""
+def test_a_metric_that_is_no_number_is_left_out():
+    """Clients parse each value as a number, and JSON has no NaN."""
     line = stream_metrics({**STEP, "entropy": math.nan, "loss": math.inf}, FACTS, 1, 1e-5)
     assert not {"entropy", "loss/entropy", "loss", "loss/train"} & line.keys()
     json.dumps(line, allow_nan=False)
 
 
 def test_a_call_without_a_signal_has_no_loss():
-    """It made no step; the facts say how many groups came in."""
+    """A call without a signal reports no loss, only the number of groups."""
     line = stream_metrics({}, FACTS, 0, 1e-5)
     assert line == {"num_gradient_steps": 0, "data/step_num_gradient_steps": 0, **FACTS}

@@ -1,4 +1,4 @@
-"""The options of a training call as a configuration of the learner; test_learner shows that each of those acts."""
+"""The options of a training call as the learner's configuration; test_learner shows that each has an effect."""
 
 import logging
 
@@ -21,7 +21,7 @@ def made(config=(), dev=(), trainer=None):
 
 
 def test_the_defaults_are_those_of_art():
-    """CISPO with weights in [0, 5] against the sampler's log probabilities, and ART's AdamW."""
+    """The defaults are CISPO with weights in [0, 5] against the sampler's log probabilities, and ART's AdamW."""
     expected = {
         "learning_rate": 5e-6,
         "advantage": "given",
@@ -59,14 +59,14 @@ def test_the_defaults_are_those_of_art():
     ],
 )
 def test_a_client_gets_the_loss_of_its_own_servers(model, config, dev, expected):
-    """Servers up to 0.5.4 used PPO, later ones CISPO; a client that sets `ppo` gets its choice."""
+    """Servers up to 0.5.4 used PPO, later ones CISPO; a client that sets `ppo` gets PPO."""
     sent = ArtTrainConfig.model_validate(config)
     chosen = with_default_loss(ArtDevTrainConfig.model_validate(dev), ArtModel(name="a", project="p", **model), sent)
     assert training_config(sent, chosen, None, tokens_per_step=2048).options["ppo"] == expected
 
 
 def test_the_serverless_client_gets_the_newest_loss():
-    """Only the newest version has it, and its default is CISPO; a null counts as left out."""
+    """The serverless protocol exists only in the newest version, whose default is CISPO; null counts as absent."""
     for said in ({}, {"ppo": None}):
         assert ServerlessExperimentalConfig.model_validate(said).ppo is False
 
@@ -104,14 +104,14 @@ def test_the_serverless_client_gets_the_newest_loss():
     ids=str,
 )
 def test_each_option_reaches_the_learner(config, dev, expected):
-    """What a client sets changes the configuration, and nothing but what it sets."""
+    """An option that a client sets changes its own setting only."""
     plain = made()
     assert made(config, dev).items() >= expected.items()
     changed = {name for name, value in made(config, dev).items() if plain.get(name) != value}
     assert changed <= expected.keys() | {"ppo", "epsilon", "epsilon_high"}
 
 
-def test_the_adamw_of_the_model_is_taken():
+def test_the_optimizer_of_the_model_is_used():
     """`trainer_args` of the registered model set the optimizer; keys of other trainers are ignored."""
     trainer = {"adam_beta1": 0.8, "adam_beta2": 0.95, "weight_decay": 0.0, "max_grad_norm": 2.0, "optim": "adamw"}
     assert made(trainer=trainer).items() >= {k: v for k, v in trainer.items() if k != "optim"}.items()
@@ -130,8 +130,8 @@ def test_the_adamw_of_the_model_is_taken():
     ],
     ids=str,
 )
-def test_the_rate_in_the_yaml_of_nat_is_honoured(config, trainer, expected):
-    """NAT's plug-in always sends 5e-5 and 0, and what its user wrote in the model's trainer_args; nobody else does."""
+def test_the_learning_rate_of_a_nat_yaml_is_used(config, trainer, expected):
+    """NAT's plug-in always sends 5e-5 and 0, so its user's values are read from the model's trainer_args."""
     found = made(config, trainer=trainer)
     assert (found["learning_rate"], found["beta"]) == expected
 
@@ -147,7 +147,7 @@ def test_the_rate_in_the_yaml_of_nat_is_honoured(config, trainer, expected):
     ids=lambda o: next(iter(o)),
 )
 def test_an_option_without_effect_is_refused(option):
-    """It is named, with what to do; its neutral value is no option at all."""
+    """The error names the option and a remedy; an option's neutral value is allowed."""
     (name, value), *_ = option.items()
     with pytest.raises(BatchRefused, match=rf"dev_config\.{name} is {value!r}") as error:
         made(dev=option)
@@ -155,8 +155,8 @@ def test_an_option_without_effect_is_refused(option):
     made(dev={name: None if not isinstance(value, bool) else False})
 
 
-def test_a_memory_option_is_noted(caplog):
-    """It changes no result; the log mentions it."""
+def test_a_memory_option_is_logged(caplog):
+    """The option changes no result; the log mentions it."""
     caplog.set_level(logging.INFO)
     check_supported(ArtDevTrainConfig(logprob_calculation_chunk_size=512))
     assert "logprob_calculation_chunk_size" in caplog.text

@@ -1,4 +1,4 @@
-"""From conversations to rows of exact tokens."""
+"""Conversations become rows of exact tokens."""
 
 import json
 
@@ -32,7 +32,7 @@ def sampled(row):
 
 
 def test_one_answer_is_one_row():
-    """The prompt is rendered up to where the assistant begins; the sampled tokens with the end of turn carry loss."""
+    """The prompt ends where the assistant begins; the sampled tokens with the end of turn carry loss."""
     found = read(trajectory(1, SYSTEM, user("go"), said(TOKENIZER, "here")))
     (row,) = found.rows
     prompt = TOKENIZER.render_chat([SYSTEM, user("go")])
@@ -41,15 +41,15 @@ def test_one_answer_is_one_row():
     assert (found.answers, found.retokenized) == (1, 1)
 
 
-def test_what_follows_the_last_answer_is_cut():
-    """Nothing after it can change the loss."""
+def test_messages_after_the_last_answer_are_cut():
+    """Messages after the last answer cannot change the loss."""
     items = [user("go"), said(TOKENIZER, "here")]
     with_tail = read(trajectory(1, *items, user("thanks"), {"role": "assistant", "content": "bye"}))
     assert with_tail.rows == read(trajectory(1, *items)).rows
 
 
-def test_turns_that_go_on_are_one_row():
-    """A second prompt that begins with all tokens before it continues the row, the template's separators included."""
+def test_continued_turns_are_one_row():
+    """A prompt that begins with all tokens before it continues the row, the template's separators included."""
     found = read(trajectory(1, user("a"), said(TOKENIZER, "b"), user("c"), said(TOKENIZER, "d")))
     (row,) = found.rows
     assert text(row.token_ids) == (
@@ -59,8 +59,8 @@ def test_turns_that_go_on_are_one_row():
     assert text(sampled(row)) == "b<|im_end|>d<|im_end|>"
 
 
-def test_the_served_prompt_is_taken_where_it_is_known():
-    """Sampled tokens that the text would not give again stay as they were, and nothing counts as tokenised again."""
+def test_the_served_prompt_is_used_if_it_is_known():
+    """Sampled tokens are kept even if their text would be tokenised differently; none count as retokenised."""
     t_h_e = [*TOKENIZER.encode("t"), *TOKENIZER.encode("h"), *TOKENIZER.encode("e"), TOKENIZER.eos_token_id]
     assert TOKENIZER.encode("the") != t_h_e[:-1]
     served, answers = ServedAnswers(), [choice(t_h_e, content="the"), said(TOKENIZER, "end")]
@@ -76,7 +76,7 @@ def test_the_served_prompt_is_taken_where_it_is_known():
 
 
 def test_a_sure_answer_to_several_prompts_belongs_to_its_conversation():
-    """Log probabilities of zero do not identify the prompt; the messages do."""
+    """Log probabilities of zero do not identify the prompt, so the messages decide."""
     served = ServedAnswers()
     for question in ("a", "b", "c"):
         served.remember(TOKENIZER.render_chat([user(question)]), [7], [0.0])
@@ -86,7 +86,7 @@ def test_a_sure_answer_to_several_prompts_belongs_to_its_conversation():
 
 
 def test_plain_messages_are_context():
-    """An assistant's message that is no choice, or a choice without log probabilities, is never trained on."""
+    """Assistant messages that are no choice, and choices without log probabilities, are not trained on."""
     silent = {"finish_reason": "stop", "index": 0, "logprobs": None, "message": {"role": "assistant", "content": "b"}}
     for before in ({"role": "assistant", "content": "b"}, silent):
         found = read(
@@ -101,7 +101,7 @@ def test_plain_messages_are_context():
 
 
 def test_tool_messages_keep_their_role_and_calls_their_arguments():
-    """The template sees the tools once wrapped, the call's arguments as an object, and the result as a tool's."""
+    """The template gets the tools wrapped once, arguments as an object, and results with the role `tool`."""
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     tool = {"type": "function", "function": {"name": "add"}}
     found = read(
@@ -120,8 +120,8 @@ def test_tool_messages_keep_their_role_and_calls_their_arguments():
     assert "<|im_start|>tool\n2<|im_end|>" in last
 
 
-def test_a_served_prompt_outlives_what_a_client_makes_of_its_messages():
-    """NAT's plug-in relabels tool results as the assistant's; what the model saw is trained on all the same."""
+def test_a_served_prompt_survives_relabelled_messages():
+    """NAT's plug-in relabels tool results as the assistant's; the row still has the served prompt."""
     sent = [user("1+1"), {"role": "tool", "tool_call_id": "1", "content": "2"}]
     answer, served = said(TOKENIZER, "two"), ServedAnswers()
     served.remember(TOKENIZER.render_chat(sent), [*TOKENIZER.encode("two"), TOKENIZER.eos_token_id], [-1.0] * 4)
@@ -130,7 +130,7 @@ def test_a_served_prompt_outlives_what_a_client_makes_of_its_messages():
 
 
 def test_additional_histories_belong_to_the_trajectory():
-    """Each conversation gives its rows; all are of the one trajectory."""
+    """Each conversation gives its own rows; all belong to one trajectory."""
     found = read(
         trajectory(
             1,
@@ -144,14 +144,14 @@ def test_additional_histories_belong_to_the_trajectory():
 
 
 def test_an_answer_at_its_limit_is_truncated():
-    """`finish_reason` is `length`."""
+    """An answer with `finish_reason` `length` is truncated."""
     assert read(trajectory(1, user("a"), choice([1], finish_reason="length"))).truncated
     assert not read(trajectory(1, user("a"), choice([1]))).truncated
 
 
 @given(st.lists(st.integers(0, 264), min_size=1, max_size=6))
 def test_tokens_as_text_are_found_in_the_vocabulary(token_ids):
-    """Clients of servers that show tokens as text and bytes are trained on the same ids."""
+    """Tokens that a server shows as text and bytes are mapped back to their ids."""
     plain = choice(token_ids)
     for entry, token in zip(plain.logprobs.content, token_ids, strict=True):
         shown = TOKENIZER.token_text(token)
@@ -162,7 +162,7 @@ def test_tokens_as_text_are_found_in_the_vocabulary(token_ids):
 
 @pytest.mark.parametrize("token", ["token_id:265", "token_id:-1", "token_id:x", "no such token"])
 def test_a_token_outside_of_the_vocabulary_is_refused_with_its_place(token):
-    """Another model sampled it; the error names its place."""
+    """A token of another model's vocabulary is an error that names its place."""
     answer = choice([1, 2])
     answer.logprobs.content[1].token = token
     with pytest.raises(BatchRefused, match=rf"t\.messages_and_choices\.1\.logprobs\.content\.1\.token '{token}'"):
@@ -171,27 +171,27 @@ def test_a_token_outside_of_the_vocabulary_is_refused_with_its_place(token):
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
 def test_a_log_probability_that_is_no_number_is_refused(value):
-    """It would make the whole update not finite."""
+    """An infinite or NaN log probability is an error, because it would make the update not finite."""
     with pytest.raises(BatchRefused, match=r"content\.0\.logprob is"):
         read(trajectory(1, user("a"), choice([1], [value])))
 
 
 def test_messages_that_cannot_be_rendered_are_refused_with_their_place():
-    """An image is reported, in whichever conversation it is."""
+    """A message that cannot be rendered, such as an image, is an error that names its place."""
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
     history = {"messages_and_choices": [picture, choice([1])]}
     with pytest.raises(BatchRefused, match=r"t\.additional_histories\.0\.messages_and_choices\.1.*image_url"):
         read(trajectory(1, additional_histories=[history]))
 
 
-def test_a_message_without_a_role_is_refused():
-    """A template would write it with no role at all, which the model has never seen."""
+def test_a_message_needs_a_role():
+    """Without a role a template would render a message that the model has never seen."""
     with pytest.raises(BatchRefused, match=r"t\.messages_and_choices\.0 .*'content'"):
         read(trajectory(1, {"content": "who?"}, choice([1])))
 
 
 def test_a_served_answer_is_trained_at_its_temperature():
-    """The client does not send it back; the server remembers it, each answer's own."""
+    """The server remembers the temperature of each answer, since the client does not send it back."""
     served, prompt = ServedAnswers(), TOKENIZER.render_chat([user("a")])
     first, second = TOKENIZER.encode("b"), TOKENIZER.encode("d")
     served.remember(prompt, first, [-1.0] * len(first), read_sampling({"temperature": 0.5}))
@@ -202,7 +202,7 @@ def test_a_served_answer_is_trained_at_its_temperature():
 
 
 def test_a_greedy_answer_is_context_only():
-    """What was not drawn from the model's own distribution carries no loss, and is counted by how it was drawn."""
+    """A greedy answer carries no loss and is counted by its sampling."""
     served, prompt = ServedAnswers(), TOKENIZER.render_chat([user("a")])
     greedy, drawn = TOKENIZER.encode("b"), TOKENIZER.encode("d")
     served.remember(prompt, greedy, [-1.0] * len(greedy), read_sampling({"temperature": 0, "top_p": 0.9}))

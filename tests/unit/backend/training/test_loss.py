@@ -81,7 +81,7 @@ def test_sequence_ratio_is_the_mean_of_the_row():
         ("cispo", [False, False, False, False], [True, False, True, False]),
     ],
 )
-def test_what_counts_as_clipped(kind, low, high):
+def test_clipped_tokens_are_counted(kind, low, high):
     """clip: only where the gradient is lost; cispo: only the cap."""
     found = term(kind, tensor(2.0, 0.5, 2.0, 0.5).log(), tensor(1, -1, -1, 1))
     assert [end.tolist() for end in found[1:]] == [low, high]
