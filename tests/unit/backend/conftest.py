@@ -1,4 +1,4 @@
-"""Tiny models for every test of the backend."""
+"""Tiny models for all tests of the backend."""
 
 from fakes.tiny_fixtures import loaded, make_learner, tiny_dir
 

@@ -1,4 +1,4 @@
-"""New tokens over the keys of their own sequences."""
+"""Attention of new tokens to the keys of their own sequences."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def plain_logits(model, row):
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_packed_rows_have_the_log_probabilities_of_the_plain_forward(tiny_dir, kind):
-    """Rows of any length, packed in any order, score as alone; sliding windows (6 tokens here) included."""
+    """Packed rows of any length and order score as alone, with sliding windows (6 tokens here) too."""
     model = load_model(tiny_dir(kind)).model
     rows = random_rows()
     with torch.no_grad():
@@ -40,7 +40,7 @@ def test_packed_rows_have_the_log_probabilities_of_the_plain_forward(tiny_dir, k
 
 
 def test_packed_rows_have_the_gradients_of_the_plain_forward(tiny_dir):
-    """A loss over packed rows and the sum of the rows' own losses move the weights alike."""
+    """The gradient of a loss over packed rows is the sum of the rows' own gradients."""
     model = load_model(tiny_dir("qwen2")).model
     rows = random_rows()
     packed = PackedRows.of(rows)
@@ -59,7 +59,7 @@ def test_packed_rows_have_the_gradients_of_the_plain_forward(tiny_dir):
 
 
 def test_only_the_kept_positions_reach_the_vocabulary(tiny_dir):
-    """`keep_K` selects packed indices, in the given order."""
+    """`keep_K` selects packed indices in the given order."""
     model = load_model(tiny_dir("gpt2")).model
     packed = PackedRows.of(random_rows())
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_only_the_kept_positions_reach_the_vocabulary(tiny_dir):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=12))
 def test_padding_at_most_doubles_long_rows(lengths):
-    """Each token sits in exactly one cell of one bucket, and a bucket of long rows is at least half full."""
+    """Each token is in exactly one cell of one bucket; a bucket of long rows is at least half full."""
     positions = torch.cat([torch.arange(n) for n in lengths])
     seen = []
     for bucket in _bucket_rows(tuple(lengths), positions, torch.device("cpu")):
@@ -84,8 +84,8 @@ def test_padding_at_most_doubles_long_rows(lengths):
     assert sorted(seen) == list(range(sum(lengths)))
 
 
-def test_an_attention_that_needs_more_is_refused():
-    """A model that passes attention sinks or soft caps must not get plain attention in silence."""
+def test_unsupported_attention_is_refused():
+    """A model that passes attention sinks or soft caps is refused instead of computed without them."""
     q = torch.zeros(1, 1, 1, 8)
     with pytest.raises(ModelNotSupported, match="softcap"):
         packed_attention(nn.Module(), q, q, q, None, packed=PackedRows.of([[1]]), softcap=50.0)
@@ -96,7 +96,7 @@ def test_an_attention_that_needs_more_is_refused():
 
 
 def test_rows_must_cover_the_tokens():
-    """Lengths and tokens that disagree are a programming error, said at once."""
+    """Lengths that do not add up to the tokens are an error."""
     with pytest.raises(ValueError, match="3 tokens for rows that sum to 2"):
         PackedRows(torch.tensor([1, 2, 3]), [2])
     with pytest.raises(ValueError, match="at least one token"):
@@ -105,7 +105,7 @@ def test_rows_must_cover_the_tokens():
 
 @pytest.mark.parametrize("window", [None, 2])
 def test_each_token_sees_its_sequence_up_to_itself(window):
-    """Whatever stands beside it, and in its sequence's padding; with a window only the nearest."""
+    """A token sees itself and the earlier tokens of its own sequence; with a window, only the nearest of them."""
     torch.manual_seed(0)
     spans, tokens = [(3, 5), (0, 4), (6, 7)], np.array([9, 8, 2, 3, 4, 5, 0])
     query = torch.randn(10, 4, 8)
@@ -121,8 +121,8 @@ def test_each_token_sees_its_sequence_up_to_itself(window):
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=1, max_size=20))
-def test_what_is_padded_together_is_of_similar_size(sizes):
-    """Each in one bucket; in it no size above 16 is more than twice another's."""
+def test_buckets_have_rows_of_similar_size(sizes):
+    """Each row is in one bucket; above 16, no size in a bucket is more than twice another."""
     buckets = similar(sizes)
     assert sorted(number for bucket in buckets for number in bucket) == list(range(len(sizes)))
     for bucket in buckets:

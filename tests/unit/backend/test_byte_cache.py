@@ -1,4 +1,4 @@
-"""A cache that is bounded by its bytes."""
+"""A cache that is limited by its bytes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from nat.backend.byte_cache import ENTRY_BYTES, ByteCache
 
 
-def test_what_was_used_last_stays():
-    """The oldest entries make room."""
+def test_the_least_recently_used_entries_are_dropped():
+    """The oldest entries make room for new ones."""
     cache = ByteCache(3 * (ENTRY_BYTES + 10))
     for key in "abc":
         cache.put(key, key.upper(), 10)
@@ -17,8 +17,8 @@ def test_what_was_used_last_stays():
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2000))))
-def test_it_never_holds_more_than_its_bytes(puts):
-    """Whatever is put in, again and again; what is larger than all of it is not kept."""
+def test_its_size_is_limited(puts):
+    """Repeated insertions stay within the limit; an entry above the limit is not kept."""
     cache = ByteCache(2000)
     for key, size in puts:
         cache.put(key, key, size)

@@ -12,17 +12,17 @@ CPU = "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: not enough memor
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(CPU)])
 def test_memory(error):
-    """For each of torch's messages, the hint names the options to lower."""
+    """For each of torch's out-of-memory messages, the hint names the options to lower."""
     assert "micro_batch_tokens" in explained(error).hint
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "", "x"), RuntimeError("I/O error (os error 28)")])
 def test_disks(error):
-    """A full disk is not out of memory."""
+    """A full disk has another remedy than a lack of memory."""
     assert "No space left" in explained(error).message
     assert "free some space" in explained(error).hint
 
 
-def test_anything_else_is_a_fault():
-    """Nothing is guessed; the log has the traceback."""
+def test_other_errors_refer_to_the_log():
+    """For other errors nothing is guessed; the log has the traceback."""
     assert explained(ValueError("odd")) == ("ValueError: odd", "the backend's log has the traceback")

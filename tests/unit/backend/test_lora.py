@@ -1,4 +1,4 @@
-"""Adapters side by side: each computes as if it were alone, and the base as if there were none."""
+"""Several adapters on one base compute as if alone, and the base as if without adapters."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def train(adapters, adapter, seed=0):
 
 
 def test_each_adapter_computes_what_its_merged_model_computes_alone(base):
-    """Two adapters of different rank, trained differently, switched back and forth; the base never changes."""
+    """Two trained adapters of different rank give the outputs of their merged models in turn; the base is unchanged."""
     before = packed_logits(base.model, ROWS).detach()
     adapters = Adapters(base)
     pair = [adapters.create(LoraSettings(rank, 16), seed=rank) for rank in (2, 4)]
@@ -55,7 +55,7 @@ def test_each_adapter_computes_what_its_merged_model_computes_alone(base):
 
 
 def test_an_adapter_comes_back_from_its_folder_beside_others(base, tmp_path):
-    """What one server wrote, another one computes bit by bit, in peft's layout, whatever else is loaded."""
+    """An adapter that one server saved gives another the same bits in peft's layout, whatever else is loaded."""
     adapters = Adapters(base)
     first, second = (adapters.create(LoraSettings(2), seed=seed) for seed in (1, 2))
     train(adapters, second)
@@ -69,7 +69,7 @@ def test_an_adapter_comes_back_from_its_folder_beside_others(base, tmp_path):
 
 
 def test_names_of_weights_do_not_depend_on_what_else_is_loaded(base):
-    """An optimizer's state fits the same model in another process, where the adapter has another key."""
+    """The optimizer's state fits the same model in another process, where the adapter has another key."""
     adapters = Adapters(base)
     first, second = (adapters.create(LoraSettings(2), seed=seed) for seed in (1, 2))
     one, other = first.loaded.trainable_parameters(), second.loaded.trainable_parameters()
@@ -78,8 +78,8 @@ def test_names_of_weights_do_not_depend_on_what_else_is_loaded(base):
     assert all(name.endswith("default.weight") for name in one)
 
 
-def test_the_last_adapter_may_go(base):
-    """Without adapters the base computes on, and the next one finds its place."""
+def test_the_last_adapter_can_be_removed(base):
+    """Without adapters the base still works, and the next adapter can be added."""
     before = packed_logits(base.model, ROWS).detach()
     adapters = Adapters(base)
     adapters.remove(adapters.create(LoraSettings(2), seed=0))
@@ -90,7 +90,7 @@ def test_the_last_adapter_may_go(base):
 
 
 def test_an_adapter_of_another_base_is_refused(tiny_dir, tmp_path, caplog):
-    """The error names the folder and the base, the log both bases, and nothing of the adapter stays."""
+    """The error names the folder and the base, the log both bases; nothing of the adapter is loaded."""
     other = Adapters(load_model(make_tiny_model(tmp_path / "other", hidden=64), device="cpu"))
     write_adapter(other.create(LoraSettings(2), seed=0).loaded, tmp_path / "adapter")
     adapters = Adapters(load_model(tiny_dir("qwen2"), device="cpu"))

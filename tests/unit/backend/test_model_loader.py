@@ -24,8 +24,8 @@ def save(config, path):
     return path
 
 
-def test_a_checkpoint_says_where_texts_end_and_how_long_they_may_be(tiny_dir):
-    """The end-of-sequence ids come from the generation config and the tokenizer, the limit from the positions."""
+def test_a_checkpoint_has_end_tokens_and_a_length(tiny_dir):
+    """The end-of-sequence ids come from the generation config and the tokenizer, the length from the positions."""
     loaded = load_model(tiny_dir("llama"))
     assert loaded.eos_token_ids == {loaded.tokenizer.eos_token_id}
     assert loaded.max_seq_length == 512
@@ -34,7 +34,7 @@ def test_a_checkpoint_says_where_texts_end_and_how_long_they_may_be(tiny_dir):
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
 def test_lora_starts_at_the_base_model_and_trains_only_the_adapter(tiny_dir, kind):
-    """B is zero at first, so nothing changes; every linear layer gets an adapter, the base is frozen."""
+    """B starts at zero, so the outputs are the base's; every linear layer gets an adapter, and the base is frozen."""
     base, lora = load_model(tiny_dir(kind)), load_model(tiny_dir(kind), lora=LoraSettings(rank=2))
     with torch.no_grad():
         torch.testing.assert_close(packed_logits(lora.model, ROWS), packed_logits(base.model, ROWS))
@@ -46,7 +46,7 @@ def test_lora_starts_at_the_base_model_and_trains_only_the_adapter(tiny_dir, kin
 
 
 def test_the_adapter_starts_from_its_seed(tiny_dir):
-    """Same seed, same adapter; the global random state is left alone."""
+    """The same seed gives the same adapter; the global random state is unchanged."""
     before = torch.random.get_rng_state()
     adapters = [load_model(tiny_dir("qwen2"), lora=LoraSettings(2), seed=s).trainable_parameters() for s in (1, 1, 2)]
     name = next(n for n in adapters[0] if "lora_A" in n)
@@ -56,7 +56,7 @@ def test_the_adapter_starts_from_its_seed(tiny_dir):
 
 
 def test_bfloat16_passes_its_own_tolerance(tiny_dir):
-    """The self-check knows how much each dtype rounds."""
+    """The self-check's tolerance depends on the dtype."""
     assert load_model(tiny_dir("qwen2"), dtype="bfloat16").dtype == torch.bfloat16
 
 
@@ -98,7 +98,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize(("damage", "text"), DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_checkpoint_is_refused(tiny_dir, tmp_path, damage, text):
-    """What is missing or no number is named; nothing is made up at random, and no other model is recommended."""
+    """The error names the missing or invalid weights; none are initialised at random, no other model is suggested."""
     folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
     damage(folder)
     with pytest.raises(ModelNotSupported, match=text) as error:
@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_refused(tiny_dir, tmp_path, damage, text):
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("tokenizer_class", ["TokenizersBackend", "Qwen2Tokenizer", "GPT2Tokenizer", None])
 def test_a_missing_vocabulary_is_named_whatever_the_kind(tiny_dir, tmp_path, kind, tokenizer_class):
-    """Many kinds are made up with an unknown or an end-of-text token of their own where no file holds a vocabulary."""
+    """A missing vocabulary is an error for tokenizer classes that would otherwise make one up."""
     folder = shutil.copytree(tiny_dir(kind), tmp_path / "model")
     (folder / "tokenizer.json").unlink()
     declare(folder, tokenizer_class)
@@ -119,14 +119,14 @@ def test_a_missing_vocabulary_is_named_whatever_the_kind(tiny_dir, tmp_path, kin
 
 
 def declare(folder, tokenizer_class):
-    """Name a tokenizer's class, or none, in its configuration."""
+    """Set or remove the tokenizer class in its configuration."""
     path = folder / "tokenizer_config.json"
     told = {**json.loads(path.read_text()), "tokenizer_class": tokenizer_class}
     path.write_text(json.dumps({key: value for key, value in told.items() if value is not None}))
 
 
 def test_the_examples_model_is_refused_without_its_vocabulary(tmp_path):
-    """It has a token for unknown words, and its model's kind has one for the end of a text: neither is a vocabulary."""
+    """The example model's tokenizer has special tokens without a vocabulary, which is an error, too."""
     folder = shutil.copytree(EXAMPLES_MODEL, tmp_path / "model")
     assert load_model(folder, device="cpu").tokenizer.encode("<|user|>")
     (folder / "tokenizer.json").unlink()
@@ -134,8 +134,8 @@ def test_the_examples_model_is_refused_without_its_vocabulary(tmp_path):
         load_model(folder, device="cpu")
 
 
-def test_a_vocabulary_in_other_files_is_as_good(tiny_dir, tmp_path):
-    """Older checkpoints have vocab.json and merges.txt; without one of them text would be split otherwise."""
+def test_a_vocabulary_in_two_files_is_accepted(tiny_dir, tmp_path):
+    """Older checkpoints have vocab.json and merges.txt; a missing one is an error."""
     folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
     whole = json.loads((folder / "tokenizer.json").read_text())["model"]
     (folder / "vocab.json").write_text(json.dumps(whole["vocab"]))
@@ -149,26 +149,26 @@ def test_a_vocabulary_in_other_files_is_as_good(tiny_dir, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_cuda_where_there_is_none_is_an_error(tiny_dir):
-    """It says what this torch was built for, and what to set."""
+def test_missing_cuda_is_an_error(tiny_dir):
+    """The error says what this torch was built for and what to set."""
     with pytest.raises(ModelNotSupported, match="device cuda: there is no CUDA device"):
         load_model(tiny_dir("qwen2"), device="cuda")
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):
-    """The error says what a checkpoint directory holds."""
+    """The error says what a checkpoint directory contains."""
     with pytest.raises(ModelNotSupported, match=r"no config\.json"):
         load_model(tmp_path)
 
 
 def test_a_length_beyond_the_positions_is_refused(tiny_dir):
-    """Positions that the model never had would give noise."""
+    """Positions that the model was not trained on would give noise."""
     with pytest.raises(ModelNotSupported, match="513 is more than the 512 positions"):
         load_model(tiny_dir("qwen2"), max_seq_length=513)
 
 
-def test_a_model_with_an_attention_of_its_own_is_refused(tmp_path):
-    """BLOOM does not go through the attention interface; a packed row would see its neighbours."""
+def test_a_model_with_its_own_attention_is_refused(tmp_path):
+    """BLOOM does not use the attention interface, so its packed rows would see each other."""
     shape = {"vocab_size": 300, "hidden_size": 32, "n_layer": 1, "n_head": 2}
     path = save(BloomConfig(**shape, seq_length=64), tmp_path / "bloom")
     config = json.loads((path / "config.json").read_text()) | {"max_position_embeddings": 64}
@@ -204,8 +204,8 @@ def test_a_model_with_soft_capped_scores_is_refused(tmp_path):
         ),
     ],
 )
-def test_what_depends_on_more_than_a_tokens_own_sequence_is_refused(change, message):
-    """Chunked, recurrent or length-dependent schemes are refused by name, before anything is computed."""
+def test_models_that_cannot_be_packed_are_refused(change, message):
+    """Chunked, recurrent and length-dependent models are refused by name before anything is computed."""
     config = Qwen2Config(num_hidden_layers=2, max_position_embeddings=512)
     for key, value in change.items():
         setattr(config, key, value)
@@ -213,8 +213,8 @@ def test_what_depends_on_more_than_a_tokens_own_sequence_is_refused(change, mess
         check_config(config, 512)
 
 
-def test_a_checkpoint_is_never_fetched_from_elsewhere(tiny_dir, tmp_path):
-    """Without a tokenizer in the folder, loading fails instead of asking the network."""
+def test_nothing_is_downloaded(tiny_dir, tmp_path):
+    """Loading a folder without a tokenizer fails instead of using the network."""
     path = tmp_path / "model"
     shutil.copytree(tiny_dir("qwen2"), path)
     for file in path.glob("tokenizer*"):

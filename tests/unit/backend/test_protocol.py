@@ -54,7 +54,7 @@ def open_echo(options, endpoint):
 
 @pytest.fixture
 def environment(tmp_path):
-    """One in which the package `echo` is installed; two of its three protocols cannot be imported."""
+    """An environment with the package `echo`; two of its three protocols cannot be imported."""
     broken = "broken = echo_nowhere:BrokenOptions\nwrong = echo_server:OPTIONS\n"
     info = tmp_path / "echo-1.0.dist-info"
     info.mkdir()
@@ -67,7 +67,7 @@ def environment(tmp_path):
 
 
 def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_path):
-    """Its option chooses it, its port is in the ready line, its routes are beside OpenAI's, and it is closed.
+    """A plug-in's option selects it, its port is in the ready line, its routes are beside OpenAI's, and it is closed.
 
     Protocols that cannot be imported are reported and do no harm.
     """
@@ -95,7 +95,7 @@ def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_pa
 
 
 def test_its_options_are_offered_and_checked(environment, tmp_path):
-    """The command line shows them, without torch, and refuses the backend's own where it has a finding."""
+    """The command line shows the plug-in's options without torch; its checks run beside the backend's own."""
     with Processes() as processes:
         process = processes.start("-m", "nat.backend", "--help", env=environment)
         assert "Serve clients of Echo on this port, too." in process.communicate(timeout=DEADLINE)[0]

@@ -32,7 +32,7 @@ def source(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def start(source) -> Iterator[Callable[..., tuple[subprocess.Popen, httpx.Client]]]:
-    """Starts backends; whatever a test leaves running is killed."""
+    """Start backends; processes that a test leaves running are killed."""
     with Processes() as processes:
 
         def start_one(*options, **process_options):
@@ -51,7 +51,7 @@ def start(source) -> Iterator[Callable[..., tuple[subprocess.Popen, httpx.Client
 
 
 def end(process, sign):
-    """Send a signal, or close stdin for None; give the exit code."""
+    """Send a signal, or close stdin for None; gives the exit code."""
     process.stdin.close()
     process.stdin = None
     if sign is not None:
@@ -61,7 +61,7 @@ def end(process, sign):
 
 
 def test_an_output_folder_belongs_to_one_server(tmp_path, source, start):
-    """A second one would write checkpoints of the same numbers; it is told who has the folder."""
+    """A second server would write checkpoints of the same numbers; the error names the owner."""
     first, http = start("--output_dir", str(tmp_path))
     with http, Processes() as processes:
         command = ["-m", "nat.backend", "--model", str(source), "--port", "0", "--output_dir", str(tmp_path)]
@@ -72,7 +72,7 @@ def test_an_output_folder_belongs_to_one_server(tmp_path, source, start):
 
 
 def test_trains_exports_and_resumes(tmp_path, source, start):
-    """A job is trained once and survives the process: after a restart it is known, and its weights are served."""
+    """After a restart, a trained job is known and its weights are served."""
     job = TrainingJob(id="job-1", groups=random_groups(load_model(source)), config=TrainingConfig(learning_rate=1e-3))
     process, http = start("--output_dir", str(tmp_path), "--served_model_name", "me")
     with http:
@@ -108,8 +108,8 @@ def test_trains_exports_and_resumes(tmp_path, source, start):
     assert end(process, None) == 0
 
 
-def test_resume_passes_over_a_damaged_checkpoint_and_trains_its_job_again(tmp_path, source, start):
-    """The log says what is wrong with it; the job before it is known, its own is trained a second time."""
+def test_resume_skips_a_damaged_checkpoint(tmp_path, source, start):
+    """The log reports the damage; the earlier job is known, and the lost one is trained again."""
     config = TrainingConfig(learning_rate=1e-3, max_logprob_difference=100)
     job = TrainingJob(id="job-1", groups=random_groups(load_model(source)), config=config)
     options = ("--output_dir", str(tmp_path), "--served_model_name", "me")
@@ -131,7 +131,7 @@ def test_resume_passes_over_a_damaged_checkpoint_and_trains_its_job_again(tmp_pa
     assert "step_000002 is damaged: model.safetensors has another checksum" in log
 
 
-def test_a_full_disk_is_no_matter_of_memory(start, source, tmp_path):
+def test_a_full_disk_has_its_own_remedy(start, source, tmp_path):
     """A checkpoint that cannot be written fails its job, and an export its request, with a remedy for disks."""
 
     def small_files_only():
@@ -153,7 +153,7 @@ def test_a_full_disk_is_no_matter_of_memory(start, source, tmp_path):
 
 
 def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path):
-    """The reason and the remedy are a line on stdout, so that nobody has to read a log."""
+    """The reason and the remedy are a line on stdout, so nobody needs to read a log."""
     command = ["-m", "nat.backend", "--model", str(tmp_path), "--port", "0", "--exit_with_parent"]
     with Processes() as processes:
         process = processes.start(*command, stdin=subprocess.PIPE)
@@ -165,7 +165,7 @@ def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path):
 
 
 def test_without_output_dir_it_serves_only(start):
-    """Training is refused with the reason, and Ctrl-C ends the process cleanly."""
+    """Training is refused with the reason, and Ctrl-C ends the process with its usual exit code."""
     process, http = start()
     with http:
         answer = http.post("/v1/training/jobs", json={})
@@ -175,7 +175,7 @@ def test_without_output_dir_it_serves_only(start):
 
 
 def test_wrong_options_end_with_every_finding(capsys, tmp_path):
-    """All findings stand in one message, before anything is loaded."""
+    """One message has all findings, before anything is loaded."""
     with pytest.raises(SystemExit) as error:
         parse(["--model", str(tmp_path), "--port", "99999", "--keep_last", "0"], {})
     assert error.value.code == 2
@@ -185,7 +185,7 @@ def test_wrong_options_end_with_every_finding(capsys, tmp_path):
 
 
 def test_public_address_needs_a_key(capsys, tmp_path):
-    """0.0.0.0 is refused unless the environment or an option brings a key."""
+    """0.0.0.0 is refused unless the environment or an option sets a key."""
     arguments = ["--model", str(tmp_path), "--host", EVERYWHERE]
     with pytest.raises(SystemExit):
         parse(arguments, {})
@@ -205,7 +205,7 @@ HOLD += "with claimed(Path(sys.argv[1])):\n    print('held', flush=True); sys.st
 
 
 def test_a_folder_belongs_to_one_process(tmp_path):
-    """A second one is told who has it; once the first is gone, however it ended, the folder is free."""
+    """A second process gets an error with the owner; when the first has ended in any way, the folder is free."""
     folder = tmp_path / "new" / "art"
     with subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

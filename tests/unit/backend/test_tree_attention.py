@@ -1,4 +1,4 @@
-"""Rows that begin alike, packed as a tree of tokens."""
+"""Rows with common prefixes are packed as a tree of tokens."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1
 
 
 def branching_rows(seed: int = 0) -> list[list[int]]:
-    """A prompt with answers, one that parts within an answer, a continuation, an equal row, a beginning, strangers."""
+    """Rows with a shared prompt, a late branch, a continuation, a duplicate, a prefix and unrelated rows."""
     generator = torch.Generator().manual_seed(seed)
 
     def some(length: int) -> list[int]:
@@ -28,7 +28,7 @@ def branching_rows(seed: int = 0) -> list[list[int]]:
 
 
 def gradients(model, packed, keep_K, targets_K) -> dict[str, torch.Tensor]:
-    """Of a sum in which each token has a weight of its own."""
+    """Gradients of a sum in which each token has its own weight."""
     model.zero_grad()
     logprobs_K = token_logprobs(packed_logits(model, packed, keep_K), targets_K)
     (logprobs_K * torch.linspace(1, 2, len(targets_K))).sum().backward()
@@ -36,8 +36,8 @@ def gradients(model, packed, keep_K, targets_K) -> dict[str, torch.Tensor]:
 
 
 @given(ROWS)
-def test_each_beginning_is_there_once(rows):
-    """Packed are as many tokens as there are distinct beginnings, and each row is found along its path."""
+def test_each_prefix_is_packed_once(rows):
+    """The number of packed tokens is that of distinct prefixes, and each row is found along its path."""
     tree = PackedTree(rows)
     beginnings = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
     assert len(tree.token_ids_T) == unique_tokens(rows) == len(beginnings)
@@ -48,7 +48,7 @@ def test_each_beginning_is_there_once(rows):
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_shared_tokens_have_the_log_probabilities_of_each_row_alone(tiny_dir, kind):
-    """In every architecture, sliding windows (6 tokens here) included."""
+    """Shared tokens score as in each row alone, in every architecture and with sliding windows (6 tokens here)."""
     model = load_model(tiny_dir(kind)).model
     rows = branching_rows()
     tree = PackedTree(rows)
@@ -61,7 +61,7 @@ def test_shared_tokens_have_the_log_probabilities_of_each_row_alone(tiny_dir, ki
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_gradient_is_that_of_the_rows_one_by_one(tiny_dir, kind):
-    """To 1e-6 of the largest entry in fp64, the tokens right after each branch point included."""
+    """Gradients agree to 1e-6 of the largest entry in fp64, right after each branch point, too."""
     model = load_model(tiny_dir(kind)).model.double()
     rows = branching_rows()
     targets_K = torch.tensor([token for row in rows for token in (*row[1:], 0)])
@@ -76,8 +76,8 @@ def test_the_gradient_is_that_of_the_rows_one_by_one(tiny_dir, kind):
 
 @settings(max_examples=25, deadline=None)
 @given(ROWS)
-def test_any_tree_gives_what_its_rows_give(tiny_dir, rows):
-    """Whatever shares what with what."""
+def test_random_trees_give_the_scores_of_their_rows(tiny_dir, rows):
+    """Rows score the same however they share prefixes."""
     model = load_model(tiny_dir("qwen2")).model
     tree = PackedTree(rows)
     with torch.no_grad():
@@ -86,6 +86,6 @@ def test_any_tree_gives_what_its_rows_give(tiny_dir, rows):
 
 
 def test_a_row_needs_a_token():
-    """An empty one is a programming error, said at once."""
+    """An empty row is an error."""
     with pytest.raises(ValueError, match="at least one token"):
         PackedTree([[1], []])

@@ -1,4 +1,4 @@
-"""Processes of ours: their modules, their environment, their end."""
+"""Child processes of ours: their modules, their environment, their end."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ WAITS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); t
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Makes a module that our interpreter finds."""
+    """Make a module that our interpreter finds."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"), prepend=":")
     (tmp_path / "modules").mkdir()
 
@@ -26,16 +26,16 @@ def module(tmp_path, monkeypatch):
     return make
 
 
-async def test_a_module_gets_no_secret_and_says_how_it_ended(module, monkeypatch):
-    """Its arguments arrive, the user's secrets do not; its exit code and its words come back."""
+async def test_a_module_gets_no_secret_and_returns_its_exit_code(module, monkeypatch):
+    """Arguments are passed, the user's secrets are not; exit code and output are returned."""
     monkeypatch.setenv("HF_TOKEN", "hf-token-of-the-user-1")
     monkeypatch.setenv("LANG", "C.UTF-8")
     assert await run_module(module(TELLS), "a", "b c") == (1, "None C.UTF-8 ['a', 'b c']")
     assert await run_module(module("")) == (0, "")
 
 
-async def test_files_of_the_working_folder_hide_no_library(tmp_path, monkeypatch):
-    """A user's `random.py` beside the configuration is not what our processes import."""
+async def test_files_of_the_working_folder_shadow_no_library(tmp_path, monkeypatch):
+    """A user's `random.py` beside the configuration is not imported by our processes."""
     (tmp_path / "random.py").write_text(SHADOW)
     monkeypatch.chdir(tmp_path)
     assert python_module("nat.backend")[0] == sys.executable
@@ -43,8 +43,8 @@ async def test_files_of_the_working_folder_hide_no_library(tmp_path, monkeypatch
     assert (await run_module("nat.runs.plot", str(tmp_path)))[1].startswith("JournalError: no journal")
 
 
-async def test_a_cancelled_wait_leaves_no_process(module, tmp_path):
-    """Ctrl-C ends a process that is waited for, before the wait is over."""
+async def test_a_cancelled_wait_ends_the_process(module, tmp_path):
+    """Ctrl-C ends a process before the wait returns."""
     began = tmp_path / "began"
     os.mkfifo(began)
     running = asyncio.create_task(run_module(module(WAITS), str(began)))

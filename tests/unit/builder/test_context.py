@@ -12,7 +12,7 @@ def custom(kind: str, **fields) -> IntermediateStepPayload:
 
 
 def test_start_and_end_through_different_contexts_match():
-    """`Context.get()` anywhere in a rollout reaches the same stream."""
+    """`Context.get()` anywhere in a rollout gives the same stream."""
     with ContextState().active() as context:
         manager = context.intermediate_step_manager
         Context.get().intermediate_step_manager.push_intermediate_step(custom("CUSTOM_START", UUID="u"))
@@ -22,7 +22,7 @@ def test_start_and_end_through_different_contexts_match():
 
 
 def test_custom_steps_carry_values():
-    """A workflow may push what it knows, with a `value` in the metadata."""
+    """A workflow may push steps of its own with a `value` in the metadata."""
     steps = []
     with ContextState().active() as context:
         context.intermediate_step_manager.subscribe(steps.append)
@@ -31,7 +31,7 @@ def test_custom_steps_carry_values():
 
 
 def test_an_end_without_start_is_kept():
-    """A lone TTC_END is an event like any other; dropping it would lose the candidate that it scores."""
+    """A TTC_END without a start is kept, because it has the score of a candidate."""
     steps = []
     with ContextState().active() as context, context.push_active_function("f", input_data=None):
         context.intermediate_step_manager.subscribe(steps.append)
@@ -39,8 +39,8 @@ def test_an_end_without_start_is_kept():
     assert steps[0].function_ancestry.function_name == "f"
 
 
-async def test_an_end_keeps_the_place_of_its_start():
-    """A stream that ends in another function belongs to the one that began it."""
+async def test_an_end_has_the_function_of_its_start():
+    """A stream that ends in another function belongs to the function that started it."""
     steps = []
     with ContextState().active() as context:
         manager = context.intermediate_step_manager
@@ -54,7 +54,7 @@ async def test_an_end_keeps_the_place_of_its_start():
 
 
 async def test_parallel_rollouts_do_not_mix():
-    """Each rollout has its own stream, also when many run in one loop."""
+    """Concurrent rollouts in one loop have separate streams."""
 
     async def rollout(number: int) -> list[str]:
         names = []
@@ -70,7 +70,7 @@ async def test_parallel_rollouts_do_not_mix():
 
 
 async def test_parallel_branches_are_siblings():
-    """Two tasks of one function have the same parent span, whatever the other one opened."""
+    """Two tasks of one function have the same parent span, whatever spans the other has open."""
     steps = []
     with ContextState().active() as context:
         context.intermediate_step_manager.subscribe(steps.append)
@@ -88,7 +88,7 @@ async def test_parallel_branches_are_siblings():
 
 
 async def test_threads_see_the_rollout():
-    """A blocking function pushes into the stream of its own rollout."""
+    """A blocking function in a thread pushes into the stream of its own rollout."""
     steps = []
     with ContextState().active() as context:
         context.intermediate_step_manager.subscribe(steps.append)
@@ -98,13 +98,13 @@ async def test_threads_see_the_rollout():
 
 
 def test_only_payloads_can_be_pushed():
-    """A dict that looks like a step is a mistake of the caller."""
+    """A dict in place of a step is an error."""
     with ContextState().active() as context, pytest.raises(TypeError, match="got dict"):
         context.intermediate_step_manager.push_intermediate_step({"event_type": "LLM_START"})
 
 
 def test_subscriptions_end():
-    """After unsubscribing or completion nothing arrives, and the end is told once."""
+    """After unsubscribing or completion nothing arrives; the end is reported once."""
     steps, told = [], []
     with ContextState().active() as context:
         manager = context.intermediate_step_manager
@@ -122,8 +122,8 @@ def test_subscriptions_end():
     assert told == ["done", failure]
 
 
-def test_facts_of_the_rollout():
-    """What whoever started the rollout said can be read inside, and is gone outside."""
+def test_attributes_of_the_rollout():
+    """Values that the rollout sets can be read inside it and are gone outside."""
     state = ContextState(input_message="q", metadata={"a": 1}, runtime_type=RuntimeTypeEnum.EVALUATE, rollout_seed=7)
     with state.active() as context:
         assert Context.get().input_message == "q"
@@ -135,7 +135,7 @@ def test_facts_of_the_rollout():
 
 
 def test_a_reward_is_a_step_of_the_function_that_gives_it():
-    """It ends where it is given, with its number; it may be for another step."""
+    """A reward is a step of the current function with its number; it may name another step."""
     steps = []
     with ContextState().active() as context, context.push_active_function("f", input_data=None):
         context.intermediate_step_manager.subscribe(steps.append)
@@ -149,6 +149,6 @@ def test_a_reward_is_a_step_of_the_function_that_gives_it():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_reward_is_a_number(value):
-    """What is none is told where it is given, not when the rollout is over."""
+    """A reward that is no number raises at once, not at the end of the rollout."""
     with ContextState().active() as context, pytest.raises(ValueError, match="a finite number"):
         context.reward(value)

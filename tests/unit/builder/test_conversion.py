@@ -12,11 +12,11 @@ from nat.eval.result_path import answer_of
 
 
 class Opaque:
-    """Pydantic knows no rules for it."""
+    """A type that pydantic cannot validate."""
 
 
 def test_own_converters_come_before_the_parents():
-    """A function's converter wins over the process-wide one; the parent is asked for the rest."""
+    """A function's converter wins over the global one, which handles all other types."""
 
     def parents(value: int) -> str:
         return "parent"
@@ -32,28 +32,28 @@ def test_own_converters_come_before_the_parents():
     assert TypeConverter([own], parent=parent).convert(1.5, str) == "float"
 
 
-def test_no_way_is_a_type_error():
-    """A type that nobody converts to is named."""
+def test_a_missing_converter_is_a_type_error():
+    """The error names the type."""
     with pytest.raises(TypeError, match=r"3 \(int\) cannot be converted to Opaque, and no converter"):
         TypeConverter().convert(3, Opaque)
     assert TypeConverter().try_convert(3, Opaque) == 3
 
 
 def test_a_bool_is_no_number():
-    """True is not taken for the number 1 without asking, nor silently for text."""
+    """True is not converted to the number 1 or to text implicitly."""
     value = True
     assert TypeConverter().convert(value, str) == "True"
     assert TypeConverter().convert(value, bool) is True
 
 
 def test_a_converter_needs_annotations():
-    """Its types are what it is found by."""
+    """A converter is selected by the types of its annotations."""
     with pytest.raises(TypeError, match="one annotated argument"):
         TypeConverter([lambda value: value])
 
 
-def test_the_global_converter_is_one():
-    """What a plug-in registers holds for everybody."""
+def test_the_global_converter_is_shared():
+    """A converter that a plug-in registers applies everywhere."""
 
     class Meters(float):
         pass
@@ -82,14 +82,14 @@ def function(fn):
 
 
 async def test_a_chat_workflow_can_be_called_with_a_text():
-    """A text is a conversation of one user message, and the answer's text is what a caller for text gets."""
+    """A text becomes a conversation of one user message, and a caller for text gets the answer's text."""
     assert await function(echo).ainvoke("hello", to_type=str) == "1: hello"
     whole = await function(echo).ainvoke({"messages": TALK, "seed": 7})
     assert whole.text == "3: what\nnow"
 
 
 async def test_either_form_reaches_the_workflow():
-    """`ChatRequestOrMessage` takes a conversation or a text, and refuses both and neither."""
+    """`ChatRequestOrMessage` accepts a conversation or a text, and refuses both and neither."""
 
     async def either(request: ChatRequestOrMessage) -> str:
         return request.request.last_user_text
@@ -103,7 +103,7 @@ async def test_either_form_reaches_the_workflow():
 
 
 def test_answers_have_the_shape_of_the_api():
-    """What is dumped is what OpenAI's clients read: unix seconds, choices, usage."""
+    """The dump of an answer is what OpenAI's clients read: unix seconds, choices, usage."""
     dumped = json.loads(ChatResponse.from_string("yes", id_="chatcmpl-1", model="m").model_dump_json())
     assert dumped["choices"][0] == {
         "message": {"content": "yes", "role": "assistant"},
@@ -125,17 +125,17 @@ def test_answers_have_the_shape_of_the_api():
         (ChatRequest.from_string("hi"), str, "hi"),
     ],
 )
-def test_what_converts_to_what(value, to_type, wanted):
-    """The converters hold in the whole process."""
+def test_the_global_converters(value, to_type, wanted):
+    """The listed converters are available in the whole process."""
     assert GlobalTypeConverter.convert(value, to_type) == wanted
 
 
 def test_texts_become_answers_and_chunks():
-    """A function for text stands in for one that answers chats."""
+    """A function for text can replace one that answers chats."""
     assert GlobalTypeConverter.convert("yes", ChatResponse).text == "yes"
     assert GlobalTypeConverter.convert("ye", ChatResponseChunk).text == "ye"
 
 
 def test_evaluators_see_the_text_of_an_answer():
-    """`exact_match` compares with what was said, not with the JSON around it."""
+    """`exact_match` compares the answer's text, not the JSON around it."""
     assert answer_of(ChatResponse.from_string("42"), None) == "42"

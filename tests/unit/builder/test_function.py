@@ -49,7 +49,7 @@ def function(fn, **options) -> LambdaFunction:
     ],
 )
 async def test_input_conversion(fn, value, expected):
-    """A function is given what it takes: by its schema, from JSON text, or by pydantic's lax rules."""
+    """An input is converted to the function's type by its schema, from JSON text, or by pydantic's lax rules."""
     assert await function(fn).ainvoke(value) == expected
 
 
@@ -61,14 +61,14 @@ async def test_input_conversion(fn, value, expected):
         (ask, 3, "cannot be converted to Question"),
     ],
 )
-async def test_what_does_not_fit_is_said(fn, value, message):
-    """The error names the function, the value and the type that was wanted."""
+async def test_an_input_that_does_not_fit_is_an_error(fn, value, message):
+    """The error names the function, the value and the expected type."""
     with pytest.raises(TypeError, match=message):
         await function(fn).ainvoke(value)
 
 
 async def test_none_passes():
-    """A function may be called with nothing; what that means is its own business."""
+    """None is passed to the function unchanged."""
 
     async def maybe(value: int) -> str:
         return str(value)
@@ -77,7 +77,7 @@ async def test_none_passes():
 
 
 async def test_registered_converters_come_before_coercion():
-    """A converter of the function's own decides what its types mean."""
+    """A converter of the function itself wins over pydantic's conversion."""
 
     def to_question(text: str) -> Question:
         return Question(text=text, limit=1)
@@ -87,7 +87,7 @@ async def test_registered_converters_come_before_coercion():
 
 @pytest.mark.parametrize(("to_type", "expected"), [(None, 8), (str, "8"), (float, 8.0)])
 async def test_the_answer_is_converted_if_asked(to_type, expected):
-    """`to_type` is what the caller wants."""
+    """`to_type` is the type that the caller gets."""
     assert await function(double).ainvoke(4, to_type=to_type) == expected
 
 
@@ -102,7 +102,7 @@ async def test_a_function_is_called_with_its_own_arguments():
 
 
 async def test_streaming():
-    """Chunks arrive one by one; a function that only streams says so when it is invoked."""
+    """Chunks arrive one by one; invoking a function that only streams is an error that says so."""
     streaming = function(letters)
     assert [c async for c in streaming.astream("ab")] == ["a", "b"]
     assert [c async for c in streaming.acall_stream(text="cd")] == ["c", "d"]
@@ -113,7 +113,7 @@ async def test_streaming():
 
 
 async def test_each_call_is_a_span():
-    """START and END carry the function's own ancestry; a failed call has its END too, without output."""
+    """START and END have the function's ancestry; a failed call has an END without output."""
 
     async def fails(value: int) -> int:
         raise KeyError(value)
@@ -150,8 +150,8 @@ async def test_nested_calls_know_their_caller():
     assert steps[1].parent_id == steps[0].UUID
 
 
-def test_what_a_function_says_of_itself():
-    """Tools are made from these."""
+def test_a_function_has_the_facts_of_a_tool():
+    """Tools are made from the function's name, description and schema."""
     described = function(ask, description="Asks")
     assert (described.description, described.input_schema, described.input_class) == ("Asks", Question, Question)
     assert (described.single_output_type, described.single_output_class) == (str, str)

@@ -46,7 +46,7 @@ class Callable:
 
 
 async def test_a_coroutine_function():
-    """Types, schema and description come from the function itself."""
+    """Types, schema and description come from the function."""
     info = FunctionInfo.from_fn(double)
     assert (info.input_type, info.single_output_type, info.description) == (int, int, "Twice the value.")
     assert list(info.input_schema.model_fields) == ["value"]
@@ -62,7 +62,7 @@ async def test_several_arguments_are_packed():
 
 
 async def test_a_model_is_its_own_schema():
-    """A function that takes a model has that model as its schema."""
+    """The schema of a function that takes a model is that model."""
 
     async def ask(question: Question) -> str:
         return question.text
@@ -71,7 +71,7 @@ async def test_a_model_is_its_own_schema():
 
 
 async def test_an_async_generator_only_streams():
-    """There is no single answer unless somebody says how to join the chunks."""
+    """A generator has no single answer without a function that joins its chunks."""
     info = FunctionInfo.from_fn(letters)
     assert info.single_fn is None
     assert info.stream_output_type is str
@@ -79,7 +79,7 @@ async def test_an_async_generator_only_streams():
 
 
 async def test_chunks_can_be_joined():
-    """`stream_to_single_fn` makes one answer of the chunks."""
+    """`stream_to_single_fn` joins the chunks to one answer."""
 
     async def joined(chunks: AsyncGenerator[str, None]) -> str:
         return "".join([chunk async for chunk in chunks])
@@ -90,13 +90,13 @@ async def test_chunks_can_be_joined():
 
 
 async def test_an_answer_can_be_split():
-    """`single_to_stream_fn` makes chunks of one answer."""
+    """`single_to_stream_fn` splits one answer into chunks."""
     info = FunctionInfo.create(single_fn=join, single_to_stream_fn=letters)
     assert [chunk async for chunk in info.stream_fn(info.input_schema(left="a"))] == ["a", "!"]
 
 
 async def test_a_plain_function_runs_in_a_thread_with_the_context():
-    """Blocking code does not hold up other rollouts, and sees the context variables of its own."""
+    """Blocking code does not block other rollouts, and sees its own context variables."""
     variable.set("inside")
     name, seen, value = (await FunctionInfo.from_fn(blocking).single_fn(3)).split()
     assert name != threading.current_thread().name
@@ -104,7 +104,7 @@ async def test_a_plain_function_runs_in_a_thread_with_the_context():
 
 
 async def test_plain_functions_run_beside_each_other():
-    """As many blocking calls run at once as there are rollouts, however few cores the machine has."""
+    """As many blocking calls run concurrently as there are rollouts, on any number of cores."""
     barrier = threading.Barrier(40, timeout=20)
 
     def meet(value: int) -> int:
@@ -116,7 +116,7 @@ async def test_plain_functions_run_beside_each_other():
 
 
 async def test_an_exception_in_a_thread_is_raised_where_it_is_awaited():
-    """Also StopIteration, which a future cannot carry."""
+    """Exceptions are raised where the call is awaited, even StopIteration, which a future cannot carry."""
 
     def fails(value: int) -> int:
         raise (KeyError if value else StopIteration)(value)
@@ -132,7 +132,7 @@ async def test_an_exception_in_a_thread_is_raised_where_it_is_awaited():
     ("fn", "expected"), [(Callable(), 5), (Callable().method, 6), (partial(double), 8), (lambda: None, None)]
 )
 async def test_all_kinds_of_callables(fn, expected):
-    """Objects, methods and partials are read like functions; a lambda has no annotations and is refused."""
+    """Objects, methods and partials work like functions; a lambda has no annotations and is refused."""
     if expected is None:
         with pytest.raises(WorkflowError, match="no annotation on return"):
             FunctionInfo.from_fn(fn)
@@ -141,7 +141,7 @@ async def test_all_kinds_of_callables(fn, expected):
 
 
 def test_missing_annotations_are_named():
-    """The error says which arguments lack one."""
+    """The error names the arguments that lack an annotation."""
 
     async def bare(a, b: int):
         return a + b
@@ -151,7 +151,7 @@ def test_missing_annotations_are_named():
 
 
 def test_open_argument_lists_are_refused():
-    """`*args` has no schema that a model could fill in."""
+    """`*args` and `**kwargs` are refused, because a model could not fill them in."""
 
     async def many(*args: int) -> int:
         return sum(args)
@@ -161,7 +161,7 @@ def test_open_argument_lists_are_refused():
 
 
 def test_field_metadata_reaches_the_schema():
-    """Descriptions of arguments are what a model sees of a tool."""
+    """The descriptions of arguments are in the schema that a model sees."""
 
     async def tool(city: Annotated[str, Field(description="Where")], days: int = 1) -> str:
         return city
@@ -172,7 +172,7 @@ def test_field_metadata_reaches_the_schema():
 
 
 async def test_a_schema_can_be_given():
-    """The given schema must have a field for each argument."""
+    """A given schema must have a field for each argument."""
 
     class Sides(BaseModel):
         left: str
@@ -184,8 +184,8 @@ async def test_a_schema_can_be_given():
         FunctionInfo.from_fn(join, input_schema=Question)
 
 
-def test_nothing_is_no_function():
-    """An info without any callable is refused, and so are two that take different inputs."""
+def test_an_info_needs_a_callable():
+    """An info without a callable is refused, and so is one whose two callables take different inputs."""
     with pytest.raises(WorkflowError, match="needs single_fn or stream_fn"):
         FunctionInfo.create()
     with pytest.raises(WorkflowError, match="must agree"):
@@ -206,8 +206,8 @@ async def annotated_letters(text: str) -> Annotated[AsyncGenerator[Annotated[str
 
 
 @pytest.mark.parametrize("fn", [makes_letters, makes_annotated_letters, annotated_letters])
-async def test_whatever_gives_a_stream_is_one(fn):
-    """A plain function that returns an async generator streams, and `Annotated` does not hide what it gives."""
+async def test_every_function_that_gives_a_stream_streams(fn):
+    """A plain function that returns an async generator streams, even with an `Annotated` return type."""
     info = FunctionInfo.from_fn(fn)
     assert info.single_fn is None
     assert [chunk async for chunk in info.stream_fn("ab")] == ["a", "b"]

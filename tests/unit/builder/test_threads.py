@@ -5,8 +5,8 @@ from nat.builder.threads import ContextThreadPool
 rollout: ContextVar[str] = ContextVar("rollout", default="none")
 
 
-def test_a_call_sees_the_context_that_it_was_submitted_in() -> None:
-    """A thread that is used again sees the next one's."""
+def test_a_call_sees_the_context_of_its_submission() -> None:
+    """A thread that is used again sees the context of the next call."""
     with ContextThreadPool(max_workers=1) as pool:
         seen = []
         for name in ("first", "second"):
@@ -15,8 +15,8 @@ def test_a_call_sees_the_context_that_it_was_submitted_in() -> None:
     assert seen == ["first", "second"]
 
 
-def test_what_a_call_sets_stays_its_own() -> None:
-    """Each call has a copy."""
+def test_changes_of_context_stay_in_the_call() -> None:
+    """Each call has a copy of the context."""
     rollout.set("mine")
     with ContextThreadPool(max_workers=1) as pool:
         pool.submit(rollout.set, "its own").result()

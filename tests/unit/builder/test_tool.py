@@ -1,4 +1,4 @@
-"""A schema whose definitions are written out."""
+"""Tools of frameworks, and schemas with inlined definitions."""
 
 import asyncio
 import json
@@ -40,8 +40,8 @@ def tool(fn, name="tool"):
     return ToolFunction(name, LambdaFunction.from_info(info=FunctionInfo.from_fn(fn), instance_name=name))
 
 
-async def test_a_tool_has_what_frameworks_show_a_model():
-    """Name, description and the arguments as a schema; without a docstring the name describes it."""
+async def test_a_tool_has_what_frameworks_pass_to_a_model():
+    """A tool has a name, a description and a schema; without a docstring its name describes it."""
     assert (tool(add).name, tool(add).description, tool(size).description) == ("tool", "The sum.", "tool")
     assert set(tool(add).parameters["properties"]) == {"a", "b"}
     assert tool(add).parameters["required"] == ["a"]
@@ -58,18 +58,18 @@ async def test_a_tool_has_what_frameworks_show_a_model():
     ],
 )
 async def test_arguments_reach_the_function_by_name(fn, arguments, returned):
-    """Also where the only argument is a mapping itself."""
+    """A single argument that is a mapping is passed by name, too."""
     assert await tool(fn).call(arguments) == returned
 
 
 async def test_arguments_that_do_not_fit_are_an_error():
-    """The message says what was given, for the model to read."""
+    """The error quotes the given arguments for the model."""
     with pytest.raises(TypeError, match=r"\['c'\] does not fit AddInput: a: Field required"):
         await tool(add).call({"c": 1})
 
 
 async def test_a_call_from_a_thread_runs_on_the_loop_in_the_threads_rollout():
-    """The function sees the loop of the builder and the context of the code that called."""
+    """The function runs on the builder's loop with the context of the calling code."""
     loop = asyncio.get_running_loop()
 
     async def where(word: str) -> str:
@@ -82,7 +82,7 @@ async def test_a_call_from_a_thread_runs_on_the_loop_in_the_threads_rollout():
 
 
 async def test_a_call_from_another_loop_runs_on_the_builders():
-    """What a function opened belongs to the builder's loop, whichever loop a framework gives its agent."""
+    """A function's resources belong to the builder's loop, whichever loop the framework runs its agent in."""
     loop = asyncio.get_running_loop()
 
     async def where(word: str) -> str:
@@ -95,13 +95,13 @@ async def test_a_call_from_another_loop_runs_on_the_builders():
 
 
 async def test_a_blocking_call_inside_the_loop_is_refused():
-    """It would wait for itself; the error says what to do."""
+    """The call would wait for its own loop; the error has the remedy."""
     with pytest.raises(WorkflowError, match=r"(?s)'tool' cannot run: .* blocks the event loop.*plain `def`"):
         tool(add).call_blocking({"a": 1})
 
 
-async def test_an_agent_that_holds_up_the_loop_does_not_hang():
-    """A blocking agent in an `async def` waits for a thread, which waits for a tool, which waits for the loop."""
+async def test_an_agent_that_blocks_the_loop_does_not_hang():
+    """A blocking agent in an `async def` waits for a thread, the thread for a tool, and the tool for the loop."""
     held = ToolFunction("held", tool(add)._fn, loop_timeout_s=0.01)
     raised = []
 
@@ -128,8 +128,8 @@ async def test_an_agent_that_holds_up_the_loop_does_not_hang():
         ([Point(x=1, y=2)], '[{"x":1,"y":2}]'),
     ],
 )
-def test_results_are_told_as_text(result: Any, text: str):
-    """A text stays as it is; all else is JSON."""
+def test_results_are_passed_as_text(result: Any, text: str):
+    """A text stays unchanged; any other result becomes JSON."""
     assert as_text(result) == text
 
 
@@ -162,20 +162,20 @@ class Trip(BaseModel):
 
 
 @given(a=PARTS, b=PARTS, part=PARTS)
-def test_no_reference_is_left_and_it_ends(a: dict[str, Any], b: dict[str, Any], part: dict[str, Any]):
-    """Whatever refers to whatever, itself included."""
+def test_inlining_leaves_no_reference_and_ends(a: dict[str, Any], b: dict[str, Any], part: dict[str, Any]):
+    """Random references, recursive ones too, are inlined."""
     schema = {"properties": {"p": part}, "$defs": {"A": a, "B": b}}
     assert "$ref" not in json.dumps(inlined(schema))
 
 
 @given(part=PARTS.filter(lambda part: "$ref" not in json.dumps(part)))
-def test_what_refers_to_nothing_stays_as_it_is(part: dict[str, Any]):
-    """A schema without references is its own."""
+def test_a_schema_without_references_stays_unchanged(part: dict[str, Any]):
+    """A schema without references is returned unchanged."""
     assert inlined({"properties": {"p": part}}) == {"properties": {"p": part}}
 
 
-def test_definitions_stand_where_they_are_used():
-    """What is said beside a reference counts; a model inside of itself is any object there."""
+def test_definitions_are_inlined():
+    """Keywords beside a reference are kept; a recursive model becomes any object."""
     properties = inlined(Trip.model_json_schema())["properties"]
     city = {"description": "its name", "title": "City", "type": "string"}
     assert properties["start"]["properties"] == {"city": city}
@@ -185,6 +185,6 @@ def test_definitions_stand_where_they_are_used():
     assert properties["days"] == {"default": 1, "title": "Days", "type": "integer"}
 
 
-def test_a_model_that_holds_itself_has_its_properties():
-    """Pydantic puts such a model among the definitions and refers to it, so that the schema itself has none."""
+def test_a_recursive_model_keeps_its_properties():
+    """Pydantic puts a recursive model among the definitions, so its schema has no properties of its own."""
     assert inlined(Tree.model_json_schema())["properties"]["below"]["items"] == {"type": "object"}

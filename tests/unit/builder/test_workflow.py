@@ -1,4 +1,4 @@
-"""The workflow from outside: whole or piece by piece, between its two steps."""
+"""A workflow gives its output whole or in pieces, between its START and END steps."""
 
 from collections.abc import AsyncGenerator
 
@@ -36,13 +36,13 @@ async def streamed(question: str) -> tuple[list[str], list]:
 
 
 async def test_a_stream_is_one_run_of_the_workflow():
-    """Its last step holds all pieces."""
+    """The END step of a streamed run holds all pieces."""
     got, steps = await streamed("a b")
     assert got == steps[-1].data.output == ["a", "b"]
     assert steps[0].UUID == steps[-1].UUID
 
 
 async def test_a_stream_that_breaks_ends_the_workflow():
-    """The steps are closed, whatever happens in between."""
+    """A stream that raises or is closed early still pushes the END step."""
     with pytest.raises(ValueError, match="stop"):
         await streamed("a stop b")

@@ -39,7 +39,7 @@ class ReachedConfig(LLMBaseConfig, name="reached"):
 
 @pytest.fixture(autouse=True)
 def log():
-    """Components that write down when they are opened and closed."""
+    """Components that log when they are opened and closed."""
     events: list[str] = []
     with pushed_catalog():
         register_guide_components(events)
@@ -78,8 +78,8 @@ def config(**sections):
     return parse_config(sections)
 
 
-async def test_opened_in_order_of_need_and_closed_in_reverse(log):
-    """What a component asks for is open before it and outlives it; an LLM's server outlives its clients."""
+async def test_components_open_in_order_of_need_and_close_in_reverse(log):
+    """A component's dependencies open before it and close after it; an LLM's server outlives its clients."""
     tree = config(
         functions={"a": {"_type": "node", "calls": ["b"]}, "b": {"_type": "node", "llm": "m"}},
         llms={"m": {"_type": "served"}},
@@ -102,7 +102,7 @@ async def test_opened_in_order_of_need_and_closed_in_reverse(log):
 
 
 async def test_each_function_is_built_once(log):
-    """Two callers share one instance."""
+    """Two callers get the same instance."""
     tree = config(
         functions={n: {"_type": "node", "calls": ["d"]} for n in "abc"} | {"d": {"_type": "node"}},
         workflow={"_type": "node", "calls": ["a", "b", "c", "d"]},
@@ -114,7 +114,7 @@ async def test_each_function_is_built_once(log):
 
 
 async def test_nested_functions_run_and_leave_their_ancestry():
-    """The workflow is the function `<workflow>`, and WORKFLOW steps stand outside of it."""
+    """The workflow is the function `<workflow>`, and WORKFLOW steps are outside of it."""
     tree = config(functions={"a": {"_type": "node"}}, workflow={"_type": "node", "calls": ["a"]})
     steps = []
     async with WorkflowBuilder.from_config(tree) as builder:
@@ -133,7 +133,7 @@ async def test_nested_functions_run_and_leave_their_ancestry():
 
 
 async def test_the_guides_components_are_built(log):
-    """Builder, adapter and trainer are made when they are asked for, once, and the trainer is bound to the two."""
+    """Builder, adapter and trainer are built once on request, and the trainer is bound to the other two."""
     tree = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "k"})
     async with WorkflowBuilder.from_config(tree) as builder:
         parts = [await builder.get_trajectory_builder("my_builder"), await builder.get_trainer_adapter("my_adapter")]
@@ -147,7 +147,7 @@ async def test_the_guides_components_are_built(log):
     assert log == ["trainer", "trainer_adapter", "trajectory_builder", "workflow", "evaluator"]
 
 
-async def test_unasked_trainers_are_not_built(log):
+async def test_unrequested_trainers_are_not_built(log):
     """Running a workflow starts no training backend."""
     tree = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "k"})
     async with WorkflowBuilder.from_config(tree):
@@ -155,8 +155,8 @@ async def test_unasked_trainers_are_not_built(log):
     assert "trainer_adapter" not in log
 
 
-async def test_a_failure_closes_what_was_open(log):
-    """A build function that raises names the component; everything before it is closed."""
+async def test_a_failure_closes_open_components(log):
+    """An error in a build function names the component; everything opened before it is closed."""
 
     class BrokenConfig(FunctionBaseConfig, name="broken"):
         pass
@@ -176,8 +176,8 @@ async def test_a_failure_closes_what_was_open(log):
     assert log == ["start m", "stop"]
 
 
-async def test_closing_does_not_hide_what_went_wrong():
-    """The first error is the one that is raised; that of the teardown is a note on it."""
+async def test_an_error_while_closing_hides_no_other():
+    """The first error is raised; the teardown's error becomes a note on it."""
 
     class LeakyConfig(FunctionBaseConfig, name="leaky"):
         pass
@@ -199,8 +199,8 @@ async def test_closing_does_not_hide_what_went_wrong():
             pass
 
 
-async def test_a_wrong_yield_is_told():
-    """A build function that yields something else is named with what it yielded."""
+async def test_a_wrong_yield_is_an_error():
+    """The error names the build function and what it yielded."""
 
     class WrongConfig(FunctionBaseConfig, name="wrong"):
         pass
@@ -215,15 +215,15 @@ async def test_a_wrong_yield_is_told():
 
 
 async def test_components_that_need_each_other():
-    """A circle that no reference showed is an error and not a deadlock."""
+    """A circle without visible references is an error instead of a deadlock."""
     async with WorkflowBuilder() as builder:
         builder._components.add("functions", "b", NodeConfig(calls=["a"]))
         with pytest.raises(WorkflowError, match=r"circle: functions.a → functions.b → functions.a"):
             await builder.add_function("a", NodeConfig(calls=["b"]))
 
 
-async def test_unknown_names_are_suggested():
-    """A wrong name lists the right ones."""
+async def test_unknown_names_list_the_known_ones():
+    """The error for a wrong name lists the right ones."""
     async with WorkflowBuilder.from_config(config(llms={"judge": {"_type": "served"}})) as builder:
         with pytest.raises(WorkflowError, match=r"'jugde' not found under llms. Did you mean 'judge'"):
             await builder.get_llm("jugde", wrapper_type="openai")
@@ -234,7 +234,7 @@ async def test_unknown_names_are_suggested():
 
 
 async def test_llm_clients_are_new_and_know_their_name():
-    """Each call gives a new client; outside of a build function there is no LLM's name."""
+    """Each call gives a new client; outside of a build function, the LLM's name is unknown."""
     async with WorkflowBuilder.from_config(config(llms={"m": {"_type": "served", "size": 5}})) as builder:
         assert await builder.get_llms(["m", "m"], wrapper_type="openai") == ["m@8005", "m@8005"]
         assert builder.llm_name is None
@@ -243,7 +243,7 @@ async def test_llm_clients_are_new_and_know_their_name():
 
 
 async def test_tools():
-    """Functions become a framework's tools; the workflow is none."""
+    """Functions become a framework's tools; the workflow itself does not."""
     async with WorkflowBuilder.from_config(
         config(functions={"a": {"_type": "node"}, "b": {"_type": "node"}}, workflow={"_type": "node"})
     ) as builder:
@@ -253,8 +253,8 @@ async def test_tools():
             await builder.get_tool("a", "theirs")
 
 
-async def test_the_builder_in_use_can_be_found(tmp_path):
-    """Deep inside a workflow the builder is at hand, and the run's folder with it."""
+async def test_the_current_builder_can_be_found(tmp_path):
+    """Code inside a workflow can get the builder and the run's folder."""
     with pytest.raises(WorkflowError, match="Builder not set in context"):
         Builder.current()
     async with WorkflowBuilder.from_config(config(), run_dir=tmp_path) as builder:
@@ -264,8 +264,8 @@ async def test_the_builder_in_use_can_be_found(tmp_path):
         Builder.current()
 
 
-async def test_names_are_given_once():
-    """A second component under the same name would replace the first."""
+async def test_a_name_is_used_once():
+    """A second component of the same name would replace the first."""
     async with WorkflowBuilder() as builder:
         await builder.add_function("a", NodeConfig())
         with pytest.raises(WorkflowError, match="'a' is already under functions"):
@@ -273,14 +273,14 @@ async def test_names_are_given_once():
 
 
 async def test_the_names_of_the_llms_can_be_listed():
-    """A component that must find out which LLMs ask its server needs no list of its own."""
+    """A component can list the LLMs to find those that use its server."""
     llm = {"_type": "openai", "model_name": "m"}
     async with WorkflowBuilder.from_config(config(llms={"b": llm, "a": llm})) as builder:
         assert builder.llm_names == ["b", "a"]
 
 
-async def test_without_its_workflow_only_what_is_asked_for_is_built(log):
-    """Functions of a workflow that runs elsewhere may need what only that machine has; an evaluator may use one."""
+async def test_without_its_workflow_only_requested_functions_are_built(log):
+    """Functions of a remote workflow may need its machine, so only those that an evaluator requests are built."""
     text = "functions: {a: {_type: node}, b: {_type: node, calls: [a]}}\nworkflow: {_type: node, calls: [b]}"
     config = parse_config(parse_yaml(text))
     async with WorkflowBuilder.from_config(config, workflow=False) as builder:

@@ -300,7 +300,7 @@ def test_the_ends_of_the_range_are_masked_and_not_clipped():
     ],
 )
 def test_clipped_tokens_are_counted(ppo, low, high):
-    """ppo counts tokens that lose their gradient; cispo counts both ends, whatever the advantage."""
+    """With `ppo`, tokens that lose their gradient count; with `cispo`, both ends do, whatever the advantage."""
     found = art_loss(tokens(tensor([2.0, 0.5, 2.0, 0.5]).log(), tensor([1.0, -1.0, -1.0, 1.0]), ppo=ppo))
     assert [end.tolist() for end in found[1:]] == [low, high]
 

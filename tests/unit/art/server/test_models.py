@@ -474,7 +474,7 @@ async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
     assert (await answer(ask(models.worker, "b"))).version == "b@0"
 
 
-async def test_a_damaged_checkpoint_gives_way_to_the_one_before(start, caplog):
+async def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(start, caplog):
     """Training continues from the previous checkpoint; the damaged one is neither served nor loaded."""
     models = start()
     await models.prepare(A)

@@ -1,4 +1,4 @@
-"""Plug-ins that are really installed: a package with entry points on the path."""
+"""Plug-ins that are installed as packages with entry points on the path."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Install a distribution of one module with entry points of `nat.algorithms`; gone after the test."""
+    """Install a distribution of one module with entry points of `nat.algorithms`; removed after the test."""
 
     def installed(distribution: str, source: str, **points: str) -> None:
         site = tmp_path / distribution

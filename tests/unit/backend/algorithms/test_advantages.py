@@ -1,4 +1,4 @@
-"""Advantages by hand, and the invariances that define them."""
+"""Advantages computed by hand, and the invariances that define them."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def advantages_of(groups, method, **options):
 
 
 def batch_advantages(groups, method, **options):
-    """For rewards: each rollout has one."""
+    """Advantages of groups in which each rollout has one reward."""
     return advantages_of([Returns.of([[reward] for reward in group]) for group in groups], method, **options)
 
 
@@ -42,7 +42,7 @@ def test_golden_case(method, expected):
 
 
 def test_reinforce_pp_compares_with_the_batch():
-    """Groups of one, without a baseline of their own, still carry a signal."""
+    """With reinforce_pp, groups of one have no baseline of their own but still carry a signal."""
     batch = batch_advantages([[1.0], [0.0]], "reinforce_pp", normalize=True)
     assert [value for (value,) in values(batch)] == pytest.approx([0.5**0.5, -(0.5**0.5)])
     assert batch.has_signal == [True, True]
@@ -50,7 +50,7 @@ def test_reinforce_pp_compares_with_the_batch():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_rewards_everywhere_carry_nothing(method):
-    """All advantages are exactly zero, up to rounding in the rewards and for a group of one too."""
+    """Equal rewards give advantages of exactly zero, even with rounding errors and for a group of one."""
     batch = batch_advantages([[0.3, 0.1 + 0.2], [0.3]], method, normalize=True)
     assert values(batch) == [[0.0, 0.0], [0.0]]
     assert batch.has_signal == [False, False]
@@ -58,13 +58,13 @@ def test_equal_rewards_everywhere_carry_nothing(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_reward_that_is_the_mean_has_no_advantage(method):
-    """Exactly none: 0.1 + 0.2 + 0.3 leaves 1e-17, which AdamW would make a whole step of."""
+    """An advantage of 1e-17, as 0.1 + 0.2 + 0.3 leaves it, would be a whole step of AdamW, so it is exactly 0."""
     values_of = values(batch_advantages([[0.1, 0.2, 0.3]], method, normalize=True))[0]
     assert [value == 0 for value in values_of] == [False, True, False]
 
 
 def test_rewards_that_differ_at_all_keep_their_advantages():
-    """Two that differ by just more than 1e-9 are half of that from their mean; what is nearer to a mean equals it."""
+    """Rewards that differ by more than 1e-9 keep advantages of half that; a reward nearer to the mean has none."""
     values_of = values(batch_advantages([[1.0, 1.0 + 1.2e-9]], "dr_grpo", normalize=False))[0]
     assert [value != 0 for value in values_of] == [True, True]
     values_of = values(batch_advantages([[0.0, 1.0, 0.5 + 6.5e-10]], "dr_grpo", normalize=False))[0]
@@ -72,19 +72,19 @@ def test_rewards_that_differ_at_all_keep_their_advantages():
 
 
 def test_given_advantages_are_one_for_each_return():
-    """Groups and advantages that do not fit together are an error, not cut to the shorter of the two."""
+    """Groups and advantages of different lengths are an error and are not truncated."""
     with pytest.raises(ValueError, match="shorter"):
         batch_advantages([[1, 1], [0, 5]], "given", normalize=False, given=[[3.0, -1.0]])
 
 
 def test_one_advantage_that_is_not_zero_is_a_signal():
-    """Of given advantages; the zero beside it stays."""
+    """Of given advantages, a single one that is not zero is a signal; the zero beside it stays."""
     batch = batch_advantages([[0, 0]], "given", normalize=False, given=[[0.0, 2.0]])
     assert (values(batch), batch.has_signal) == ([[0.0, 2.0]], [True])
 
 
-def test_given_advantages_are_taken_as_they_are():
-    """Rewards do not matter then; a group in which all of them are zero is left out."""
+def test_given_advantages_are_used_unchanged():
+    """Rewards are ignored; a group with only zero advantages is left out."""
     batch = batch_advantages([[1, 1], [0, 5]], "given", normalize=False, given=[[3.0, -1.0], [0.0, 0.0]])
     assert values(batch) == [[3.0, -1.0], [0.0, 0.0]]
     assert batch.has_signal == [True, False]
@@ -92,7 +92,7 @@ def test_given_advantages_are_taken_as_they_are():
 
 @pytest.mark.parametrize(("given", "expected"), [([3.0, 1.0], [3 / 2**0.5, 1 / 2**0.5]), ([2.0, 2.0], [2.0, 2.0])])
 def test_given_advantages_can_be_normalised(given, expected):
-    """They are divided by their standard deviation, if they have one."""
+    """Given advantages are divided by their standard deviation unless it is zero."""
     batch = batch_advantages([[0, 0]], "given", normalize=True, given=[given])
     assert values(batch)[0] == pytest.approx(expected)
 
@@ -108,7 +108,7 @@ def test_rloo_is_dr_grpo_scaled(groups):
 
 @given(rewards, st.sampled_from(METHODS), st.floats(-5, 5), st.booleans())
 def test_adding_a_constant_to_all_rewards_changes_nothing(groups, method, constant, normalize):
-    """Only differences count."""
+    """Only differences of rewards count."""
     shifted = [[reward + constant for reward in group] for group in groups]
     one, other = (batch_advantages(g, method, normalize=normalize) for g in (groups, shifted))
     assert one.has_signal == other.has_signal
@@ -127,7 +127,7 @@ def test_normalised_advantages_forget_the_scale(groups, method, factor):
 
 @given(rewards, st.sampled_from(["grpo", "dr_grpo", "rloo"]), st.booleans(), st.integers(0, 4))
 def test_an_equal_group_changes_no_other(groups, method, normalize, reward):
-    """A group of equal rewards gets zeros, and the others get what they got without it."""
+    """A group of equal rewards gets zeros and does not change the advantages of other groups."""
     without = batch_advantages(groups, method, normalize=normalize)
     with_it = batch_advantages([[reward, reward, reward], *groups], method, normalize=normalize)
     assert with_it.groups[0].tolist() == [0.0, 0.0, 0.0]
@@ -153,7 +153,7 @@ def of_steps(groups, method, *, normalize=False):
     ],
 )
 def test_golden_returns(method, expected):
-    """Answers are compared with rollouts: each weighs the same in mean and deviation, however many answers it gave."""
+    """Each rollout weighs the same in mean and deviation, however many answers it has."""
     assert of_steps([STEPS], method)[0] == pytest.approx(expected)
 
 
@@ -170,7 +170,7 @@ def test_normalised_returns_by_hand():
 
 @given(rewards, st.sampled_from(METHODS), st.booleans(), st.integers(1, 4))
 def test_equal_returns_are_a_reward(groups, method, normalize, answers):
-    """Rollouts whose answers all have the same return get the advantages of that reward, in however many answers."""
+    """Rollouts whose answers all have one return get the advantages of that reward, with any number of answers."""
     one = batch_advantages(groups, method, normalize=normalize)
     many = advantages_of(
         [Returns.of([[reward] * (answers + n) for n, reward in enumerate(group)]) for group in groups],
@@ -184,8 +184,8 @@ def test_equal_returns_are_a_reward(groups, method, normalize, answers):
 
 
 @given(st.lists(st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=4), min_size=2, max_size=4))
-def test_the_order_of_answers_is_no_comparison(group):
-    """Returns are compared with the mean of rollouts, never with the answer of the same number in another rollout."""
+def test_returns_are_not_compared_by_position(group):
+    """Returns are compared with the mean of all rollouts, not with the same position in another rollout."""
     turned = [own[::-1] for own in group]
     for method in METHODS:
         one, other = (of_steps([g], method)[0] for g in (group, turned))
@@ -198,7 +198,7 @@ def test_the_order_of_answers_is_no_comparison(group):
 
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "rloo", "reinforce_pp"])
 def test_rollouts_that_are_alike_carry_nothing(method):
-    """Early answers have higher returns in each rollout alike: that tells nothing of what was said. Nor does one."""
+    """Equal returns in all rollouts carry no signal, because no answer is better than another; nor does one rollout."""
     alike = [[3.0, 1.0], [3.0, 1.0 + 1e-12]]
     assert of_steps([alike], method) == [[0.0] * 4]
     assert of_steps([[[3.0, 1.0]]], method) == [[0.0] * 2]

@@ -1,4 +1,4 @@
-"""How an algorithm is found, what it sets, and what the user overrides."""
+"""The registry finds algorithms and their defaults; the user's settings override them."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def settings_of(**config):
 
 
 def test_without_an_algorithm_nothing_changes():
-    """The default, lite_ppo, sets exactly the defaults of the configuration."""
+    """The default algorithm, lite_ppo, sets exactly the configuration's defaults."""
     resolved = resolve(TrainingConfig())
     assert resolved.algorithm.name == TrainingConfig().algorithm == "lite_ppo"
     assert resolved.config == TrainingConfig()
@@ -73,7 +73,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", [algorithm.name for algorithm in BUILT_IN])
 def test_defaults_of_each_algorithm(name):
-    """The factors and settings that its paper chose; all other settings are the general defaults."""
+    """Each algorithm sets the factors and values of its paper; all other settings keep the general defaults."""
     settings = settings_of(algorithm=name)
     assert tuple(settings[key] for key in NAMES) == DEFAULTS[name]
     general = TrainingConfig().model_dump(mode="json")
@@ -81,7 +81,7 @@ def test_defaults_of_each_algorithm(name):
 
 
 def test_every_algorithm_is_described():
-    """The table of algorithms has a sentence and a source for each."""
+    """Each algorithm has a description and a source for the table."""
     assert [a.name for a in BUILT_IN] == list(DEFAULTS)
     assert all(a.summary.endswith(".") and a.paper.startswith("arXiv ") for a in BUILT_IN)
 
@@ -99,14 +99,14 @@ OVERRIDES = [(name, value) for name, factors in FACTORS.items() for value in fac
 
 @pytest.mark.parametrize(("name", "value"), OVERRIDES)
 @pytest.mark.parametrize("algorithm", list(DEFAULTS))
-def test_what_the_user_sets_wins(algorithm, name, value):
-    """One setting changes, also where it has the general default, and nothing else does."""
+def test_the_users_settings_win(algorithm, name, value):
+    """A setting of the user wins even if it equals the general default; nothing else changes."""
     plain, changed = settings_of(algorithm=algorithm), settings_of(algorithm=algorithm, **{name: value})
     assert changed == plain | {name: value}
 
 
 def test_an_unknown_algorithm_names_those_that_exist():
-    """With a suggestion for a typing error."""
+    """The error for an unknown algorithm lists the known ones and suggests the nearest."""
     with pytest.raises(AlgorithmError, match=r"'rlo' is unknown.*cispo.*reinforce_pp.*Did you mean 'rloo'"):
         resolve(TrainingConfig(algorithm="rlo"))
     with pytest.raises(AlgorithmError) as error:
@@ -115,7 +115,7 @@ def test_an_unknown_algorithm_names_those_that_exist():
 
 
 def test_options_of_an_algorithm_are_checked():
-    """An unknown key is an error that names the allowed ones; the built-in algorithms have none."""
+    """An unknown option is an error that lists the allowed ones; built-in algorithms have no options."""
     with pytest.raises(AlgorithmError, match=r"(?s)training\.options: unknown 'tau'.*of the algorithm 'grpo': none"):
         resolve(TrainingConfig(algorithm="grpo", options={"tau": 1}))
     with pytest.raises(AlgorithmError, match=r"(?s)training\.options: unknown 'tau'.*kimi_k2_tau"):
@@ -125,7 +125,7 @@ def test_options_of_an_algorithm_are_checked():
 
 
 def test_a_plugin_trains(tmp_path, tiny_dir, install):
-    """An installed package brings a loss with options of its own, which moves the weights and is reported."""
+    """An installed package adds a loss with options of its own; it changes the weights and is reported."""
     install("soft-loss", PLUGIN, soft="SOFT")
     config = TrainingConfig(algorithm="soft", options={"sharpness": 2}, learning_rate=1e-3)
     report = resolve(config).report()
@@ -139,21 +139,21 @@ def test_a_plugin_trains(tmp_path, tiny_dir, install):
 
 
 def test_a_users_factor_replaces_that_of_a_plugin(install):
-    """`policy_loss: clip` takes the clipped objective instead of the plug-in's own."""
+    """`policy_loss: clip` uses the clipped objective in place of the plug-in's loss."""
     install("soft-loss", PLUGIN, soft="SOFT")
     assert settings_of(algorithm="soft", policy_loss="clip")["policy_loss"] == "clip"
 
 
 def test_a_plugin_that_fails_to_import_is_named(install):
-    """Only a run that wants it fails; others do not import it."""
+    """Only a run that selects the broken plug-in fails; other runs do not import it."""
     install("broken-loss", "import no_such_module\n", broken="X")
     with pytest.raises(AlgorithmError, match=r"'broken' of broken-loss \(broken_loss:X\) failed.*no_such_module"):
         find_algorithm("broken")
     assert find_algorithm("grpo").name == "grpo"
 
 
-def test_a_name_that_is_taken_twice_is_an_error(install):
-    """Both owners are named, also where one of them is built in."""
+def test_a_duplicate_name_is_an_error(install):
+    """The error names both owners, even if one of them is built in."""
     install("one-loss", PLUGIN, soft="SOFT", grpo="SOFT")
     install("other-loss", PLUGIN, soft="SOFT")
     with pytest.raises(AlgorithmError, match=r"'soft' is the name of 2 algorithms.*other-loss.*one-loss"):
@@ -164,14 +164,14 @@ def test_a_name_that_is_taken_twice_is_an_error(install):
 
 @pytest.mark.parametrize(("target", "seen"), [("SOFT", "the algorithm 'soft'"), ("soft", "a function")])
 def test_an_entry_point_must_be_that_algorithm(install, target, seen):
-    """Its object is an Algorithm that has the name of the entry point."""
+    """An entry point must be an Algorithm with the entry point's name."""
     install("odd-loss", PLUGIN, odd=target)
     with pytest.raises(AlgorithmError, match=f"'odd' of odd-loss .* gives {seen}"):
         find_algorithm("odd")
 
 
 def test_defaults_that_contradict_the_settings_are_an_error(install):
-    """The algorithm is named, and so is the setting that it does not have."""
+    """The error names the algorithm and the setting that it does not have."""
     install("soft-loss", PLUGIN.replace("max_grad_norm", "max_gradient"), soft="SOFT")
     with pytest.raises(AlgorithmError, match=r"'soft' and your settings contradict.*max_gradient"):
         resolve(TrainingConfig(algorithm="soft"))

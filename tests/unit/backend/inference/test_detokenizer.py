@@ -22,7 +22,7 @@ def pieces(token_ids, stop=()):
 
 @given(st.text(max_size=80))
 def test_the_pieces_are_the_text(text):
-    """However characters fall on tokens, what was taken adds up to the text, and no half character is shown."""
+    """However tokens split characters, the pieces add up to the text and contain no partial character."""
     taken, stream = pieces(TOKENIZER.encode(text))
     assert "".join(taken) == text == stream.text
     assert all("\ufffd" not in part or "\ufffd" in text for part in taken)
@@ -30,14 +30,14 @@ def test_the_pieces_are_the_text(text):
 
 @given(st.lists(st.integers(0, 260), max_size=80))
 def test_any_tokens_read_as_they_decode_at_once(token_ids):
-    """Bytes that are no text at all, as an untrained model makes them, give the same text either way."""
+    """Random bytes, as an untrained model samples them, give the same text in pieces and at once."""
     taken, _ = pieces(token_ids)
     assert "".join(taken) == TOKENIZER.decode(token_ids)
 
 
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_the_text_ends_before_the_first_stop_string(text, stops):
-    """A stop string across token borders is found where it first ends, and none of it is ever shown."""
+    """The text ends before the first complete stop string, even across tokens; no part of it is shown."""
     taken, stream = pieces(TOKENIZER.encode(text), tuple(stops))
     ends = [
         min(text[:n].find(s) for s in stops if s in text[:n])
@@ -49,7 +49,7 @@ def test_the_text_ends_before_the_first_stop_string(text, stops):
 
 
 def test_text_that_may_become_a_stop_string_is_held_back():
-    """`END` waits while it may become `END.`, and is shown once it cannot."""
+    """`END` is held back while it may become `END.` and shown once it cannot."""
     stream = Detokenizer(TOKENIZER, ("END.",))
     shown = []
     for character in "xEND!":
@@ -60,7 +60,7 @@ def test_text_that_may_become_a_stop_string_is_held_back():
 
 @pytest.mark.parametrize("count", [100])
 def test_the_window_stays_short(count):
-    """A long completion costs the same per token as a short one."""
+    """A long completion costs the same time per token as a short one."""
     stream = Detokenizer(TOKENIZER)
     for token_id in TOKENIZER.encode("é the end " * count):
         stream.push(token_id)

@@ -20,7 +20,7 @@ def engine(loaded, **limits):
 
 
 def generated(loaded, prompt, count):
-    """What transformers itself generates."""
+    """The tokens that transformers itself generates."""
     model = loaded.model
     model.set_attn_implementation("eager")
     ids = torch.tensor([prompt])
@@ -33,7 +33,7 @@ def generated(loaded, prompt, count):
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("limits", [{"max_num_seqs": 2}, {"max_num_seqs": 3, "max_step_tokens": 7}])
 def test_greedy_tokens_are_those_of_transformers(tiny_dir, kind, limits):
-    """With prompts and answers of all lengths, reused slots, chunked prompts: token for token."""
+    """Greedy tokens equal those of transformers for all lengths, with reused slots and chunked prompts."""
     loaded = load_model(tiny_dir(kind))
     requests = [one(p, max_tokens=4 + 3 * i, temperature=0.0) for i, p in enumerate(prompts(3, 40, 1, 9))]
     for sequence in run(engine(loaded, **limits), *requests):
@@ -41,7 +41,7 @@ def test_greedy_tokens_are_those_of_transformers(tiny_dir, kind, limits):
 
 
 def test_log_probabilities_are_those_that_the_learner_computes(loaded):
-    """Sampled with cache and batch, scored again as packed rows: equal to 1e-5."""
+    """Log probabilities of cached, batched sampling equal the learner's on packed rows to 1e-5."""
     done = run(
         engine(loaded, max_step_tokens=16), *(one(p, max_tokens=20, seed=i) for i, p in enumerate(prompts(5, 30, 12)))
     )
@@ -56,8 +56,8 @@ def test_log_probabilities_are_those_that_the_learner_computes(loaded):
         start += len(row)
 
 
-def test_the_same_seed_gives_the_same_text_whatever_runs_beside_it(loaded):
-    """Alone, among others, and with its prompt in chunks."""
+def test_the_seed_alone_decides_the_text(loaded):
+    """A seed gives the same text alone, beside other requests, and with a chunked prompt."""
     prompt = prompts(17)[0]
     ask = {"max_tokens": 30, "seed": 11, "temperature": 1.3}
     alone = run(engine(loaded), one(prompt, **ask))[0]
@@ -69,7 +69,7 @@ def test_the_same_seed_gives_the_same_text_whatever_runs_beside_it(loaded):
 
 
 def test_a_sequence_ends_at_the_end_of_sequence_token(loaded):
-    """The token counts as sampled and the reason is `stop`; `ignore_eos` goes on."""
+    """The end-of-sequence token is kept and the reason is `stop`; `ignore_eos` continues."""
     asked = [one([7, 8], max_tokens=60, seed=s, ignore_eos=ignore) for s in range(40) for ignore in (False, True)]
     done = run(engine(loaded), *asked)
     stopped = [s for s in done if s.finish_reason == "stop"]
@@ -80,7 +80,7 @@ def test_a_sequence_ends_at_the_end_of_sequence_token(loaded):
 
 
 def test_a_sequence_ends_at_a_stop_string(loaded):
-    """The tokens of the stop string stay, the text ends before it."""
+    """The tokens of the stop string are kept; the text ends before it."""
     text = loaded.tokenizer.decode(run(engine(loaded), one([7, 8], max_tokens=40, seed=5))[0].token_ids)
     stop = text[10:12]
     params = SamplingParams(max_tokens=40, seed=5, stop=(stop,))
@@ -91,7 +91,7 @@ def test_a_sequence_ends_at_a_stop_string(loaded):
 
 
 def test_a_stream_has_every_token_once(loaded):
-    """Deltas add up to the sequence, the last one carries the reason."""
+    """The deltas add up to the sequence; the last one has the reason."""
     params = SamplingParams(max_tokens=12, seed=1, top_logprobs=2)
     request = Request(
         [Sequence(i, [7, 8], params, Detokenizer(loaded.tokenizer)) for i in range(2)], Recorder(), stream=True
@@ -107,7 +107,7 @@ def test_a_stream_has_every_token_once(loaded):
 
 
 def test_cancelling_frees_the_slot_and_disturbs_no_other(loaded):
-    """Cancelled while running, half way through its prompt, or waiting: the others answer as if it never was."""
+    """A request cancelled while running, in its prompt or waiting does not change the others' answers."""
     survivor = prompts(20)[0]
     expected = run(engine(loaded), one(survivor, max_tokens=20, seed=2))[0].token_ids
     subject = engine(loaded, max_num_seqs=3, max_step_tokens=12)
@@ -126,8 +126,8 @@ def test_cancelling_frees_the_slot_and_disturbs_no_other(loaded):
     assert not running.finished
 
 
-def test_what_does_not_fit_is_refused_with_the_numbers(loaded):
-    """Before anything is queued."""
+def test_requests_that_do_not_fit_are_refused(loaded):
+    """The error has the numbers and comes before anything is queued."""
     with pytest.raises(ValueError, match="500 prompt tokens and 13 new ones"):
         engine(loaded).check(one([1] * 500, max_tokens=13))
     with pytest.raises(ValueError, match="0 prompt tokens"):
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(loaded):
 
 
 def conversations(loaded, **limits):
-    """Four generations of two examples with two turns each, and the engine that they went through."""
+    """Four generations of two examples with two turns each, and their engine."""
     subject, done = engine(loaded, **limits), []
     for turn, asked in enumerate(prompts(60, 50)):
         begun = [[*s.prompt_ids, *s.token_ids] for s in done] or [prompts(60, 50)[i // 4] for i in range(8)]
@@ -146,8 +146,8 @@ def conversations(loaded, **limits):
         yield done
 
 
-def test_what_was_computed_before_is_not_computed_again(loaded):
-    """A prompt once for all generations, but for its last token; a next turn only what is new in it.
+def test_kept_prefixes_are_not_computed_again(loaded):
+    """Generations of a prompt share all but its last token; a next turn computes only its new tokens.
 
     The last sampled token was never put in, so it is new as well.
     """
@@ -157,14 +157,14 @@ def test_what_was_computed_before_is_not_computed_again(loaded):
 
 
 @pytest.mark.parametrize("limits", [{"max_num_seqs": 3}, {"max_step_tokens": 13}, {"prefix_cache_bytes": 30_000}])
-def test_what_is_sampled_does_not_depend_on_what_was_kept(loaded, limits):
-    """In few slots, with prompts in chunks, and with room for a part: the tokens are those of an engine without."""
+def test_kept_prefixes_do_not_change_the_tokens(loaded, limits):
+    """With few slots, chunked prompts or a small cache, the tokens are those of an engine without a cache."""
     expected = [[s.token_ids for s in turn] for turn in conversations(loaded, prefix_cache_bytes=0)]
     assert [[s.token_ids for s in turn] for turn in conversations(loaded, **limits)] == expected
 
 
-def test_other_weights_begin_anew(loaded):
-    """What the old ones computed is not taken from."""
+def test_new_weights_clear_the_cache(loaded):
+    """Prefixes that old weights computed are not used."""
     subject = engine(loaded)
     prompt = prompts(60)[0]
     run(subject, one(prompt, max_tokens=2))
@@ -172,8 +172,8 @@ def test_other_weights_begin_anew(loaded):
     assert run(subject, one(prompt, max_tokens=2))[0].num_reused == 0
 
 
-def test_choices_that_wait_for_a_twin_belong_to_its_policy(loaded):
-    """Though nothing runs, an update waits until they have been sampled, too."""
+def test_waiting_choices_are_sampled_before_an_update(loaded):
+    """An update waits for choices that wait for the prompt of another choice, although nothing runs."""
     subject, prompt = engine(loaded), prompts(60)[0]
     request = Request([Sequence(i, prompt, SamplingParams(max_tokens=1, seed=i)) for i in range(3)], Recorder())
     subject.add(request)

@@ -3,8 +3,8 @@ import torch
 from nat.backend.inference.kv_cache import SlotCache
 
 
-def test_growing_keeps_what_is_stored():
-    """More slots and a longer context cost a copy, never a token."""
+def test_growing_keeps_the_stored_tokens():
+    """Adding slots or a longer context copies the stored tokens and loses none."""
     cache = SlotCache()
     cache.reserve(2, 5)
     keys, values = cache.layer(0, torch.zeros(3, 1, 4), torch.zeros(3, 1, 6))
@@ -19,7 +19,7 @@ def test_growing_keeps_what_is_stored():
 
 
 def test_moving_copies_a_sequence_to_another_slot():
-    """Only the positions that are filled are copied."""
+    """Moving a sequence copies only its filled positions."""
     cache = SlotCache()
     cache.reserve(2, 4)
     keys, _ = cache.layer(0, torch.zeros(1, 1, 2), torch.zeros(1, 1, 2))

@@ -1,4 +1,4 @@
-"""Keys and values that are found again."""
+"""Cached keys and values are found by their prefix."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ TEXTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=20), min_size=
 
 
 def filled(cache: SlotCache, text: list[int]) -> None:
-    """Put into slot 0 what a model would: for each token a number that only its beginning has."""
+    """Fill slot 0 as a model would: each token gets a number that depends on the tokens before it."""
     cache.reserve(1, len(text))
     keys, values = cache.layer(0, torch.zeros(HEADS, 1, WIDTH), torch.zeros(HEADS, 1, WIDTH))
     for position in range(len(text)):
@@ -27,8 +27,8 @@ def ids(text: list[int]) -> np.ndarray:
 
 
 @given(TEXTS, st.integers(0, 60))
-def test_what_is_found_was_computed_after_the_same_tokens(texts, room):
-    """In a pool of any size: a beginning of what is asked for, never more than the bound, and with enough room all."""
+def test_a_found_prefix_was_computed_after_the_same_tokens(texts, room):
+    """In any pool, a prefix of the request within the limit is found; with enough room, the whole of it."""
     prefixes = PrefixCache(room * TOKEN_BYTES)
     kept, cache, other = [], SlotCache(), SlotCache()
     for text in texts:
@@ -53,8 +53,8 @@ def test_what_is_found_was_computed_after_the_same_tokens(texts, room):
         assert all(len(prefixes.find(ids(text))) == len(text) for text in texts)
 
 
-def test_what_was_used_longest_ago_is_given_up_first():
-    """The newest stays, and so does what was asked for in between."""
+def test_the_least_recently_used_is_evicted_first():
+    """New entries and recently requested ones stay."""
     prefixes, cache = PrefixCache(24 * TOKEN_BYTES), SlotCache()
     for first in range(3):
         text = [first] * 8
@@ -66,8 +66,8 @@ def test_what_was_used_longest_ago_is_given_up_first():
     assert [len(prefixes.find(ids([first] * 8))) for first in range(4)] == [8, 0, 8, 8]
 
 
-def test_cleared_it_knows_nothing():
-    """Other weights compute other keys."""
+def test_a_cleared_cache_finds_nothing():
+    """Keys of old weights must not be used with new ones."""
     prefixes, cache = PrefixCache(1000 * TOKEN_BYTES), SlotCache()
     filled(cache, [1, 2, 3])
     prefixes.keep(ids([1, 2, 3]), cache, 0)

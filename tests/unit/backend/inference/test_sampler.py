@@ -20,8 +20,8 @@ def frequencies(count, **params):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_tokens_come_as_often_as_their_probabilities_say(temperature):
-    """Chi-square of 20000 draws with fixed seeds (3 degrees of freedom, 1 %); the impossible never comes."""
+def test_tokens_are_sampled_by_their_probabilities(temperature):
+    """20000 draws pass a chi-square test (3 degrees of freedom, 1 %); tokens of probability 0 never occur."""
     count = 20000
     seen = frequencies(count, temperature=temperature)
     expected = (LOGITS / temperature).softmax(-1).numpy() * count
@@ -30,7 +30,7 @@ def test_tokens_come_as_often_as_their_probabilities_say(temperature):
 
 
 def test_top_p_keeps_the_smallest_set_that_reaches_it():
-    """Probabilities are .64 .24 .09 .03: top_p .7 keeps two of them, in their proportion."""
+    """With probabilities .64 .24 .09 .03, top_p .7 keeps two tokens in their proportion."""
     seen = frequencies(20000, top_p=0.7)
     assert (seen[2:] == 0).all()
     assert seen[0] / seen[1] == pytest.approx(np.e, rel=0.05)
@@ -38,7 +38,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it():
 
 
 def test_temperature_zero_takes_the_most_likely_token():
-    """Also beside sequences that are sampled."""
+    """At temperature 0 the most likely token is taken, even beside sequences that are sampled."""
     mixed = [*sequences(1, temperature=0.0), *sequences(50), *sequences(1, temperature=0.0)]
     tokens = sample(LOGITS.expand(52, -1), mixed).token_ids
     assert tokens[0] == tokens[-1] == 0
@@ -46,7 +46,7 @@ def test_temperature_zero_takes_the_most_likely_token():
 
 
 def test_a_sequence_is_sampled_alike_alone_and_in_a_crowd():
-    """Neighbours with other parameters change nothing."""
+    """Neighbours in the batch with other parameters do not change a sequence."""
     own = sequences(20)
     crowd = [s for pair in zip(own, sequences(20, temperature=0.3, top_p=0.5), strict=True) for s in pair]
     together = sample(LOGITS.expand(40, -1), crowd).token_ids[::2]
@@ -58,7 +58,7 @@ def test_a_sequence_is_sampled_alike_alone_and_in_a_crowd():
     [({}, 1), ({"temperature": 0.2}, 0.2), ({"temperature": 3.0}, 3), ({"temperature": 0.0}, 1), ({"top_p": 0.5}, 1)],
 )
 def test_reported_log_probabilities_are_those_at_the_temperature(params, reported):
-    """Of the token and of its alternatives: log-softmax(logits / T), at 0 that at 1; top_p changes nothing in them."""
+    """Values are log-softmax(logits / T) of the token and its alternatives (T is 1 at temperature 0) for any top_p."""
     mixed = [*sequences(8, **params, top_logprobs=4), *sequences(1, temperature=0.7)]
     sampled = sample(LOGITS.expand(9, -1), mixed)
     expected = (LOGITS / reported).log_softmax(-1)
@@ -67,7 +67,7 @@ def test_reported_log_probabilities_are_those_at_the_temperature(params, reporte
 
 
 def test_alternatives_are_the_most_likely_tokens_best_first():
-    """Each sequence gets as many as it asked for."""
+    """Each sequence gets the requested number of alternatives."""
     asked = [*sequences(1, top_logprobs=2), *sequences(1)]
     first, second = sample(LOGITS.expand(2, -1), asked).top_logprobs
     assert [token for token, _ in first] == [0, 1]
@@ -76,7 +76,7 @@ def test_alternatives_are_the_most_likely_tokens_best_first():
 
 
 def test_numbers_are_uniform_over_seeds_and_over_positions():
-    """Kolmogorov-Smirnov against the uniform distribution, along each axis (critical value for 1 %)."""
+    """Numbers pass Kolmogorov-Smirnov tests for uniformity along each axis (critical value for 1 %)."""
     count = 20000
     ramp, zeros = np.arange(count, dtype=np.uint64), np.zeros(count, dtype=np.uint64)
     for numbers in (uniforms(ramp, zeros), uniforms(zeros, ramp)):
@@ -86,7 +86,7 @@ def test_numbers_are_uniform_over_seeds_and_over_positions():
 
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 10**6)), min_size=1))
 def test_a_number_depends_on_its_own_pair_only(pairs):
-    """The batch around a sequence cannot change its number; all numbers lie in [0, 1)."""
+    """A number depends on its seed and position, not on the batch; all numbers lie in [0, 1)."""
     seeds, positions = (np.array(column, dtype=np.uint64) for column in zip(*pairs, strict=True))
     together = uniforms(seeds, positions)
     alone = [uniforms(seeds[i : i + 1], positions[i : i + 1])[0] for i in range(len(pairs))]
@@ -96,5 +96,5 @@ def test_a_number_depends_on_its_own_pair_only(pairs):
 
 
 def test_choices_of_a_request_have_different_seeds():
-    """`n` choices with one seed differ, and any Python integer is a seed."""
+    """`n` choices with one seed differ, and any Python integer is a valid seed."""
     assert len({derive_seed(seed, i) for seed in (0, 1, -1, 2**70 + 5) for i in range(4)}) == 16

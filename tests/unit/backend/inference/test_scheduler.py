@@ -12,7 +12,7 @@ def request(*prompt_lengths):
 
 
 def advance(scheduler):
-    """Do to the sequences what the engine would, and give the plan."""
+    """Apply a plan to the sequences as the engine would; gives the plan."""
     plan = scheduler.plan()
     for chunk in (*plan.decoding, *plan.prefill):
         sequence = scheduler.running[chunk.slot]
@@ -24,7 +24,7 @@ def advance(scheduler):
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(1, 4), st.integers(1, 20), st.data())
 def test_slots_and_chunks_keep_their_invariants(prompts, slots, room, data):
-    """Decoding comes first, at most one prompt is half done, caches follow their sequences, all get finished."""
+    """Decoding comes first, at most one prompt is partial, cache slots follow their sequences, and all finish."""
     scheduler = Scheduler(slots, room)
     for n in prompts:
         scheduler.add(request(n))
@@ -47,8 +47,8 @@ def test_slots_and_chunks_keep_their_invariants(prompts, slots, room, data):
     assert finished == len(prompts)
 
 
-def test_while_draining_only_begun_requests_go_on():
-    """The second choice of a request that has begun still gets its turn; the next request waits."""
+def test_while_draining_only_started_requests_continue():
+    """A second choice of a started request still runs; the next request waits."""
     scheduler = Scheduler(max_num_seqs=1, max_step_tokens=100)
     first, second = request(3, 3), request(3)
     scheduler.add(first)

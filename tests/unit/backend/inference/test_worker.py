@@ -13,7 +13,7 @@ DEADLINE = 30
 
 
 class SilentText:
-    """A detokenizer whose text is not read."""
+    """A detokenizer for tests that do not read the text."""
 
     def push(self, token_id):
         return False
@@ -73,8 +73,8 @@ def worker(loaded):
     worker.close()
 
 
-def test_an_update_waits_for_what_has_begun_and_holds_what_has_not(worker):
-    """All choices of a begun request come from the old weights, a request during the update from the new ones."""
+def test_an_update_waits_for_started_requests_and_holds_others(worker):
+    """Started requests finish with the old weights; a request during the update gets the new ones."""
     before, during = ask(count=5, max_tokens=60), ask()
     worker.submit(before)
     assert before.listener.started.wait(DEADLINE)
@@ -94,7 +94,7 @@ def test_an_update_waits_for_what_has_begun_and_holds_what_has_not(worker):
 
 
 def test_updates_run_one_after_another_and_may_fail(worker):
-    """The caller gets the exception, the next update and the next request go on."""
+    """The caller gets an update's exception; the next update and the next request run."""
     failed = worker.run_exclusive(lambda: 1 // 0)
     second = worker.run_exclusive(lambda: threading.current_thread().name)
     with pytest.raises(ZeroDivisionError):
@@ -107,7 +107,7 @@ def test_updates_run_one_after_another_and_may_fail(worker):
 
 
 def test_consecutive_updates_starve_no_request(worker):
-    """A request that one update held begins before the next, however many are queued."""
+    """A request that one update delays runs before the next update, however many are queued."""
     inside, gate = threading.Event(), threading.Event()
     worker.run_exclusive(lambda: (inside.set(), gate.wait(DEADLINE)))
     assert inside.wait(DEADLINE)
@@ -119,7 +119,7 @@ def test_consecutive_updates_starve_no_request(worker):
 
 
 def test_a_small_model_is_sampled_on_one_thread_and_trained_on_all(loaded, monkeypatch):
-    """Steps of well under a millisecond lose more by waiting for a second thread than it does for them."""
+    """For steps of less than a millisecond, a second thread costs more than it saves."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     counts = []
     monkeypatch.setattr(torch, "set_num_threads", counts.append)
@@ -130,7 +130,7 @@ def test_a_small_model_is_sampled_on_one_thread_and_trained_on_all(loaded, monke
 
 
 def test_a_cancelled_update_never_runs(worker):
-    """As long as it waits, it can be withdrawn."""
+    """A waiting update can be cancelled."""
     gate = threading.Event()
     worker.run_exclusive(lambda: gate.wait(DEADLINE))
     ran = []
@@ -141,8 +141,8 @@ def test_a_cancelled_update_never_runs(worker):
     assert ran == []
 
 
-def test_a_cancelled_request_hears_nothing_more(worker):
-    """Its slot is free for the next one."""
+def test_a_cancelled_request_gets_no_more_events(worker):
+    """Its slot is free for the next request."""
     request = ask(max_tokens=400)
     worker.submit(request)
     assert request.listener.started.wait(DEADLINE)
@@ -153,7 +153,7 @@ def test_a_cancelled_request_hears_nothing_more(worker):
 
 
 def test_a_failing_step_fails_its_requests_and_not_the_server(worker, monkeypatch, caplog):
-    """The error reaches the asker and the log; the next request is served."""
+    """The error of a step reaches its requests and the log; the next request is served."""
     broken, fine = ask(), ask()
     with monkeypatch.context() as patch:
         patch.setattr(worker.engine.loaded.model, "forward", lambda **_: 1 // 0)
@@ -166,14 +166,14 @@ def test_a_failing_step_fails_its_requests_and_not_the_server(worker, monkeypatc
     assert fine.finished
 
 
-def test_what_does_not_fit_is_refused_at_once(worker):
-    """The asker's thread gets the error, the model thread never sees the request."""
+def test_requests_that_do_not_fit_are_refused_at_once(worker):
+    """The caller's thread gets the error; the model thread does not see the request."""
     with pytest.raises(ValueError, match="600 new ones"):
         worker.submit(ask(max_tokens=600))
 
 
 def test_closing_answers_everyone(loaded):
-    """Unfinished requests fail with words, waiting updates are cancelled, new ones are refused."""
+    """Closing fails unfinished requests with a message, cancels waiting updates and refuses new ones."""
     worker = Worker(Engine(loaded, policy_version="m@0"))
     gate, inside = threading.Event(), threading.Event()
 
@@ -200,7 +200,7 @@ def test_closing_answers_everyone(loaded):
 
 
 def test_engines_take_turns(two, pool):
-    """Requests for several weights advance together, each with its own engine's."""
+    """Requests for several weights advance together, each with its engine's tokens."""
     requests = [ask(count=3, max_tokens=40, model=name) for name in ("", "other", "moving", "other")]
     gate = threading.Event()
     two.run_exclusive(lambda: gate.wait(DEADLINE))
@@ -214,7 +214,7 @@ def test_engines_take_turns(two, pool):
 
 
 def test_waiting_requests_follow_a_name_that_changes_its_weights(two, pool):
-    """A running request keeps its engine; waiting requests are looked up again."""
+    """A running request keeps its engine; waiting requests look up the name again."""
     begun, queued = ask(count=2, max_tokens=60, model="moving"), ask(model="moving")
     two.submit(begun)
     assert begun.listener.started.wait(DEADLINE)
@@ -234,7 +234,7 @@ def test_waiting_requests_follow_a_name_that_changes_its_weights(two, pool):
 
 @pytest.mark.parametrize("error", [BackendError("gone"), MemoryError("no room")])
 def test_missing_weights_fail_only_their_own_requests(two, pool, error, caplog):
-    """The request fails with the reason, the thread continues, and unexpected errors are logged."""
+    """Only the requests for missing weights fail, with the reason; unexpected errors are logged."""
     pool.meaning["broken"] = error
     broken, fine = ask(model="broken"), ask(model="other")
     for request in (broken, fine):
@@ -255,8 +255,8 @@ def test_a_request_is_cancelled_wherever_it_is(two):
     assert not request.listener.done.is_set()
 
 
-def test_work_between_two_steps_does_not_wait_for_requests(worker):
-    """It is done while a request is being answered, and its result or error reaches the caller."""
+def test_work_between_steps_does_not_wait_for_requests(worker):
+    """Work runs between two steps of a request; its result or error reaches the caller."""
     request = ask(max_tokens=400)
     worker.submit(request)
     assert request.listener.started.wait(DEADLINE)
@@ -270,7 +270,7 @@ def test_work_between_two_steps_does_not_wait_for_requests(worker):
 
 
 def test_one_set_of_weights_answers_to_its_plain_name_and_its_step(worker):
-    """As long as nobody trains several; `engine` never fails for a step that is over."""
+    """A pool of one model always serves the current weights; `engine` does not fail for an earlier step."""
     pool = worker.pool
     assert pool.names() == ["m", "m@0"]
     assert [pool.knows(name) for name in ("m", "m@0", "m@1", "", "other")] == [True, True, False, False, False]
@@ -278,8 +278,8 @@ def test_one_set_of_weights_answers_to_its_plain_name_and_its_step(worker):
     assert worker.loaded is worker.engine.loaded
 
 
-def test_after_an_update_nothing_of_the_old_weights_is_reused(worker):
-    """Their keys and values are forgotten, though the tokens are the same."""
+def test_an_update_clears_cached_prefixes(worker):
+    """Keys and values of old weights are dropped, although the tokens are the same."""
 
     def reused():
         params = SamplingParams(max_tokens=2, ignore_eos=True)

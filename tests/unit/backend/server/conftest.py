@@ -1,4 +1,4 @@
-"""An HTTP client whose server runs in the same event loop, and a model behind it."""
+"""An HTTP client whose server runs in the same event loop, with a model."""
 
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ def worker(loaded: LoadedModel) -> Iterator[Worker]:
 
 @pytest.fixture
 def connect():
-    """Open a client of a worker; further options go to the application."""
+    """Open a client for a worker; further options go to the application."""
 
     @asynccontextmanager
     async def open_client(worker, *, headers=None, **options):

@@ -14,20 +14,20 @@ async def test_the_model_is_listed_by_its_name_and_its_version(client):
 
 
 async def test_health_names_the_policy_version(client):
-    """A monitor can see an update arrive."""
+    """Health reports the policy version, so a monitor can see an update."""
     assert (await client.get("/health")).json() == {"status": "ok", "policy_version": "tiny@4"}
 
 
 async def test_unknown_paths_and_methods_answer_in_openais_shape(client):
-    """Clients show the message of `error`; those of FastAPI servers look for `detail`."""
+    """Errors have OpenAI's `error` and also `detail`, which clients of FastAPI servers read."""
     for answer, status in ((await client.get("/v1/nowhere"), 404), (await client.get("/v1/completions"), 405)):
         assert answer.status_code == status
         assert answer.json()["error"]["message"].startswith("GET /v1/")
         assert answer.json()["detail"] == answer.json()["error"]["message"]
 
 
-async def test_routers_of_others_stand_behind_the_same_doors(connect, worker):
-    """Their crashes, too, are answers in OpenAI's shape."""
+async def test_routers_of_protocols_have_the_same_guards(connect, worker):
+    """Exceptions in routes of a protocol get an answer in OpenAI's shape."""
     router = APIRouter()
 
     @router.get("/v1/extra")
@@ -44,8 +44,8 @@ async def test_routers_of_others_stand_behind_the_same_doors(connect, worker):
 @pytest.mark.parametrize(
     ("error", "status"), [(ModelBusy, 409), (ModelNotPrepared, 400), (ModelNotServed, 404), (BackendError, 500)]
 )
-async def test_what_the_backend_refuses_has_a_status_and_a_remedy(connect, worker, error, status):
-    """The client reads what was seen and what to do, in one line."""
+async def test_an_error_of_the_backend_has_a_status_and_a_remedy(connect, worker, error, status):
+    """The answer has the cause and the remedy in one line."""
     router = APIRouter()
 
     @router.get("/v1/extra")
@@ -60,7 +60,7 @@ async def test_what_the_backend_refuses_has_a_status_and_a_remedy(connect, worke
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/chat/completions", "/nowhere"])
 @pytest.mark.parametrize("key", [None, "Bearer sk-wrong", "sk-test", "Bearer "])
 async def test_every_path_needs_the_key(connect, worker, path, key):
-    """Without the bearer key nothing is said, not even which paths there are."""
+    """Without the bearer key, no path reveals anything, not even whether it exists."""
     async with connect(worker, headers={"authorization": key} if key else {}) as client:
         answer = await client.get(path)
     assert answer.status_code == 401
@@ -68,7 +68,7 @@ async def test_every_path_needs_the_key(connect, worker, path, key):
 
 
 async def test_a_server_without_a_key_is_refused(connect, worker):
-    """An empty key would let everyone in."""
+    """An empty key would admit everyone."""
     async with connect(worker) as client:
         assert (await client.get("/health")).status_code == 200
     with pytest.raises(ValueError, match="needs an API key"):
@@ -77,7 +77,7 @@ async def test_a_server_without_a_key_is_refused(connect, worker):
 
 @pytest.mark.parametrize("user", ["art", ""])
 async def test_the_key_may_be_the_password_of_basic_authentication(connect, worker, user):
-    """Clients without bearer tokens put the key into the URL, http://art:KEY@host, with any user name."""
+    """Clients without bearer tokens may put the key into the URL, http://art:KEY@host, with any user name."""
     for password, status in ((KEY, 200), ("other", 401)):
         async with connect(worker, headers={}) as client:
             assert (await client.get("/health", auth=(user, password))).status_code == status
@@ -86,14 +86,14 @@ async def test_the_key_may_be_the_password_of_basic_authentication(connect, work
 
 
 async def test_a_well_known_key_is_required_on_openai_routes_only(connect, worker):
-    """ART's clients send none on control routes, and the OpenAI SDK always sends one."""
+    """ART's clients send no key on control routes; the OpenAI SDK always sends one."""
     async with connect(worker, headers={}, well_known_key=True) as client:
         assert [(await client.get(path)).status_code for path in ("/health", "/v1/models")] == [200, 401]
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models"])
-async def test_no_web_page_reaches_a_server_with_a_well_known_key(connect, worker, path):
-    """The Origin header is checked only if the key is well known."""
+async def test_web_pages_cannot_use_a_well_known_key(connect, worker, path):
+    """Requests with an Origin header are refused if the key is well known."""
     for well_known_key, status in ((True, 403), (False, 200)):
         async with connect(worker, well_known_key=well_known_key) as client:
             answer = await client.get(path, headers={"origin": "https://evil.example"})
@@ -102,7 +102,7 @@ async def test_no_web_page_reaches_a_server_with_a_well_known_key(connect, worke
 
 
 async def test_a_body_over_the_limit_is_refused(connect, worker):
-    """By the announced size, and by the real one where none is announced."""
+    """Bodies are limited by their announced size, or by their actual size if none is announced."""
 
     async def in_pieces():
         for _ in range(20):
@@ -117,7 +117,7 @@ async def test_a_body_over_the_limit_is_refused(connect, worker):
 
 
 async def test_reused_prompt_tokens_are_reported(client):
-    """As OpenAI's `cached_tokens`; without any the field is absent."""
+    """Reused prompt tokens are reported as OpenAI's `cached_tokens`, which is absent for none."""
     body = {"model": "tiny", "messages": [{"role": "user", "content": "told once " * 5}], "max_tokens": 2}
     first, second = [(await client.post("/v1/chat/completions", json=body)).json()["usage"] for _ in range(2)]
     assert "prompt_tokens_details" not in first

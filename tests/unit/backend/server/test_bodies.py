@@ -10,7 +10,7 @@ NUMBERS = TypeAdapter(list[int])
 
 @pytest.mark.parametrize("size", [1, LARGE])
 def test_a_body_is_checked_whatever_its_size(size):
-    """A good one becomes a record, a bad one an error, and the garbage collector runs afterwards as before."""
+    """Valid bodies become records, others errors; garbage collection is enabled again afterwards."""
     padding = b" " * size
     assert parse(NUMBERS, b"[1, 2]" + padding) == [1, 2]
     with pytest.raises(ValidationError):
@@ -18,8 +18,8 @@ def test_a_body_is_checked_whatever_its_size(size):
     assert gc.isenabled()
 
 
-def test_collections_wait_until_a_large_body_is_read():
-    """Hundreds of them would walk through the records that are there so far; one or two may catch up at the end."""
+def test_garbage_collection_waits_for_a_large_body():
+    """Parsing a large body would start hundreds of collections; at most two run afterwards."""
     seen: list[str] = []
     gc.callbacks.append(lambda phase, _: seen.append(phase))
     try:

@@ -34,7 +34,7 @@ class Memory:
 
 
 def joined(chunks, index):
-    """What a client makes of a stream's chunks for one choice."""
+    """One choice as a client joins it from a stream's chunks."""
     choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
     return {
         "content": "".join(choice["delta"].get("content") or "" for choice in choices),
@@ -58,8 +58,8 @@ async def test_an_answer_has_openais_fields_and_no_others(client):
     assert "prompt_token_ids" not in answer
 
 
-async def test_exact_tokens_come_where_vllm_puts_them(client, loaded):
-    """Prompt ids on top, sampled ids in the choice, one log probability for each."""
+async def test_exact_tokens_have_vllms_fields(client, loaded):
+    """Prompt ids are at the top, sampled ids in the choice, with one log probability each."""
     answer = await ask(client, max_tokens=6, return_token_ids=True, logprobs=True, top_logprobs=2, seed=1)
     choice = answer["choices"][0]
     entries = choice["logprobs"]["content"]
@@ -71,14 +71,14 @@ async def test_exact_tokens_come_where_vllm_puts_them(client, loaded):
 
 
 async def test_tokens_can_be_written_as_ids(client):
-    """VLLM's `return_tokens_as_token_ids`, which ART asks for."""
+    """VLLM's `return_tokens_as_token_ids`, which ART requests, works."""
     asked = {"logprobs": True, "return_tokens_as_token_ids": True, "return_token_ids": True}
     choice = (await ask(client, max_tokens=4, **asked))["choices"][0]
     assert [e["token"] for e in choice["logprobs"]["content"]] == [f"token_id:{i}" for i in choice["token_ids"]]
 
 
 async def test_a_seed_repeats_an_answer_and_choices_differ(client):
-    """Same request, same seed, same text; the n choices are independent draws; without a seed nothing repeats."""
+    """The same request and seed give the same text; n choices differ; without a seed nothing repeats."""
     first, second, other, free, free2 = [
         [c["message"]["content"] for c in (await ask(client, max_tokens=20, n=3, **seed))["choices"]]
         for seed in ({"seed": 7}, {"seed": 7}, {"seed": 8}, {}, {})
@@ -88,15 +88,15 @@ async def test_a_seed_repeats_an_answer_and_choices_differ(client):
 
 
 async def test_temperature_and_top_p_have_an_effect(client):
-    """Greedy twice is the same without a seed; a tiny nucleus is greedy, and so is next to no temperature."""
+    """Temperature 0, a tiny temperature and a tiny top_p all give the greedy answer without a seed."""
     alike = [{"temperature": 0}, {"temperature": 0}, {"top_p": 1e-6}, {"temperature": 1e-3}, {"temperature": 1e-40}]
     greedy, *others = [(await ask(client, max_tokens=20, **how))["choices"][0]["message"]["content"] for how in alike]
     assert others == [greedy] * 4
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_log_probabilities_are_those_at_the_temperature_and_say_so(client, stream):
-    """Greedy ones and those at temperature 1 are the model's own, so the answer has no word of it."""
+async def test_log_probabilities_report_their_temperature(client, stream):
+    """Greedy answers and those at temperature 1 have the model's own log probabilities and report no temperature."""
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True, "top_logprobs": 20, "seed": 5, "stream": stream}
 
     async def first(**how):
@@ -120,13 +120,13 @@ async def test_log_probabilities_are_those_at_the_temperature_and_say_so(client,
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 async def test_the_number_of_new_tokens_is_limited(client, name):
-    """By either of OpenAI's names; without one, by the context."""
+    """Both of OpenAI's names limit the new tokens; without one, the context does."""
     assert (await ask(client, ignore_eos=True, **{name: 2}))["usage"]["completion_tokens"] == 2
     assert (await ask(client, ignore_eos=True))["usage"]["total_tokens"] == 512
 
 
 async def test_a_stop_string_ends_the_text(connect, loaded):
-    """One or several, as a string or as a list."""
+    """Stop strings may be one string or a list."""
     async with connect(ScriptedWorker(loaded, "one two three")) as client:
         for stop in (" three", ["x", "wo", " three"]):
             answer = await ask(client, model="scripted", stop=stop)
@@ -145,7 +145,7 @@ async def test_a_stop_string_ends_the_text(connect, loaded):
         ("<tool_call>{no}</tool_call>", ""),
     ],
 )
-async def test_a_stream_adds_up_to_the_whole_answer(connect, loaded, texts):
+async def test_a_stream_equals_the_whole_answer(connect, loaded, texts):
     """Content, tool calls, ids, log probabilities, finish reasons and usage are the same either way."""
     asked = {"model": "scripted", "n": 2, "tools": TOOLS, "logprobs": True, "return_token_ids": True}
     async with connect(ScriptedWorker(loaded, *texts)) as client:
@@ -168,8 +168,8 @@ async def test_a_stream_adds_up_to_the_whole_answer(connect, loaded, texts):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_answers_that_are_trained_on_carry_their_tokens_and_are_remembered(connect, loaded, stream):
-    """Without a request, each token comes as `token_id:<id>` with bytes and log probability, and its prompt is kept."""
+async def test_answers_of_a_training_server_have_tokens_and_are_remembered(connect, loaded, stream):
+    """Without a request, each token comes as `token_id:<id>` with bytes and log probability; its prompt is kept."""
     memory = Memory()
     async with connect(ScriptedWorker(loaded, "a é", "the"), answers=memory) as client:
         answer = await client.post("/v1/chat/completions", json=HELLO | {"model": "scripted", "n": 2, "stream": stream})
@@ -188,7 +188,7 @@ async def test_answers_that_are_trained_on_carry_their_tokens_and_are_remembered
 
 
 async def test_a_real_stream_equals_the_real_answer(client):
-    """Through the model thread: same seed, streamed and whole."""
+    """With one seed, the real model gives the same answer streamed and whole."""
     asked = {"max_tokens": 40, "seed": 3, "n": 2}
     whole = await ask(client, **asked)
     answer = await client.post("/v1/chat/completions", json=HELLO | asked | {"stream": True})
@@ -200,7 +200,7 @@ async def test_a_real_stream_equals_the_real_answer(client):
 
 
 async def test_tool_calls_are_read_from_the_text(connect, loaded):
-    """Two calls in one answer, their arguments as JSON text, and `tool_calls` as the reason."""
+    """Two calls of one answer have their arguments as JSON text, and the reason is `tool_calls`."""
     worker = ScriptedWorker(loaded, f"Let me add.{CALL}{CALL}")
     async with connect(worker) as client:
         choice = (await ask(client, model="scripted", tools=TOOLS))["choices"][0]
@@ -215,7 +215,7 @@ async def test_tool_calls_are_read_from_the_text(connect, loaded):
 
 
 async def test_without_tools_their_format_is_plain_text(connect, loaded):
-    """Also with tool_choice none, and then the model does not hear of the tools."""
+    """Without tools, or with tool_choice none, the tool format is plain text, and the model sees no tools."""
     worker = ScriptedWorker(loaded, CALL)
     async with connect(worker) as client:
         for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
@@ -226,7 +226,7 @@ async def test_without_tools_their_format_is_plain_text(connect, loaded):
 
 
 async def test_a_conversation_with_tools_is_rendered_as_templates_expect(connect, loaded):
-    """Arguments of earlier calls as objects, content parts as text, `developer` as `system`."""
+    """Arguments of earlier calls become objects, content parts text, and `developer` becomes `system`."""
     worker = ScriptedWorker(loaded, "3")
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     messages = [
@@ -258,8 +258,8 @@ async def test_a_conversation_with_tools_is_rendered_as_templates_expect(connect
         ({"model": "tiny@3"}, "model", "'tiny@3' is not served here; served are 'tiny', 'tiny@4'"),
     ],
 )
-async def test_what_cannot_be_served_is_refused_by_name(client, fields, param, message):
-    """The answer names the field and the numbers."""
+async def test_unsupported_requests_are_refused(client, fields, param, message):
+    """The error names the field and the numbers."""
     error = await refused(client, **fields)
     assert message in error["message"]
     if param:
@@ -267,26 +267,26 @@ async def test_what_cannot_be_served_is_refused_by_name(client, fields, param, m
 
 
 class Forgetful(ScriptedWorker):
-    """Knows a name when asked, but its weights are gone when the request begins."""
+    """A worker that knows a name at first but has lost its weights when the request begins."""
 
     def submit(self, request):
         request.listener.on_failed(ModelNotServed(f"{request.model} was deleted", hint="ask for another"))
 
 
-async def test_weights_that_go_while_a_request_waits_are_not_found(connect, loaded):
-    """The answer is that of an unknown name, and the request names the one that was asked for."""
+async def test_weights_that_are_removed_while_a_request_waits_are_a_404(connect, loaded):
+    """The answer is that for an unknown name and names the requested one."""
     async with connect(Forgetful(loaded)) as client:
         error = await refused(client, model="scripted@3")
     assert (error["code"], "scripted@3 was deleted" in error["message"]) == ("model_not_found", True)
 
 
-async def test_fields_that_change_nothing_are_accepted(client):
-    """SDKs send bookkeeping, nulls and neutral values; they must not break."""
+async def test_fields_without_effect_are_accepted(client):
+    """Bookkeeping, nulls and neutral values of SDKs are accepted."""
     await ask(client, max_tokens=1, user="me", metadata=None, presence_penalty=0, top_k=-1, stop=None, store=False)
 
 
-async def test_a_client_that_leaves_frees_the_model(worker):
-    """The connection closes in the middle of an answer; nothing of it stays in the engine."""
+async def test_a_disconnected_client_frees_the_model(worker):
+    """If the connection closes in the middle of an answer, its requests leave the engine."""
     app = create_app(worker, api_key="k")
     body = json.dumps(HELLO | {"ignore_eos": True}).encode()
     messages = iter([{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}])
@@ -320,7 +320,7 @@ async def test_a_client_that_leaves_frees_the_model(worker):
 
 
 async def test_a_failed_step_is_an_error_of_the_server(client, worker, monkeypatch):
-    """Whole answers get status 500; a stream, whose status is out, ends with an error event."""
+    """A whole answer gets status 500; a stream, whose status is already sent, ends with an error event."""
     with monkeypatch.context() as patch:
         patch.setattr(worker.engine.loaded.model, "forward", lambda **_: 1 // 0)
         whole = await client.post("/v1/chat/completions", json=HELLO)
@@ -330,15 +330,15 @@ async def test_a_failed_step_is_an_error_of_the_server(client, worker, monkeypat
     assert "ZeroDivisionError" in chunks_of(streamed.text)[-1]["error"]["message"]
 
 
-async def test_a_request_cannot_bring_a_template_of_its_own(client):
-    """A template is a program that the server runs, so it comes with the model and from nowhere else."""
+async def test_a_request_cannot_bring_its_own_template(client):
+    """A template is a program that the server runs, so only the model's own is used."""
     error = await refused(client, chat_template_kwargs={"chat_template": "{% for i in range(99999) %}{% endfor %}"})
     assert error["param"] == "chat_template_kwargs"
     assert "chat_template: not a variable" in error["message"]
 
 
 async def test_template_variables_are_small(client):
-    """They are switches and short lists; a document belongs into a message."""
+    """Template variables are switches and short lists; large values are refused."""
     error = await refused(client, chat_template_kwargs={"note": "a" * 20_000})
     assert "at most 10000" in error["message"]
     await ask(client, chat_template_kwargs={"enable_thinking": False, "languages": ["de", "en"]}, max_tokens=1)

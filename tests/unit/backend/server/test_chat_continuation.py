@@ -23,7 +23,7 @@ async def ask(client, messages, *, session=None, **fields):
 
 
 def whole(chunks):
-    """What a client makes of a stream: the fields of the first chunk, and the choices put together."""
+    """One answer as a client joins it from a stream: the first chunk's fields and the joined choices."""
     choices = {}
     for part in (choice for chunk in chunks for choice in chunk["choices"]):
         made = choices.setdefault(part["index"], {"message": {"role": "assistant", "content": ""}, "token_ids": []})
@@ -39,8 +39,8 @@ def whole(chunks):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("text", ["the end\n", f"so the{CALL}", f"{CALL}\n{CALL}"])
-async def test_an_answer_goes_on_with_its_tokens(connect, loaded, stream, text):
-    """Whole or streamed, text or calls, and every one of several choices."""
+async def test_the_next_turn_continues_the_sampled_tokens(connect, loaded, stream, text):
+    """Whole or streamed, with text or calls, each of several choices can be continued."""
     asked = {"n": 2, "tools": TOOLS, "stream": stream}
     async with connect(ScriptedWorker(loaded, text, "then the", by_letter=True)) as client:
         first = await ask(client, [HELLO], **asked)
@@ -56,7 +56,7 @@ async def test_an_answer_goes_on_with_its_tokens(connect, loaded, stream, text):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_broken_prefix_is_reported_beside_the_tokens(connect, loaded, stream):
+async def test_a_broken_prefix_is_reported_with_the_tokens(connect, loaded, stream):
     """Without a request for tokens, the answer has only OpenAI's fields."""
     history = [HELLO, {"role": "assistant", "content": "never said"}, MORE]
     async with connect(ScriptedWorker(loaded, "the end")) as client:
@@ -67,7 +67,7 @@ async def test_a_broken_prefix_is_reported_beside_the_tokens(connect, loaded, st
 
 
 async def test_sessions_with_equal_texts_keep_their_own_tokens(connect, loaded):
-    """The header distinguishes two generations of one example; without it the newest is used."""
+    """The session header distinguishes two generations of one example; without it the newest is used."""
     workers = {"a": True, "b": False}
     heads = {}
     async with connect(worker := ScriptedWorker(loaded, "the")) as client:
@@ -82,7 +82,7 @@ async def test_sessions_with_equal_texts_keep_their_own_tokens(connect, loaded):
 
 
 async def test_a_stop_string_is_followed_by_the_end_of_the_turn(connect, loaded):
-    """The client's text ends before it, the model's own tokens after it."""
+    """The client's text ends before the stop string; the sampled tokens end after it."""
     async with connect(ScriptedWorker(loaded, "look here: and", by_letter=True)) as client:
         first = await ask(client, [HELLO], stop=["here:"])
         choice = first["choices"][0]
@@ -92,8 +92,8 @@ async def test_a_stop_string_is_followed_by_the_end_of_the_turn(connect, loaded)
     assert later["prompt_token_ids"][: len(sampled)] == sampled
 
 
-async def test_what_the_model_samples_goes_on_too(client):
-    """Through the engine, with random weights, which split hardly any text as the tokenizer does."""
+async def test_text_of_random_weights_is_continued(client):
+    """Through the engine, random weights sample text that the tokenizer would rarely split the same way."""
     messages, held = [HELLO], []
     for turn in range(3):
         answer = await ask(client, messages, model="tiny", max_tokens=12, seed=turn)

@@ -11,7 +11,7 @@ async def ask(client, **fields):
 
 @pytest.mark.parametrize("prompts", [["the end", "an"], [[1, 2, 3], [4]]])
 async def test_each_prompt_gets_its_choices(client, prompts):
-    """N choices per prompt, in order; each prompt counts once in the usage."""
+    """Each of the prompts gets n choices, in order; the usage counts each prompt once."""
     answer = await ask(client, prompt=prompts, n=2, return_token_ids=True, ignore_eos=True)
     ids = [choice["prompt_token_ids"] for choice in answer["choices"]]
     assert ids[0] == ids[1] != ids[2] == ids[3]
@@ -23,20 +23,20 @@ async def test_each_prompt_gets_its_choices(client, prompts):
 
 
 async def test_ids_and_text_are_the_same_prompt(client, loaded):
-    """A prompt may be sent as the exact ids of an earlier answer."""
+    """A prompt may be the exact ids of an earlier answer."""
     text = await ask(client, prompt="the end", seed=1)
     ids = await ask(client, prompt=loaded.tokenizer.encode("the end"), seed=1)
     assert text["choices"] == ids["choices"]
 
 
 async def test_log_probabilities_are_parallel_lists(client):
-    """Tokens, values, alternatives and places in the text, one of each per sampled token."""
+    """Tokens, values, alternatives and text offsets have one entry per sampled token."""
     choice = (await ask(client, prompt="the end", logprobs=2, ignore_eos=True))["choices"][0]
     assert {len(values) for values in choice["logprobs"].values()} == {5}
     assert (await ask(client, prompt="x", logprobs=0))["choices"][0]["logprobs"]["top_logprobs"] is None
 
 
-async def test_a_stream_adds_up_to_the_whole_answer(client):
+async def test_a_stream_equals_the_whole_answer(client):
     """Text, ids and usage are the same either way; prompt ids come once per choice."""
     asked = {"prompt": ["the end", "an"], "seed": 9, "max_tokens": 30, "return_token_ids": True, "logprobs": 1}
     whole = await ask(client, **asked)
@@ -53,7 +53,7 @@ async def test_a_stream_adds_up_to_the_whole_answer(client):
 
 
 async def test_the_number_of_choices_is_bounded(client):
-    """One request cannot fill the server: prompts times n."""
+    """The product of prompts and n is limited."""
     answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": ["a"] * 3, "n": 100})
     assert "300 choices in one request; at most 256" in answer.json()["error"]["message"]
 
@@ -62,15 +62,15 @@ async def test_the_number_of_choices_is_bounded(client):
     ("prompt", "message"),
     [([], "no tokens"), ("", "no tokens"), ([1, 99999], "token id 99999 is outside"), ([1] * 510, "context has 512")],
 )
-async def test_prompts_that_cannot_be_continued_are_refused(client, prompt, message):
-    """Empty, unknown or too long: said with the numbers."""
+async def test_invalid_prompts_are_refused(client, prompt, message):
+    """Empty prompts, unknown ids and too long prompts are errors with the numbers."""
     answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": prompt, "max_tokens": 5})
     assert answer.status_code == 400
     assert message in answer.json()["error"]["message"]
 
 
-async def test_log_probabilities_say_their_temperature(client):
-    """As those of chats do."""
+async def test_log_probabilities_report_their_temperature(client):
+    """Completions report the temperature as chats do."""
     (cold,) = (await ask(client, prompt="x", logprobs=0, temperature=0.5))["choices"]
     (plain,) = (await ask(client, prompt="x", logprobs=0))["choices"]
     assert cold["logprobs_temperature"] == 0.5
@@ -78,15 +78,15 @@ async def test_log_probabilities_say_their_temperature(client):
 
 
 async def test_the_alternatives_of_an_answer_are_bounded(client):
-    """Choices times tokens times alternatives fill the memory long before the context is full."""
+    """The product of choices, tokens and alternatives is limited, because it would fill the memory."""
     asked = {"model": "tiny", "prompt": "hi", "n": 128, "logprobs": 20}
     answer = await client.post("/v1/completions", json=asked)
     assert answer.status_code == 400
     assert "1305600 alternatives" in answer.json()["error"]["message"]
 
 
-async def test_a_large_answer_is_whole(client):
-    """It is written in a thread, and nothing of it is missing."""
+async def test_a_large_answer_is_complete(client):
+    """A large answer is serialised in a thread and arrives complete."""
     asked = {"model": "tiny", "prompt": "hi", "n": 8, "logprobs": 20, "max_tokens": 20, "ignore_eos": True}
     choices = (await client.post("/v1/completions", json=asked)).json()["choices"]
     assert [len(choice["logprobs"]["tokens"]) for choice in choices] == [20] * 8

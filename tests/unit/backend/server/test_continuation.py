@@ -1,4 +1,4 @@
-"""What a chat goes on with, over six chat templates and a tokenizer that never splits an answer as it was sampled."""
+"""Chats continue sampled tokens under six chat templates, with tokens that the tokenizer would split otherwise."""
 
 from random import Random
 
@@ -13,7 +13,7 @@ from nat.wire.openai_responses import BrokenPrefix
 
 TOKENIZERS = {name: family.tokenizer() for name, family in FAMILIES.items()}
 FAITHFUL = ["qwen2.5", "llama3", "mistral", "gemma"]
-"""Families whose templates show an answer in history as it was given, but for white space around it."""
+"""Families whose templates keep an earlier answer unchanged except for white space around it."""
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 CALL = '<tool_call>{"arguments":{"b":"the","a":1},"name":"add"}</tool_call>'
 
@@ -41,7 +41,7 @@ class Server:
         self.random = Random(seed)  # noqa: S311 - a repeatable draw
 
     def ask(self, messages, says=None, *, tools=None, cut=False, sampled=None, session=""):
-        """The prompt of the messages and, if something is said, the tokens of prompt and answer."""
+        """The prompt of the messages; if an answer is given, the tokens of prompt and answer."""
         chat = Chat(messages, tools)
         prompt = self.continuations.prompt(chat, self.continuations.render(chat), session=session)
         if says is None:
@@ -51,7 +51,7 @@ class Server:
         return prompt, [*prompt.ids, *sampled]
 
     def reads_as(self, prompt):
-        """True if the tokens read as the template wrote them, but for white space."""
+        """True if the tokens' text equals the template's text up to white space."""
         return _dense(raw_text(self.tokenizer, prompt.ids)) == _dense(prompt.text)
 
 
@@ -65,8 +65,8 @@ def begins_with(ids, head):
 
 @pytest.mark.parametrize("says", ["the thin end", " \n the thin end \n\n", ""])
 @pytest.mark.parametrize("family", FAITHFUL)
-def test_a_chat_goes_on_with_the_tokens_that_were_sampled(family, says):
-    """Turn after turn, also where the template trims an answer, joins roles, or knows no system role."""
+def test_a_chat_continues_the_sampled_tokens(family, says):
+    """Every turn continues, even if the template trims answers, joins roles or has no system role."""
     server = Server(family)
     messages = [{"role": "system", "content": "be brief"}, user("the one")]
     held = []
@@ -82,14 +82,14 @@ def test_a_chat_goes_on_with_the_tokens_that_were_sampled(family, says):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_broken_before_the_first_answer(family):
-    """A chat without answers is tokenised from its text, and no broken prefix is reported."""
+    """Without an answer in its history, a chat is tokenised from its text and reports no broken prefix."""
     prompt = Server(family).ask([user("the end")])
     assert (prompt.broken, prompt.ids) == (None, TOKENIZERS[family].render_chat([user("the end")]))
 
 
 @pytest.mark.parametrize("back", ["the thin end", "  the thin end", "the thin end\n"])
 def test_a_client_may_trim_an_answer(back):
-    """White space around an answer does not change its meaning."""
+    """White space around an answer does not matter."""
     server = Server("qwen2.5")
     _, whole = server.ask([user("hi")], " the thin end\n")
     prompt = server.ask([user("hi"), assistant(back), user("go on")])
@@ -98,7 +98,7 @@ def test_a_client_may_trim_an_answer(back):
 
 @pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
 @pytest.mark.parametrize("says", [CALL, f"so the:\n{CALL}", f"{CALL}\n\n{CALL}"])
-def test_calls_are_compared_by_what_they_say(family, says):
+def test_calls_are_compared_by_content(family, says):
     """Calls with the same content continue the sampled tokens, whatever the layout of their JSON."""
     server = Server(family)
     asked = [user("add them")]
@@ -115,8 +115,8 @@ def test_calls_are_compared_by_what_they_say(family, says):
     assert begins_with(last.ids, longer)
 
 
-def test_calls_that_a_template_writes_in_its_own_way_are_rewritten():
-    """The model's own writing is not what the template means, so the template's is used."""
+def test_calls_that_a_template_serialises_otherwise_are_rewritten():
+    """If the template's form of a call differs from the sampled text, the template's form is used."""
     server = Server("llama3")
     server.ask([user("add")], CALL, tools=TOOLS)
     messages = [user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")]
@@ -125,16 +125,16 @@ def test_calls_that_a_template_writes_in_its_own_way_are_rewritten():
     assert prompt.ids == server.tokenizer.render_chat(messages, tools=TOOLS)
 
 
-def test_a_call_that_the_client_never_got_is_an_edit():
-    """With one call at a time the others are dropped, so the history differs from what was sampled."""
+def test_a_call_that_was_dropped_is_an_edit():
+    """With one call at a time the others are dropped, so the history differs from the sampled answer."""
     server = Server("qwen2.5")
     server.ask([user("add")], CALL + CALL, tools=TOOLS)
     prompt = server.ask([user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")], tools=TOOLS)
     assert prompt.broken is BrokenPrefix.ANSWER_EDITED
 
 
-def test_thinking_stays_exact_until_the_user_speaks():
-    """A loop of tools continues the sampled tokens, until the template drops the thinking; that is reported."""
+def test_thinking_is_exact_until_the_next_user_message():
+    """A tool loop continues the sampled tokens; a template that then drops the thinking is reported."""
     server = Server("qwen3")
     thinks = "<think>\nthe thin\n</think>\n\n"
     messages = [user("add"), assistant(thinks, ("add", {"a": 1, "b": "the"})), tool("3")]
@@ -150,7 +150,7 @@ def test_thinking_stays_exact_until_the_user_speaks():
 
 
 def test_thinking_that_the_prompt_opens_is_rewritten():
-    """The prompt ends inside of the thinking; in history the template writes neither."""
+    """If the template opens the thinking in the prompt but omits it in history, the answer is rewritten."""
     server = Server("deepseek-r1")
     server.ask([user("hi")], "the thin\n</think>\n\nthe end")
     messages = [user("hi"), assistant("the thin\n</think>\n\nthe end"), user("more")]
@@ -160,15 +160,15 @@ def test_thinking_that_the_prompt_opens_is_rewritten():
 
 
 def test_roles_that_a_template_joins_are_rewritten():
-    """An answer that became a part of a longer message does not end where it ended."""
+    """An answer that a template joins with another message has no end of its own."""
     server = Server("mistral")
     server.ask([user("hi")], "the end")
     prompt = server.ask([user("hi"), assistant("the end"), assistant("and more"), user("go on")])
     assert prompt.broken is BrokenPrefix.TEMPLATE_REWRITES
 
 
-def test_a_template_that_writes_other_things_each_time_is_rewriting():
-    """A history that is not written as it was (a clock in the system prompt) is another history."""
+def test_a_template_that_varies_is_rewriting():
+    """A template that renders the history differently each time (a clock in it) breaks the prefix."""
     server = Server("qwen2.5")
     server.tokenizer = FAMILIES["qwen2.5"].tokenizer()
     server.continuations = Continuations(server.tokenizer)
@@ -178,7 +178,7 @@ def test_a_template_that_writes_other_things_each_time_is_rewriting():
 
 
 def test_an_answer_that_spells_the_end_of_a_turn_is_not_continued():
-    """In the template's text it would end there, so nothing is known of what follows."""
+    """An answer whose text contains the end-of-turn token's text is not continued."""
     server = Server("qwen2.5")
     says = "the <|im_end|> thin"
     server.ask([user("hi")], says)
@@ -188,7 +188,7 @@ def test_an_answer_that_spells_the_end_of_a_turn_is_not_continued():
 
 
 def test_an_edited_answer_is_named():
-    """The prompt is known and the answer is not: tokens are those of the text from there on."""
+    """After an edited answer, the prompt's tokens are those of its text."""
     server = Server("qwen2.5")
     _, first = server.ask([user("hi")], "one")
     server.ask([user("hi"), assistant("one"), user("2")], "two")
@@ -208,7 +208,7 @@ def test_an_edited_answer_is_named():
     ],
 )
 def test_a_changed_context_is_named(change):
-    """A history that was summed up, or another system prompt, before answers that are known."""
+    """A summarised history or another system prompt before known answers is reported."""
     server = Server("qwen2.5")
     server.ask([user("hi")], "one")
     server.ask([user("hi"), assistant("one"), user("2")], "two")
@@ -218,15 +218,15 @@ def test_a_changed_context_is_named(change):
 
 
 def test_other_tools_are_another_context():
-    """They stand in the prompt, before everything."""
+    """Tools are at the start of the prompt, so other tools are another context."""
     server = Server("qwen2.5")
     server.ask([user("hi")], "one", tools=TOOLS)
     prompt = server.ask([user("hi"), assistant("one"), user("2")])
     assert prompt.broken is BrokenPrefix.CONTEXT_CHANGED
 
 
-def test_the_first_thing_that_changed_is_named():
-    """An edited answer changes the context of all that follow; the edit is the cause."""
+def test_the_first_change_is_reported():
+    """An edited answer changes the context of later answers; the edit is reported."""
     server = Server("qwen2.5")
     server.ask([user("hi")], "one")
     server.ask([user("hi"), assistant("one"), user("2")], "two")
@@ -235,7 +235,7 @@ def test_the_first_thing_that_changed_is_named():
 
 
 def test_answers_that_were_never_served_are_context():
-    """Examples in a prompt break no sampled prefix; without any sampled answer the reason says so."""
+    """Few-shot examples break no prefix; the reason reports that no answer was sampled here."""
     server = Server("qwen2.5")
     shots = [user("1+1"), assistant("2"), user("2+2")]
     assert server.ask(shots).broken is BrokenPrefix.NOT_SERVED
@@ -246,8 +246,8 @@ def test_answers_that_were_never_served_are_context():
 
 
 @pytest.mark.parametrize("family", FAITHFUL)
-def test_an_answer_that_was_cut_is_ended_by_the_template(family):
-    """At its token limit no end was sampled, so the one that the template writes follows it."""
+def test_a_truncated_answer_is_ended_by_the_template(family):
+    """An answer at its token limit has no sampled end, so the template's end follows it."""
     server = Server(family)
     _, whole = server.ask([user("hi")], "the thin", cut=True)
     prompt = server.ask([user("hi"), assistant("the thin"), user("go on")])
@@ -255,7 +255,7 @@ def test_an_answer_that_was_cut_is_ended_by_the_template(family):
 
 
 def test_another_end_than_the_templates_is_followed_by_it():
-    """A model may have several tokens to end with; the template knows one, and what was sampled stays."""
+    """If a model ends with another token than the template's, the sampled token stays and the template's follows."""
     server = Server("qwen2.5")
     start = server.tokenizer.hf.convert_tokens_to_ids("<|im_start|>")
     _, whole = server.ask([user("hi")], "the thin", sampled=[*server.tokenizer.encode("the thin"), start])
@@ -265,8 +265,8 @@ def test_another_end_than_the_templates_is_followed_by_it():
 
 @pytest.mark.parametrize("prepend", ["always", "first", "never"])
 @pytest.mark.parametrize("family", FAITHFUL)
-def test_what_comes_after_an_answer_is_split_as_in_the_whole_text(family, prepend):
-    """Also by tokenizers that begin a text with a space of their own: only structure stands where the answer ends."""
+def test_text_after_an_answer_is_tokenised_as_in_the_whole_text(family, prepend):
+    """This also holds for tokenizers that add a space to the start of a text."""
     tokenizer = FAMILIES[family].tokenizer(prepend=prepend)
     server = Server(family)
     server.tokenizer, server.continuations = tokenizer, Continuations(tokenizer)
@@ -279,7 +279,7 @@ def test_what_comes_after_an_answer_is_split_as_in_the_whole_text(family, prepen
 
 
 def test_a_cut_character_keeps_its_bytes():
-    """The client sees a replacement sign where the model said half of a character."""
+    """The client sees a replacement character where the model sampled half of one; its byte is kept."""
     server = Server("qwen2.5")
     halves = server.tokenizer.encode("é")[:1]
     says = server.tokenizer.decode(halves)
@@ -289,7 +289,7 @@ def test_a_cut_character_keeps_its_bytes():
 
 
 def test_a_stop_string_stays_among_the_tokens():
-    """The client's text ends before it; the model sampled it and continues after it."""
+    """The client's text ends before the stop string; its tokens are kept and continued."""
     server = Server("qwen2.5")
     sampled = server.tokenizer.encode("look Observation:")
     _, whole = server.ask([user("hi")], "look ", sampled=sampled)
@@ -298,7 +298,7 @@ def test_a_stop_string_stays_among_the_tokens():
 
 
 def test_equal_generations_are_distinguished_by_their_session():
-    """Each continues its own tokens; without a session the newest are used."""
+    """Each session continues its own tokens; without a session the newest are used."""
     server = Server("qwen2.5")
     says, end = "the", [server.end]
     splits = {"a": server.tokenizer.encode("the"), "b": server.tokenizer.encode("th") + server.tokenizer.encode("e")}
@@ -313,7 +313,7 @@ def test_equal_generations_are_distinguished_by_their_session():
 
 
 def test_memory_is_bounded_and_forgets_the_oldest_first():
-    """What was used last stays; what is forgotten is named as never served."""
+    """The least recently used answers are dropped and reported as never served."""
     server = Server("qwen2.5", max_bytes=3500)
     chats = [[user(f"question {n}")] for n in range(8)]
     wholes = []
@@ -327,7 +327,7 @@ def test_memory_is_bounded_and_forgets_the_oldest_first():
 
 
 def test_a_long_chat_is_rendered_once():
-    """However many answers stand in it, and whether or not the template rewrites them."""
+    """A chat is rendered once, however many answers it has and whether or not the template rewrites them."""
     renders = []
 
     class Counting(ChatTokenizer):
@@ -350,8 +350,8 @@ TEXTS = st.text(st.sampled_from("the in a\nn.é<>"), max_size=12)
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), family=st.sampled_from(sorted(FAMILIES)), seed=st.integers(0, 999))
-def test_a_prompt_goes_on_exactly_or_says_why_not(data, family, seed):
-    """For random chats and clients: the prompt has the last answer's tokens, or a reason and the text's own tokens."""
+def test_a_prompt_is_continued_exactly_or_has_a_reason(data, family, seed):
+    """For random chats and clients, the prompt has the last answer's tokens, or a reason and the text's tokens."""
     server = Server(family, seed)
     tools = TOOLS if family.startswith("qwen") else None
     messages, wholes = [user("hi")], []

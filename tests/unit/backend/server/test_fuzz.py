@@ -23,11 +23,11 @@ SCHEMAS = {
     "/v1/training/export": ExportRequest.model_json_schema(),
 }
 fuzzed = settings(max_examples=40, suppress_health_check=list(HealthCheck))
-"""A client is made once for all examples of a test."""
+"""All examples of a test share one client."""
 
 
 class Jobs:
-    """Takes every job."""
+    """A backend that accepts every job."""
 
     def __init__(self, loaded):
         self.loaded = loaded
@@ -49,7 +49,7 @@ async def fuzz_client(connect, worker):
 
 
 def test_all_routes_that_take_a_body_are_tried(worker):
-    """A new route is tried as well."""
+    """The fuzz test covers every route with a body, new ones included."""
     routes = [*inference_router(Service(worker)).routes, *training_router(None).routes]
     without_body = {"/v1/training/jobs/{job_id}/cancel", "/v1/training/best"}
     assert {route.path for route in routes if "POST" in route.methods} == SCHEMAS.keys() | without_body
@@ -59,7 +59,7 @@ def test_all_routes_that_take_a_body_are_tried(worker):
 @fuzzed
 @given(data=st.data())
 async def test_no_body_makes_the_backend_fail(fuzz_client, path, data):
-    """No random body crashes the server, which answers the next request."""
+    """The server answers the next request after any body."""
     check_answer(await fuzz_client.post(path, content=data.draw(bodies(SCHEMAS[path]))))
     assert (await fuzz_client.get("/health")).status_code == 200
 
@@ -67,5 +67,5 @@ async def test_no_body_makes_the_backend_fail(fuzz_client, path, data):
 @fuzzed
 @given(job=st.text(min_size=1, max_size=8), wait=st.text(max_size=8) | st.floats().map(str))
 async def test_no_query_makes_the_backend_fail(fuzz_client, job, wait):
-    """Ids of jobs and seconds come in the URL."""
+    """Any job id and any number of seconds in a URL gets an answer or an error."""
     check_answer(await fuzz_client.get(f"/v1/training/jobs/{quote(job, safe='')}", params={"wait": wait}))

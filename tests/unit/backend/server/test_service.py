@@ -1,4 +1,4 @@
-"""Limits of length, which apply before anything is tokenised."""
+"""Limits that apply before anything is tokenised."""
 
 import asyncio
 import dataclasses
@@ -21,7 +21,7 @@ SLOW = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% end
 
 
 class Untouched(ChatTokenizer):
-    """A tokenizer that nothing may ask for ids."""
+    """A tokenizer that fails if it is called."""
 
     def encode_rendered(self, text):
         raise AssertionError(f"{len(text)} characters were tokenised")
@@ -51,34 +51,34 @@ def user(text):
         ("completions", {"prompt": "lorem ipsum " * 500_000}, 413),
     ],
 )
-async def test_what_cannot_fit_the_context_is_refused_before_it_is_tokenised(client, path, fields, status):
-    """A context of 512 tokens holds no text of more than 512 times the longest token, and no more messages."""
+async def test_texts_beyond_the_context_are_refused_before_tokenising(client, path, fields, status):
+    """A context of 512 tokens holds at most 512 times the longest token, and at most 512 messages."""
     answer = await client.post(f"/v1/{path}", json={"model": "scripted", **fields})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, "context_length_exceeded")
 
 
 async def test_too_many_objects_are_refused_before_they_are_parsed(client):
-    """In what a template ignores, too; a body of a megabyte holds hundreds of thousands."""
+    """Objects count even where a template ignores them; a body of a megabyte holds hundreds of thousands."""
     asked = {"model": "scripted", "messages": [user("hi") | {"x": [{}] * 100_000}]}
     answer = await client.post("/v1/chat/completions", json=asked)
     assert (answer.status_code, "brackets" in answer.text) == (413, True)
 
 
-async def test_an_error_shows_no_megabytes(client):
-    """What a client sent is shown in part."""
+async def test_an_error_is_short(client):
+    """An error quotes only a part of what the client sent."""
     answer = await client.post("/v1/chat/completions", json={"model": "x" * 900_000, "messages": [user("hi")]})
     assert (answer.status_code, len(answer.content) < 10_000) == (404, True)
 
 
 async def test_too_many_prompts_are_refused_before_they_are_tokenised(client):
-    """The number of choices is known without them."""
+    """The number of choices is checked before the prompts are tokenised."""
     answer = await client.post("/v1/completions", json={"model": "scripted", "prompt": ["hi"] * 1000})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "n"
 
 
-async def test_a_body_that_hides_its_size_is_cut_off_as_well(client):
-    """Chunks are counted as they come."""
+async def test_a_chunked_body_is_limited(client):
+    """A body without an announced size is limited while it is read."""
 
     async def pieces():
         for _ in range(100):
@@ -88,8 +88,8 @@ async def test_a_body_that_hides_its_size_is_cut_off_as_well(client):
     assert answer.status_code == 413
 
 
-async def test_the_longest_text_that_fits_is_let_through(loaded):
-    """One that consists of nothing but the longest token of the vocabulary."""
+async def test_the_longest_text_that_fits_is_accepted(loaded):
+    """A text of nothing but the vocabulary's longest token is accepted up to the context."""
     limits = LengthLimits.of(loaded)
     longest = max(loaded.tokenizer.hf.get_vocab(), key=len)
     text = longest * limits.tokens
@@ -99,8 +99,8 @@ async def test_the_longest_text_that_fits_is_let_through(loaded):
         limits.check_text("a" * (limits.characters + 1), param="messages")
 
 
-async def test_a_slow_template_blocks_no_one_and_is_ended(loaded):
-    """The client gets the reason, and others are answered meanwhile."""
+async def test_a_slow_template_is_interrupted(loaded):
+    """Its client gets the reason; other requests are answered meanwhile."""
     tokenizer = ChatTokenizer(tiny_tokenizer())
     tokenizer.hf.chat_template = SLOW
     worker = ScriptedWorker(dataclasses.replace(loaded, tokenizer=tokenizer), "hi")
@@ -130,10 +130,10 @@ async def test_a_slow_template_blocks_no_one_and_is_ended(loaded):
     ],
 )
 async def test_a_thousand_findings_make_a_short_message(client, path, fields):
-    """Neither time nor the answer grows with them."""
+    """The time and the message do not grow with the number of findings."""
     answer = await client.post(f"/v1/{path}", json={"model": "scripted", **fields})
     assert answer.status_code == 400
     assert len(answer.json()["error"]["message"]) < 2000
 
 
-"""What an answer says of its tokens."""
+"""Fields of an answer that report its tokens."""

@@ -1,4 +1,4 @@
-"""Threads in which prompts are made."""
+"""Threads that render and tokenise prompts."""
 
 import asyncio
 import gc
@@ -22,15 +22,15 @@ async def gone(threads):
     await asyncio.to_thread(lambda: [thread.join() for thread in threads])
 
 
-async def test_the_second_step_gets_what_the_first_one_gave():
-    """Both run outside of the event loop's thread."""
+async def test_the_second_step_gets_the_result_of_the_first():
+    """Both steps run outside of the event loop's thread."""
     here = threading.get_ident()
     made = await PromptThreads().run(threading.get_ident, lambda first: (first, threading.get_ident()))
     assert made[0] == made[1] != here
 
 
 async def test_an_error_of_either_step_reaches_the_caller():
-    """As if there were no thread."""
+    """An error of either step reaches the caller unchanged."""
     threads = PromptThreads()
     with pytest.raises(ZeroDivisionError):
         await threads.run(lambda: 1 // 0, str)
@@ -38,8 +38,8 @@ async def test_an_error_of_either_step_reaches_the_caller():
         await threads.run(lambda: "none", int)
 
 
-async def test_what_takes_too_long_is_ended_and_makes_room():
-    """More of them than may run at once; the event loop runs meanwhile, and no thread outlives its owner."""
+async def test_a_slow_step_is_interrupted_and_frees_its_thread():
+    """More slow calls than threads all end; the event loop runs meanwhile, and no thread outlives its owner."""
     before = prompt_threads()
     threads = PromptThreads(seconds=0.1, at_once=2)
     asked = [asyncio.create_task(threads.run(endless, str)) for _ in range(5)]
@@ -53,8 +53,8 @@ async def test_what_takes_too_long_is_ended_and_makes_room():
     await gone(own)
 
 
-async def test_threads_are_kept():
-    """Starting one costs more than a short prompt does; as many are kept as were needed at once."""
+async def test_threads_are_reused():
+    """Starting a thread costs more than a short prompt, so as many are kept as were needed at once."""
     threads = PromptThreads(at_once=3)
     idents = {await threads.run(threading.get_ident, lambda ident: ident) for _ in range(20)}
     assert len(idents) == 1
@@ -66,7 +66,7 @@ async def test_threads_are_kept():
 
 
 async def test_cancelling_interrupts_the_first_step():
-    """A cancelled request costs nothing more, and the next one has its thread."""
+    """A cancelled request frees its thread for the next one."""
     threads, begun = PromptThreads(at_once=1), threading.Event()
     asked = asyncio.create_task(threads.run(lambda: begun.set() or endless(), str))
     await asyncio.to_thread(begun.wait)
@@ -89,7 +89,7 @@ async def test_cancelling_at_once_leaves_the_thread_usable():
 
 
 async def test_the_second_step_is_never_interrupted():
-    """It holds locks; the caller still gets its answer at the deadline."""
+    """The second step holds locks, so it finishes; the caller still gets its answer at the deadline."""
     threads, go_on, ended = PromptThreads(seconds=0.1), threading.Event(), threading.Event()
 
     def locked(_):

@@ -31,25 +31,25 @@ def parse(pieces, **options):
 
 
 def test_calls_and_content_are_separated():
-    """Text before a call is content, blank text after it is layout."""
+    """Text before a call is content; blank text after a call is dropped."""
     assert parse([f"Adding.{CALL}\n{CALL}\n"]) == ("Adding.", [PARSED, PARSED])
 
 
 def test_a_limit_drops_further_calls():
-    """`parallel_tool_calls: false` keeps the first."""
+    """`parallel_tool_calls: false` keeps the first call."""
     assert parse([CALL + CALL], calls_wanted=1) == ("", [PARSED])
 
 
 @pytest.mark.parametrize("inside", ["[" * 100_000, '{"name": "f", "arguments": 1' + "0" * 5000 + "}"])
-def test_json_that_cannot_be_read_stays_content(inside):
-    """A model may sample any depth and any number; its answer is not lost for it."""
+def test_invalid_json_stays_content(inside):
+    """JSON of any depth and with any number that cannot be parsed stays in the answer."""
     text = f"<tool_call>{inside}</tool_call>"
     parser = HermesParser()
     assert parser.push(text) == (text, [])
 
 
 def test_arguments_may_be_absent_or_already_text():
-    """What models write in place of an object is taken as it is."""
+    """Arguments that are missing or already text are accepted."""
     block = "<tool_call>{}</tool_call>"
     assert parse([block.format('{"name": "f"}')])[1] == [ParsedCall("f", "{}")]
     text = json.dumps({"name": "f", "arguments": "{}"})
@@ -57,8 +57,8 @@ def test_arguments_may_be_absent_or_already_text():
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=6))
-def test_what_is_no_call_stays_content(pieces):
-    """Nothing the model said is lost: content without calls is the text itself."""
+def test_text_without_calls_stays_content(pieces):
+    """Text without a valid call is the content, unchanged."""
     text = "".join(pieces)
     content, calls = parse([text])
     if not calls:
@@ -66,7 +66,7 @@ def test_what_is_no_call_stays_content(pieces):
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=6))
-def test_calls_do_not_depend_on_how_the_text_arrives(pieces):
-    """Character by character gives the same calls and the same content."""
+def test_calls_do_not_depend_on_the_chunks(pieces):
+    """Character by character, the same calls and the same content are found."""
     text = "".join(pieces)
     assert parse(text) == parse([text])

@@ -1,4 +1,4 @@
-"""A tiny model for the learner: on disk once per session, loaded fresh for each test that changes it."""
+"""A tiny model for the learner: written once per session, loaded anew for each test that changes it."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From the groups of a job to rows with advantages."""
+"""Groups of a job become rows with advantages."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def rollout(reward, *rows, truncated=False):
 
 
 def test_a_row_ends_with_its_last_sampled_token():
-    """Targets are the sampled tokens, each predicted one place before; what follows the last is not computed."""
+    """Each target is a sampled token, predicted one position earlier; tokens after the last one are not computed."""
     groups = [
         TrainingGroup(
             id="a", rollouts=[rollout(1, [None, None, -0.5, None, -0.25, None, None]), rollout(0, [None, -1.0])]
@@ -26,7 +26,7 @@ def test_a_row_ends_with_its_last_sampled_token():
 
 
 def test_rows_of_a_rollout_share_its_advantage_and_weigh_together():
-    """A rollout in two rows is one rollout: one advantage, and its tokens are counted over both."""
+    """A rollout in two rows has one advantage, and its tokens are counted over both rows."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, -1.0], [None, -1.0, -1.0]), rollout(0, [None, -1.0])])]
     rows = make_batch(groups, resolve(TrainingConfig(normalize_advantages=False))).rows
     assert [r.advantages for r in rows] == [[0.5], [0.5, 0.5], [-0.5]]
@@ -34,7 +34,7 @@ def test_rows_of_a_rollout_share_its_advantage_and_weigh_together():
 
 
 def test_truncated_rollouts_can_be_masked():
-    """Masked rollouts leave the loss, but their reward stays in the comparison."""
+    """Masked rollouts leave the loss, but their rewards still count in the comparison."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, -1.0]), rollout(0, [None, -1.0], truncated=True)])]
     kept = make_batch(groups, resolve(TrainingConfig(mask_truncated_completions=True, normalize_advantages=False)))
     assert [r.advantages for r in kept.rows] == [[0.5]]
@@ -42,8 +42,8 @@ def test_truncated_rollouts_can_be_masked():
     assert len(make_batch(groups, resolve(TrainingConfig())).rows) == 2
 
 
-def test_a_group_whose_better_and_worse_rollouts_are_masked_is_left_out():
-    """What is left of it is as good as the mean, so nothing could be learned; across groups, the others count, too."""
+def test_a_group_with_only_mean_rollouts_left_is_dropped():
+    """If masking leaves only rollouts as good as the mean, the group has no signal, unless groups are compared."""
     rollouts = [rollout(reward, [None, -1.0], truncated=reward != 0.5) for reward in (0, 0.5, 1)]
     config = TrainingConfig(mask_truncated_completions=True)
     assert make_batch([TrainingGroup(id="a", rollouts=rollouts)], resolve(config)).rows == []
@@ -52,13 +52,13 @@ def test_a_group_whose_better_and_worse_rollouts_are_masked_is_left_out():
 
 
 def test_rows_without_sampled_tokens_are_left_out():
-    """They can carry no loss."""
+    """Rows without sampled tokens carry no loss."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, None], [None, -1.0]), rollout(0, [None, -1.0])])]
     assert len(make_batch(groups, resolve(TrainingConfig())).rows) == 2
 
 
 def test_given_advantages_and_weights_reach_the_rows():
-    """All rows of a rollout have its advantage and its weight."""
+    """All rows of a rollout have its given advantage and weight."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(0, [None, -1.0], [None, -2.0]), rollout(0, [None, -1.0])])]
     for r, (advantage, weight) in zip(groups[0].rollouts, [(2.0, 0.5), (-1.0, 3.0)], strict=True):
         r.advantage, r.weight = advantage, weight
@@ -68,7 +68,7 @@ def test_given_advantages_and_weights_reach_the_rows():
 
 @pytest.mark.parametrize(("given", "method", "seen"), [(None, "given", "has no"), (1.0, "rloo", "carries an")])
 def test_advantages_are_given_or_computed(given, method, seen):
-    """A job that gives some where they are computed, or gives none where they are needed, is refused with the place."""
+    """Advantages that are given but not wanted, or wanted but not given, are an error with the place."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(0, [None, -1.0])])]
     groups[0].rollouts[0].advantage = given
     with pytest.raises(UpdateRejected, match=rf"groups\.0\.rollouts\.0 {seen} advantage.*{method}"):
@@ -76,7 +76,7 @@ def test_advantages_are_given_or_computed(given, method, seen):
 
 
 def with_returns(reward, *rows):
-    """Each row as pairs of the number of tokens of an answer and its return, with a prompt token before each answer."""
+    """Each row as pairs of an answer's number of tokens and its return, with a prompt token before each answer."""
     made = []
     for answers in rows:
         logprobs = [logprob for count, _ in answers for logprob in [None, *([-1.0] * count)]]
@@ -86,15 +86,15 @@ def with_returns(reward, *rows):
 
 
 def test_each_token_has_the_advantage_of_its_answer():
-    """Rollouts of mean 2 and 0, so 1 is the mean that all answers are compared with, over all rows of a rollout."""
+    """Rollouts of mean 2 and 0 have the mean 1, with which all answers of all rows are compared."""
     groups = [TrainingGroup(id="a", rollouts=[with_returns(9, [(2, 3), (1, 0)], [(1, 3)]), rollout(0, [None, -1.0])])]
     rows = make_batch(groups, resolve(TrainingConfig(normalize_advantages=False))).rows
     assert [r.advantages for r in rows] == [[2.0, 2.0, -1.0], [2.0], [-1.0]]
     assert [len(r.targets) for r in rows] == [3, 1, 1]
 
 
-def test_returns_belong_to_all_rows_of_a_rollout_and_to_all_sampled_tokens():
-    """Returns of some rows or tokens only could be trained on in two ways."""
+def test_returns_must_cover_all_rows_and_sampled_tokens():
+    """Returns of only some rows or tokens are ambiguous and refused."""
     with_them = with_returns(0, [(2, 3)]).rows[0]
     without = rollout(0, [None, -1.0]).rows[0]
     with pytest.raises(ValueError, match="1 of 2 rows have returns"):
@@ -103,7 +103,7 @@ def test_returns_belong_to_all_rows_of_a_rollout_and_to_all_sampled_tokens():
         TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -1, -1], returns=[AnswerReturn(num_tokens=1, value=0)])
 
 
-def test_given_advantages_leave_no_room_for_returns():
+def test_advantages_and_returns_exclude_each_other():
     """A job that sends both is refused."""
     groups = [TrainingGroup(id="a", rollouts=[with_returns(0, [(1, 3)])])]
     groups[0].rollouts[0].advantage = 1.0

@@ -1,4 +1,4 @@
-"""Checkpoints are whole, resume is exact, exports load without us."""
+"""Checkpoints are complete, resuming is exact, and exports load without our code."""
 
 import json
 import shutil
@@ -46,8 +46,8 @@ def weights(loaded):
 
 
 @pytest.mark.parametrize(("lora", "dtype"), [(None, "float32"), (LORA, "float32"), (None, "bfloat16")])
-def test_resume_goes_on_as_if_never_stopped(tmp_path, source, lora, dtype):
-    """One update, a checkpoint, a new process, one more update: bitwise the weights of two updates in a row."""
+def test_resuming_is_exact(tmp_path, source, lora, dtype):
+    """One update, a checkpoint, a new process and another update give bitwise the weights of two updates in a row."""
     loaded, learner = opened(source, lora, dtype)
     groups = random_groups(loaded)
     learner.update(groups, resolve(CONFIG))
@@ -69,7 +69,7 @@ def test_resume_goes_on_as_if_never_stopped(tmp_path, source, lora, dtype):
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
-    """Its folder stands for the weights of that moment, an adapter's merged; and so it does on top of such a folder."""
+    """A checkpoint's folder loads as a model with its adapter merged, and can itself be trained further."""
     for round_ in ("first", "second"):
         loaded, learner = opened(source, lora)
         learner.update(random_groups(loaded), resolve(CONFIG))
@@ -82,7 +82,7 @@ def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
 
 
 def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
-    """It says on which folder the adapter sits, and where that can be changed."""
+    """The error names the missing base folder of the adapter and where to change it."""
     base = shutil.copytree(source, tmp_path / "base")
     loaded, learner = opened(base, LORA)
     path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, [])
@@ -92,7 +92,7 @@ def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
 
 
 def test_only_the_newest_are_kept(tmp_path, source):
-    """`keep_last` folders stay, and `latest` points to the newest of them."""
+    """`keep_last` checkpoints stay, and `latest` points to the newest."""
     loaded, learner = opened(source)
     checkpoints = Checkpoints(tmp_path, keep_last=2)
     for step in (1, 2, 3):
@@ -121,7 +121,7 @@ FLIPS = {
 
 
 def saved(folder, source, steps=(1, 2), keep_last=9):
-    """Checkpoints of these steps, written by the real thing."""
+    """Real checkpoints of these steps."""
     loaded, learner = opened(source)
     checkpoints = Checkpoints(folder, keep_last=keep_last)
     for step in steps:
@@ -131,8 +131,8 @@ def saved(folder, source, steps=(1, 2), keep_last=9):
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES.values(), *FLIPS.values()], ids=[*DAMAGES, *FLIPS])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, source, caplog, damage):
-    """Whatever happened to the newest one, it is set aside with the reason, and `latest` is the one before."""
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, source, caplog, damage):
+    """Each kind of damage moves the newest checkpoint aside with the reason; `latest` is the previous one."""
     checkpoints = saved(tmp_path, source)
     damage(tmp_path / "step_000002")
     found = checkpoints.open()
@@ -145,8 +145,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, source, capl
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, cut_short, Path.unlink])
-def test_a_damaged_checkpoint_is_no_model(tmp_path, source, damage):
-    """What is loaded as a model by its path is compared with what was written; files that are no weights may change."""
+def test_a_damaged_checkpoint_is_not_loaded_as_a_model(tmp_path, source, damage):
+    """A checkpoint that is loaded by its path is compared with its manifest; files that are no weights may change."""
     saved(tmp_path, source, steps=(1,))
     folder = tmp_path / "step_000001"
     (folder / "generation_config.json").write_text("{}")
@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_is_no_model(tmp_path, source, damage):
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_an_old_checkpoint_loads_without_a_manifest(tmp_path, source, caplog, damage):
-    """What older releases wrote is resumed from, which the log says; what can be seen to be torn is still found."""
+    """Checkpoints of older releases are resumed with a log line; visible truncation is still detected."""
     checkpoints = saved(tmp_path, source)
     for folder in tmp_path.glob("step_*"):
         (folder / "manifest.json").unlink()
@@ -185,8 +185,8 @@ def test_if_all_are_damaged_each_is_named(tmp_path, source):
     assert checkpoints.numbers() == [1, 2]
 
 
-def test_a_damaged_one_never_drives_out_a_good_one(tmp_path, source):
-    """After going on from an older checkpoint, `keep_last` counts from there."""
+def test_a_damaged_checkpoint_displaces_no_good_one(tmp_path, source):
+    """After a resume from an older checkpoint, `keep_last` counts from that one."""
     saved(tmp_path, source, steps=(1, 9))
     cut_short(tmp_path / "step_000009" / "model.safetensors")
     checkpoints = Checkpoints(tmp_path, keep_last=1)
@@ -197,16 +197,16 @@ def test_a_damaged_one_never_drives_out_a_good_one(tmp_path, source):
     assert checkpoints.numbers() == [2]
 
 
-def test_what_a_crash_left_half_written_is_cleared_away(tmp_path, source):
-    """A folder that was being written is no checkpoint."""
+def test_a_partial_checkpoint_is_deleted(tmp_path, source):
+    """A folder that a crash left half written is no checkpoint."""
     checkpoints = saved(tmp_path, source, steps=(1,))
     (tmp_path / ".unfinished-x").mkdir()
     assert checkpoints.open() is not None
     assert not (tmp_path / ".unfinished-x").exists()
 
 
-def test_all_are_kept_under_the_names_of_a_layout(tmp_path, source):
-    """Without `keep_last` nothing goes by itself; numbers come from the caller, and only whole names count."""
+def test_all_checkpoints_are_kept_under_the_names_of_a_layout(tmp_path, source):
+    """Without `keep_last` all stay; the caller sets the numbers, and only complete names count."""
     loaded, learner = opened(source, LORA)
     checkpoints = Checkpoints(tmp_path, keep_last=None, layout=Layout(prefix="", digits=4, tokenizer=True))
     for number in (0, 1, 2, 12345):
@@ -223,7 +223,7 @@ def test_all_are_kept_under_the_names_of_a_layout(tmp_path, source):
 
 
 def test_deleting_is_exact_and_repeatable(tmp_path, source):
-    """The named ones go, whether they are there or not, and nothing half deleted stays."""
+    """The named checkpoints are deleted, whether or not they exist, and no partial folder stays."""
     loaded, learner = opened(source, LORA)
     checkpoints = Checkpoints(tmp_path, keep_last=None)
     for number in (1, 2, 3):
@@ -233,8 +233,8 @@ def test_deleting_is_exact_and_repeatable(tmp_path, source):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step_000003"]
 
 
-def test_where_nothing_was_saved_nothing_is_found(tmp_path):
-    """Neither in a folder that is not there nor below something that is none, such as /dev/null."""
+def test_a_missing_folder_has_no_checkpoints(tmp_path):
+    """A missing folder, or a path below a file such as /dev/null, has no checkpoints."""
     (tmp_path / "file").touch()
     for folder in (tmp_path / "none", tmp_path / "file" / "checkpoints"):
         assert Checkpoints(folder, keep_last=1).open() is None
@@ -242,7 +242,7 @@ def test_where_nothing_was_saved_nothing_is_found(tmp_path):
 
 @given(number=st.integers(0, 10**9), prefix=st.text("abc_.", max_size=3), digits=st.integers(1, 8))
 def test_every_number_has_one_name(number, prefix, digits):
-    """What a layout writes it reads, and nothing else is taken for a checkpoint."""
+    """Every number has one name, which is read back to it; no other name counts."""
     layout = Layout(prefix, digits)
     assert layout.number(layout.name(number)) == number
     assert layout.number(f"{prefix}0{layout.name(number).removeprefix(prefix)}") is None
@@ -250,7 +250,7 @@ def test_every_number_has_one_name(number, prefix, digits):
 
 
 def test_a_failed_write_leaves_the_old_folder(tmp_path):
-    """If writing raises, what was there before is still there, and nothing else."""
+    """If writing raises, the old folder is unchanged and nothing else is left."""
     target = tmp_path / "model"
     with replacing_folder(target) as folder:
         (folder / "a").write_text("old")
@@ -267,7 +267,7 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path):
 
 
 def test_lora_and_full_weights_do_not_mix(tmp_path, source):
-    """A checkpoint of an adapter does not resume training of all weights; the error says what to do."""
+    """A checkpoint of an adapter does not resume training of all weights; the error has the remedy."""
     loaded, learner = opened(source, LORA)
     Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
     found = Checkpoints(tmp_path, keep_last=1).open()
@@ -278,7 +278,7 @@ def test_lora_and_full_weights_do_not_mix(tmp_path, source):
 
 @pytest.mark.parametrize("lora", [None, LORA])
 def test_export_loads_in_transformers(tmp_path, source, lora):
-    """The exported directory gives the served logits in transformers alone; exporting changes no served weight."""
+    """transformers alone loads the export with the served logits; exporting changes no served weight."""
     loaded, learner = opened(source, lora)
     learner.update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-2, max_logprob_difference=100)))
     before = weights(loaded)
@@ -295,7 +295,7 @@ def test_export_loads_in_transformers(tmp_path, source, lora):
 
 
 def test_export_replaces_an_older_one(tmp_path, source):
-    """A name that is exported again holds the new weights only."""
+    """Exporting to the same name again replaces the weights."""
     loaded, _ = opened(source)
     export_model(loaded, tmp_path / "trained")
     (tmp_path / "trained" / "stale").touch()
@@ -305,7 +305,7 @@ def test_export_replaces_an_older_one(tmp_path, source):
 
 
 def test_export_replaces_nothing_else(tmp_path, source):
-    """A checkpoint, a folder, a file and links are refused, and stay as they were; so is a file for a folder."""
+    """Checkpoints, other folders, files and links are refused as targets and stay unchanged."""
     loaded, _ = opened(source)
     saved(tmp_path, source, steps=(1,))
     (tmp_path / "mine").mkdir()
@@ -321,8 +321,8 @@ def test_export_replaces_nothing_else(tmp_path, source):
     assert (tmp_path / "backend.log").read_text() == "log"
 
 
-def test_what_comes_while_an_export_is_written_stays(tmp_path):
-    """The export checks again for foreign files right before it replaces the old folder."""
+def test_a_file_that_appears_during_an_export_stays(tmp_path):
+    """Before it replaces the old folder, the export checks again for foreign files."""
     target = tmp_path / "trained"
 
     def write() -> None:
@@ -338,7 +338,7 @@ def test_what_comes_while_an_export_is_written_stays(tmp_path):
 
 
 def test_a_kill_between_old_and_new_leaves_the_old(tmp_path):
-    """What was being replaced gets its name back; drafts and half-deleted folders go."""
+    """After a kill in the middle of a replacement, the old folder gets its name back; partial folders are deleted."""
     for name in (".unfinished-x", f"{REPLACED}kept", f"{REPLACED}done", f"{REMOVED}gone"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "weights").touch()
@@ -349,7 +349,7 @@ def test_a_kill_between_old_and_new_leaves_the_old(tmp_path):
 
 
 def test_the_best_is_kept_however_old(tmp_path, source):
-    """It is not counted by `keep_last`, and goes only when a better one takes its place."""
+    """The best checkpoint does not count for `keep_last` and is deleted only when a better one replaces it."""
     loaded, learner = opened(source)
     checkpoints = Checkpoints(tmp_path, keep_last=1)
     for step in (1, 2, 3, 4):
@@ -363,7 +363,7 @@ def test_the_best_is_kept_however_old(tmp_path, source):
     assert checkpoints.numbers() == [4]
 
 
-def test_a_damaged_best_is_no_longer_called_so(tmp_path, source, caplog):
+def test_a_damaged_best_checkpoint_loses_its_link(tmp_path, source, caplog):
     """A damaged best checkpoint is set aside, its link is removed, and the log reports it."""
     checkpoints = saved(tmp_path, source)
     checkpoints.keep_best(2)
@@ -375,7 +375,7 @@ def test_a_damaged_best_is_no_longer_called_so(tmp_path, source, caplog):
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_checkpoint_becomes_a_plain_model(tmp_path, source, lora):
-    """Without a server: transformers alone gives its logits; nothing of the optimizer is in it."""
+    """Without a server, the export has the model's logits in transformers and no state of the optimizer."""
     loaded, learner = opened(source, lora)
     learner.update(random_groups(loaded), resolve(CONFIG))
     path = Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
@@ -390,8 +390,8 @@ def test_a_checkpoint_becomes_a_plain_model(tmp_path, source, lora):
     assert ("adapter" in names) == (lora is not None)
 
 
-def test_a_damaged_checkpoint_becomes_no_model(tmp_path, source, capsys):
-    """The command says which file it is, and writes nothing."""
+def test_a_damaged_checkpoint_is_not_exported(tmp_path, source, capsys):
+    """The error names the damaged file, and nothing is written."""
     saved(tmp_path, source)
     flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
     assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain")]) == 1

@@ -1,4 +1,4 @@
-"""What the alarms of an update advise goes by their numbers."""
+"""The remedies of an update's errors depend on its numbers."""
 
 import pytest
 
@@ -15,8 +15,8 @@ from nat.errors import UpdateRejected
     ],
     ids=["all clipped", "certain", "neither"],
 )
-def test_the_remedy_for_a_gradient_of_zero_goes_by_its_cause(numbers, remedy):
-    """A clip range is to blame only where it holds no token with an advantage; a collapsed model needs no epsilon."""
+def test_the_remedy_for_a_zero_gradient_depends_on_its_cause(numbers, remedy):
+    """The clip range is named only if it masks every token with an advantage; a collapsed model needs no epsilon."""
     with pytest.raises(UpdateRejected) as error:
         check_gradient(0, rows=12, **numbers)
     assert remedy in error.value.hint

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: trained once, one at a time, watched, stopped, refused with the place of the mistake."""
+"""Jobs over HTTP: trained once and in turn, reported, cancelled, or refused with the place of the error."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 
 
 class ScriptedLearner:
-    """Counts updates; each waits for `go` and reports until it is told to stop, or fails as scripted."""
+    """A learner that counts updates; each waits for `go` and reports until it is stopped, or fails as scripted."""
 
     def __init__(self):
         self.updates = 0
@@ -39,7 +39,7 @@ class ScriptedLearner:
 
 
 class CountedCheckpoints(Checkpoints):
-    """Remembers the job ids of each save instead of writing tensors."""
+    """Checkpoints that record the job ids of each save instead of writing tensors."""
 
     def __init__(self, folder):
         super().__init__(folder, keep_last=1)
@@ -99,7 +99,7 @@ async def final(http, job_id="job"):
 
 
 async def test_sent_twice_trained_once(http, learner, job):
-    """The same job again gives the same state; another batch under a known id is a conflict."""
+    """The same job sent twice gives the same state; another batch with a known id is a conflict."""
     learner.go.set()
     await post(http, job)
     first = await final(http)
@@ -111,7 +111,7 @@ async def test_sent_twice_trained_once(http, learner, job):
 
 
 async def test_long_poll_ends_with_its_time(http, learner, job):
-    """A wait that is over gives the state as it is; the progress shows."""
+    """A wait that exceeds its time returns the current state with its progress."""
     await post(http, job)
     await asyncio.to_thread(learner.begun.wait, 30)
     answer = await http.get("/v1/training/jobs/job", params={"wait": 0.05})
@@ -121,7 +121,7 @@ async def test_long_poll_ends_with_its_time(http, learner, job):
 
 
 async def test_cancel_stops_what_runs_and_what_waits(http, learner, job):
-    """A waiting job is canceled at once and never trained, a running one at its next micro-batch."""
+    """A waiting job is canceled at once and never trained; a running job at its next micro-batch."""
     await post(http, job)
     await asyncio.to_thread(learner.begun.wait, 30)
     await post(http, job.model_copy(update={"id": "next"}))
@@ -135,7 +135,7 @@ async def test_cancel_stops_what_runs_and_what_waits(http, learner, job):
 
 
 async def test_a_crash_is_a_failed_job(http, learner, job):
-    """Whatever breaks in an update becomes its state, and the next job is trained."""
+    """Any exception in an update fails its job, and the next job is trained."""
     learner.error, _ = MemoryError("no room"), learner.go.set()
     await post(http, job)
     state = await final(http)
@@ -146,7 +146,7 @@ async def test_a_crash_is_a_failed_job(http, learner, job):
     assert (await final(http, "next")).status is JobStatus.COMPLETED
 
 
-async def test_checkpoints_come_every_so_many_jobs_and_at_the_end(http, jobs, learner, saved, job):
+async def test_checkpoints_follow_save_every(http, jobs, learner, saved, job):
     """With save_every 2, three jobs give one save after the second and, on closing, one after the third."""
     learner.go.set()
     for name in ("a", "b", "c"):
@@ -158,7 +158,7 @@ async def test_checkpoints_come_every_so_many_jobs_and_at_the_end(http, jobs, le
 
 
 async def test_the_table_is_bounded_and_an_old_job_is_still_trained_once(http, jobs, learner, job):
-    """Many jobs later the first one is no longer in memory, and sent again it is answered from the file."""
+    """An old job that is no longer in memory is answered from the file when it is sent again."""
     learner.go.set()
     await post(http, job)
     first = await final(http)
@@ -174,8 +174,8 @@ async def test_the_table_is_bounded_and_an_old_job_is_still_trained_once(http, j
     assert (await post(http, other)).status_code == 409
 
 
-async def test_a_checkpoint_names_one_job_however_many_there_were(http, learner, saved, job):
-    """What is written with each checkpoint does not grow with the number of jobs."""
+async def test_the_size_of_a_checkpoints_record_is_constant(http, learner, saved, job):
+    """The record in a checkpoint does not grow with the number of jobs."""
     learner.go.set()
     for number in range(20):
         await post(http, job.model_copy(update={"id": f"job-{number}"}))
@@ -193,7 +193,7 @@ async def test_a_checkpoint_names_one_job_however_many_there_were(http, learner,
     ],
 )
 async def test_impossible_batches_are_refused_with_the_place(http, learner, change, place, words):
-    """422, naming group, rollout and row; nothing is queued."""
+    """Invalid batches get a 422 that names group, rollout and row; nothing is queued."""
     row = {"token_ids": [1, 2], "logprobs": [None, -1.0], **change}
     body = {"id": "job", "groups": [{"id": "a", "rollouts": [{"reward": 1, "rows": [row]}]}]}
     answer = await http.post("/v1/training/jobs", json=body)
@@ -204,7 +204,7 @@ async def test_impossible_batches_are_refused_with_the_place(http, learner, chan
 
 
 async def test_unknown_jobs_and_invalid_waits_are_errors(http):
-    """404 for an id that was never handed in, 422 for a wait that is no time."""
+    """Unknown ids get a 404, invalid waits a 422."""
     assert (await http.get("/v1/training/jobs/none")).status_code == 404
     assert (await http.post("/v1/training/jobs/none/cancel")).status_code == 404
     assert (await http.get("/v1/training/jobs/none", params={"wait": "soon"})).status_code == 422
@@ -213,7 +213,7 @@ async def test_unknown_jobs_and_invalid_waits_are_errors(http):
 
 @pytest.mark.parametrize("name", ["checkpoints", "backend.log", "exports"])
 async def test_an_export_never_replaces_files_of_the_backend(http, tmp_path, name):
-    """A model called like one of them comes to lie in the folder of exports, beside nothing else."""
+    """An export with the name of a backend file is written to the folder of exports and replaces nothing."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "precious").touch()
     answer = await http.post("/v1/training/export", json={"name": name})
@@ -223,7 +223,7 @@ async def test_an_export_never_replaces_files_of_the_backend(http, tmp_path, nam
 
 
 async def test_an_export_that_would_replace_something_is_a_conflict(http, tmp_path):
-    """409, with the place and what to do."""
+    """An export to an existing target gets a 409 with the place and the remedy."""
     (tmp_path / "exports" / "mine").mkdir(parents=True)
     answer = await http.post("/v1/training/export", json={"name": "mine"})
     assert answer.status_code == 409
@@ -231,7 +231,7 @@ async def test_an_export_that_would_replace_something_is_a_conflict(http, tmp_pa
 
 
 async def test_the_best_weights_have_a_checkpoint_even_between_two(http, learner, saved, job, tmp_path):
-    """With save_every 2, weights that are to be kept after the first job are saved then, and once."""
+    """With save_every 2, the best weights after the first job are saved then, and only once."""
     learner.go.set()
     await post(http, job)
     await final(http)

@@ -1,4 +1,4 @@
-"""The update as a whole: what it must not depend on, what it proves, and that it leaves no trace when it fails."""
+"""The whole update: its invariances, its checks, and that a failed update leaves no trace."""
 
 from itertools import product
 from random import Random
@@ -22,7 +22,7 @@ def weights(loaded):
 
 
 def gradient(make_learner, loaded, groups, **options):
-    """The gradient of one update, caught in the moment before AdamW uses it."""
+    """The gradient of one update just before AdamW uses it."""
     caught = {}
 
     class Stop(Exception):
@@ -45,7 +45,7 @@ def largest_gap(one, other):
 
 
 def art(**options):
-    """ART's algorithm with these options; advantages and clip range are those of the default."""
+    """ART's algorithm with these options; the default's advantages and clip range."""
     own = {name: value for name, value in options.items() if name in ArtOptions.model_fields}
     rest = {name: value for name, value in options.items() if name not in own}
     default = {"advantage": "dr_grpo", "normalize_advantages": True, "epsilon": 0.2, "epsilon_high": 0.28}
@@ -70,7 +70,7 @@ CHOICES += [
 
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda c: "-".join(map(str, c.values())))
 def test_gradient_does_not_depend_on_the_split(make_learner, loaded64, choice):
-    """Micro-batches of any size, down to one row each, sum to the gradient of the whole batch."""
+    """Gradients of micro-batches of any size sum to the gradient of the whole batch."""
     groups = noisy(random_groups(loaded64, rows=2), 0.1)
     choice = {**choice, "max_logprob_difference": 10}
     whole = gradient(make_learner, loaded64, groups, micro_batch_tokens=100_000, beta=0.1, **choice)
@@ -80,8 +80,8 @@ def test_gradient_does_not_depend_on_the_split(make_learner, loaded64, choice):
     assert max(float(g.abs().max()) for g in whole.values()) > 1e-4
 
 
-def test_gradient_does_not_depend_on_what_rows_share(make_learner, loaded64):
-    """A prompt that is computed once for its group gets the gradients of all answers, also of their first tokens.
+def test_gradient_does_not_depend_on_shared_prompts(make_learner, loaded64):
+    """A prompt that is computed once for its group gets the gradients of all answers and of their first tokens.
 
     To rounding: the norms of this model compute in fp32 even here.
     """
@@ -94,7 +94,7 @@ def test_gradient_does_not_depend_on_what_rows_share(make_learner, loaded64):
 
 
 def test_shared_tokens_are_counted(make_learner, loaded):
-    """Tokens of all rows, those that a pass computed, and the least that it could have; here three prompts of 12."""
+    """The metrics count tokens of all rows, computed tokens, and the possible minimum; here three prompts of 12."""
     groups = random_groups(loaded, prompt=12)
     metrics = make_learner(loaded).update(groups, resolve(TrainingConfig()))
     assert metrics["row_tokens"] - metrics["packed_tokens"] == 3 * 3 * 12
@@ -107,7 +107,7 @@ def test_shared_tokens_are_counted(make_learner, loaded):
 
 @pytest.mark.parametrize("advantage", ["dr_grpo", "grpo", "rloo", "reinforce_pp"])
 def test_the_gradient_of_returns_does_not_depend_on_the_split(make_learner, loaded64, advantage):
-    """Answers with returns of their own sum to the same gradient, and to another one than their rollout's reward."""
+    """Answers with own returns sum to the same gradient for every split, unlike that of the rollout's reward."""
     groups = with_returns(random_groups(loaded64, groups=2, rollouts=3, rows=2))
     whole = gradient(make_learner, loaded64, groups, micro_batch_tokens=100_000, advantage=advantage)
     for tokens in (1, 30):
@@ -117,15 +117,15 @@ def test_the_gradient_of_returns_does_not_depend_on_the_split(make_learner, load
     assert largest_gap(whole, gradient(make_learner, loaded64, plain, advantage=advantage)) > 1e-4
 
 
-def test_returns_that_are_the_reward_change_nothing(make_learner, loaded64):
-    """The same gradient, to the last digits, as without any."""
+def test_returns_equal_to_the_reward_change_nothing(make_learner, loaded64):
+    """The gradient equals that without returns to the last digits."""
     groups = random_groups(loaded64, groups=2, rollouts=3, rows=2)
     told = with_returns(groups, draw=lambda _, reward: reward)
     assert largest_gap(gradient(make_learner, loaded64, groups), gradient(make_learner, loaded64, told)) < 1e-12
 
 
 def with_returns(groups, draw=lambda random, _: random.uniform(-1, 1)):
-    """The same groups, each row with one answer of a single token and one of the rest, each with a return."""
+    """The same groups with two answers per row, of one token and of the rest, each with a return."""
     random = Random(2)  # noqa: S311 - made-up batches
     text = [g.model_dump() for g in groups]
     for rollout in (rollout for group in text for rollout in group["rollouts"]):
@@ -137,7 +137,7 @@ def with_returns(groups, draw=lambda random, _: random.uniform(-1, 1)):
 
 
 def noisy(groups, by):
-    """The same groups as another sampler would have reported them, and each rollout with a weight of its own."""
+    """The same groups with another sampler's log probabilities and a weight for each rollout."""
     random = Random(1)  # noqa: S311 - made-up batches
     text = [g.model_dump() for g in groups]
     for group in text:
@@ -149,14 +149,14 @@ def noisy(groups, by):
 
 
 def test_gradient_does_not_depend_on_order(make_learner, loaded64):
-    """Groups and rollouts in another order give the same gradient."""
+    """The order of groups and rollouts does not change the gradient."""
     groups = random_groups(loaded64)
     turned = [TrainingGroup(id=g.id, rollouts=g.rollouts[::-1]) for g in groups[::-1]]
     assert largest_gap(gradient(make_learner, loaded64, groups), gradient(make_learner, loaded64, turned)) < 1e-10
 
 
 def test_equal_groups_are_left_out(make_learner, loaded64):
-    """A group of equal rewards changes neither numerator nor denominator; the metrics count those that are left."""
+    """A group of equal rewards changes neither numerator nor denominator; the metrics count the remaining groups."""
     groups = random_groups(loaded64)
     flat = TrainingGroup(
         id="flat",
@@ -169,7 +169,7 @@ def test_equal_groups_are_left_out(make_learner, loaded64):
 
 
 def test_a_batch_without_signal_changes_nothing(make_learner, loaded):
-    """If all groups have equal rewards the update is no failure: nothing moves, and the metrics say why."""
+    """If all groups have equal rewards, nothing changes, and the metrics report why."""
     groups = [
         TrainingGroup(id=g.id, rollouts=[TrainingRollout(reward=0.0, rows=r.rows) for r in g.rollouts])
         for g in random_groups(loaded)
@@ -193,8 +193,8 @@ def test_same_batch_same_weights(make_learner, checkpoint, loaded, steps):
     assert largest_gap(results[0], weights(loaded)) > 0
 
 
-def test_update_raises_the_probability_of_what_was_rewarded(make_learner, loaded):
-    """After an update the better rollout of each group has become likelier, the worse one less likely."""
+def test_update_raises_the_probability_of_rewarded_rollouts(make_learner, loaded):
+    """In each group the better rollout gets likelier and the worse one less likely."""
     groups = random_groups(loaded, groups=2, rollouts=2)
     rows = make_batch(groups, resolve(TrainingConfig())).rows
     before = served_logprobs(loaded, rows)
@@ -252,7 +252,7 @@ BASE = {"learning_rate": 1e-3, "adam_epsilon": 1e-3, "num_iterations": 2, "max_l
     ids=str,
 )
 def test_every_option_has_an_effect(make_learner, checkpoint, loaded, option):
-    """An option of the algorithm leads to other weights than its default."""
+    """Each option of the algorithm changes the weights of an update."""
     groups = noisy(random_groups(loaded, groups=4), 0.1)
     groups[0].rollouts[0].truncated = True
     plain = {name: value for name, value in option.items() if name in {"aggregation", "steps_per_batch"}}
@@ -267,7 +267,7 @@ def test_every_option_has_an_effect(make_learner, checkpoint, loaded, option):
 
 
 def test_lora_trains_the_adapter_only(make_learner, lora):
-    """With LoRA the base stays as it was, and the reference of the KL is the base."""
+    """With LoRA the base stays unchanged and is the reference of the KL."""
     base = {n: p.detach().clone() for n, p in lora.model.named_parameters() if not p.requires_grad}
     before = weights(lora)
     metrics = make_learner(lora).update(random_groups(lora), resolve(TrainingConfig(learning_rate=1e-3, beta=0.1)))
@@ -277,7 +277,7 @@ def test_lora_trains_the_adapter_only(make_learner, lora):
 
 
 def test_reference_is_the_start(make_learner, loaded):
-    """The KL is measured against the weights that the backend started from, however late it is asked for."""
+    """The KL is measured against the backend's first weights, even after many updates."""
     learner, groups = make_learner(loaded), random_groups(loaded)
     config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100)
     learner.update(groups, resolve(config))
@@ -285,7 +285,7 @@ def test_reference_is_the_start(make_learner, loaded):
 
 
 def rejected(make_learner, loaded, groups, config, *, break_learner=lambda _: None):
-    """Run an update that must be rejected; weights, moments and step must be as before."""
+    """Run an update that must be rejected and check that weights, moments and step are unchanged."""
     learner: Learner = make_learner(loaded)
     learner.update(random_groups(loaded, seed=5), resolve(TrainingConfig(learning_rate=1e-4)))
     before, state, step = weights(loaded), {n: t.clone() for n, t in learner.optimizer.state().items()}, learner.step
@@ -300,7 +300,7 @@ def rejected(make_learner, loaded, groups, config, *, break_learner=lambda _: No
 
 
 def shifted(groups, by):
-    """The same groups, as if the sampler had reported other log probabilities."""
+    """The same groups with other log probabilities of the sampler."""
     text = [g.model_dump() for g in groups]
     for group in text:
         for rollout in group["rollouts"]:
@@ -310,14 +310,14 @@ def shifted(groups, by):
 
 
 def test_wrong_sampler_logprobs_are_an_alarm(make_learner, loaded):
-    """Log probabilities that are not the model's (another temperature, other weights) end the job before the step."""
+    """Log probabilities of another temperature or other weights fail the job before the step."""
     error = rejected(make_learner, loaded, lambda: shifted(random_groups(loaded), -0.3), TrainingConfig())
     assert error.kind == "logprob_mismatch"
     assert "0.3" in str(error)
 
 
 def test_infinite_gradient_is_an_alarm(make_learner, loaded):
-    """A gradient that is not finite ends the job before the step."""
+    """A gradient that is not finite fails the job before the step."""
 
     def spoil(learner):
         p = next(iter(loaded.trainable_parameters().values()))
@@ -341,7 +341,7 @@ def group_of_three(loaded, rewards=THREE, *, seed=0, truncated=()):
 
 
 FAR = {"learning_rate": 3e-3, "epsilon": 0.05, "epsilon_high": 0.05, "num_iterations": 4}
-"""Later passes find what has an advantage outside of the clip range."""
+"""Every later pass finds the tokens with an advantage outside of the clip range."""
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ FAR = {"learning_rate": 3e-3, "epsilon": 0.05, "epsilon_high": 0.05, "num_iterat
     ],
     ids=str,
 )
-def test_a_step_without_a_gradient_is_no_failure_of_the_update(make_learner, loaded, options):
-    """Only tokens with an advantage can have one, and only while they are inside of the clip range."""
+def test_a_step_without_a_gradient_does_not_fail_the_update(make_learner, loaded, options):
+    """Only tokens with an advantage inside the clip range have a gradient."""
     learner = make_learner(loaded)
     passes = {name: value for name, value in options.items() if name == "num_iterations"}
     metrics = learner.update(group_of_three(loaded), resolve(TrainingConfig(**{**options, **FAR, **passes})))
@@ -369,30 +369,30 @@ def test_a_step_without_a_gradient_is_no_failure_of_the_update(make_learner, loa
     assert (metrics["skipped_steps"] > 0) == ("beta" not in options and options.get("policy_loss") != "cispo")
 
 
-def test_a_rollout_as_good_as_the_mean_gets_no_step_of_its_own(make_learner, loaded):
-    """Its advantage is zero, and not a rounding error that AdamW takes for a gradient and that then moves nothing."""
+def test_a_rollout_as_good_as_the_mean_gets_no_step(make_learner, loaded):
+    """Its advantage is exactly zero; AdamW would turn a rounding error into a step."""
     config = TrainingConfig(tokens_per_step=1, learning_rate=1e-4)
     metrics = make_learner(loaded).update(group_of_three(loaded, (0.1, 0.2, 0.3)), resolve(config))
     assert metrics["skipped_steps"] == 1
 
 
-def test_rollouts_that_all_are_masked_train_nothing(make_learner, loaded):
-    """Those that are better or worse hit the token limit: no failure, and the metrics say that nothing was trained."""
+def test_masking_every_better_or_worse_rollout_trains_nothing(make_learner, loaded):
+    """Rollouts at the token limit are masked; the metrics report that nothing was trained."""
     groups = group_of_three(loaded, truncated=(0.0, 1.0))
     metrics = make_learner(loaded).update(groups, resolve(TrainingConfig(mask_truncated_completions=True)))
     assert (metrics["trained_groups"], metrics["trained_tokens"], metrics["truncated_fraction"]) == (0, 0, 2 / 3)
 
 
-def test_an_update_whose_clip_range_holds_nothing_is_an_alarm(make_learner, loaded):
-    """Where a range of zero masks every token, all steps are without a gradient, and the numbers say why."""
+def test_an_update_that_clips_every_token_is_an_alarm(make_learner, loaded):
+    """A range of zero masks every token, so no step has a gradient; the error has the numbers."""
     config = TrainingConfig(**art(mask_prob_ratio=True, epsilon=0.0, epsilon_high=0.0))
     error = rejected(make_learner, loaded, lambda: random_groups(loaded), config)
     assert error.kind == "gradient_zero"
     assert "100% of the tokens have an advantage" in str(error)
 
 
-def test_each_update_is_dealt_out_anew(make_learner, checkpoint):
-    """The order of the second update differs from the first's, and is the same after a restart at that step."""
+def test_each_update_shuffles_anew(make_learner, checkpoint):
+    """The second update has another order than the first, and the same order after a restart at that step."""
     config = TrainingConfig(tokens_per_step=40, learning_rate=1e-4, max_logprob_difference=100)
     orders = []
     for step in (0, 7, 7):
@@ -407,7 +407,7 @@ def test_each_update_is_dealt_out_anew(make_learner, checkpoint):
 
 
 def test_zero_gradient_is_an_alarm(make_learner, loaded):
-    """A gradient of exactly zero although rewards differ ends the job."""
+    """A gradient of exactly zero with differing rewards fails the job."""
 
     def spoil(learner):
         for p in loaded.trainable_parameters().values():
@@ -418,13 +418,13 @@ def test_zero_gradient_is_an_alarm(make_learner, loaded):
 
 
 def test_a_step_that_changes_no_weight_is_an_alarm(make_learner, loaded):
-    """A learning rate below the precision of the weights is named, and the moments are put back."""
+    """The error names a learning rate below the precision of the weights; the moments are restored."""
     error = rejected(make_learner, loaded, lambda: random_groups(loaded), TrainingConfig(learning_rate=1e-30))
     assert error.kind == "weights_unchanged"
 
 
 def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
-    """They add up in the float32 masters; after the warm-up, an update that moves no served weight is refused."""
+    """Small steps add up in the float32 masters; after the warm-up, an update without a changed weight fails."""
     config = {"learning_rate": 1e-6, "max_logprob_difference": 10}
     loaded = load_model(tiny_dir("llama"), device="cpu", dtype="bfloat16")
     learner = make_learner(loaded)
@@ -439,7 +439,7 @@ def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
 
 
 def test_a_sampler_with_old_weights_is_an_alarm(make_learner, loaded):
-    """If the sampler's path does not see the new weights, the update is undone."""
+    """If the sampler does not use the new weights, the update is undone."""
 
     def spoil(learner):
         learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
@@ -450,7 +450,7 @@ def test_a_sampler_with_old_weights_is_an_alarm(make_learner, loaded):
 
 
 def test_stopping_leaves_no_trace(make_learner, loaded):
-    """What `report` raises, even after a step of several, leaves weights, moments and step as before."""
+    """An exception from `report`, even between two steps, leaves weights, moments and step unchanged."""
     learner, before = make_learner(loaded), weights(loaded)
 
     def stop(percent):
@@ -466,7 +466,7 @@ def test_stopping_leaves_no_trace(make_learner, loaded):
 
 
 def test_progress_reaches_one_hundred(make_learner, loaded):
-    """Progress rises to 100, extra passes included."""
+    """Progress rises to 100, with extra passes included."""
     seen = []
     config = TrainingConfig(num_iterations=2, steps_per_batch=2, beta=0.1, micro_batch_tokens=30)
     make_learner(loaded).update(random_groups(loaded), resolve(config), report=seen.append)
@@ -483,7 +483,7 @@ def test_warmup_raises_the_learning_rate(make_learner, loaded):
 
 
 def test_each_step_reports_its_own_metrics(make_learner, loaded):
-    """`on_step` hears of each optimizer step in order, and how many there are; means of its values are the job's."""
+    """`on_step` gets each optimizer step in order and their number; the job's values are means over the steps."""
     seen = []
     config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3)
     metrics = make_learner(loaded).update(random_groups(loaded), resolve(config), on_step=seen.append)
@@ -496,15 +496,15 @@ def test_each_step_reports_its_own_metrics(make_learner, loaded):
 
 
 def test_a_step_reports_the_kl_to_a_reference(make_learner, loaded):
-    """Zero would look like a measurement."""
+    """Without a reference, no KL is reported, because a zero would look like a measurement."""
     for beta in (0.0, 0.1):
         seen = []
         make_learner(loaded).update(random_groups(loaded), resolve(TrainingConfig(beta=beta)), on_step=seen.append)
         assert ("reference_kl" in seen[0]) == (beta > 0)
 
 
-def test_a_step_that_finds_everything_clipped_leaves_the_weights_alone(make_learner, loaded):
-    """Earlier steps of the update went as far as the range allows: that is no failure, and no step of AdamW."""
+def test_a_step_that_clips_every_token_changes_nothing(make_learner, loaded):
+    """After earlier steps of the update reached the clip range, AdamW is not called."""
     seen = []
     narrow = {"epsilon": 1e-4, "epsilon_high": 1e-4, "importance_sampling_level": "sequence"}
     config = TrainingConfig(learning_rate=1e-3, num_iterations=2, **narrow, **GIVEN)
@@ -516,7 +516,7 @@ def test_a_step_that_finds_everything_clipped_leaves_the_weights_alone(make_lear
 
 
 def given_groups(loaded, advantages, weights=None):
-    """A group of rollouts with equal rewards, but advantages of their own."""
+    """A group of rollouts with equal rewards and given advantages."""
     rollouts = random_groups(loaded, groups=1, rollouts=len(advantages))[0].rollouts
     made = [
         TrainingRollout(reward=0.0, rows=r.rows, advantage=a, weight=w)
@@ -534,7 +534,7 @@ GIVEN = {
 
 
 def test_a_weight_is_a_factor_of_the_gradient(make_learner, loaded64):
-    """The weight multiplies what the rollout adds, and the denominator does not see it; as does the advantage."""
+    """A rollout's weight multiplies its part of the gradient, as its advantage does, and not the denominator."""
     better, worse, both = (
         gradient(make_learner, loaded64, given_groups(loaded64, *shares), **GIVEN)
         for shares in (([2.0, 0.0],), ([0.0, -1.0],), ([1.0, -1.0], (2.0, 3.0)))
@@ -543,8 +543,8 @@ def test_a_weight_is_a_factor_of_the_gradient(make_learner, loaded64):
     assert max(float(g.abs().max()) for g in both.values()) > 1e-2
 
 
-def test_given_advantages_decide_what_becomes_likelier(make_learner, loaded):
-    """Rewards are equal, so only the given advantages can tell."""
+def test_given_advantages_decide_which_answers_become_likelier(make_learner, loaded):
+    """Rewards are equal, so only the given advantages differ."""
     groups = given_groups(loaded, [1.0, -1.0])
     config = TrainingConfig(**GIVEN, learning_rate=1e-3)
     rows = make_batch(groups, resolve(config)).rows
@@ -555,16 +555,16 @@ def test_given_advantages_decide_what_becomes_likelier(make_learner, loaded):
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_the_alarm_does_not_go_blind_with_the_samplers_logprobs(make_learner, loaded, steps):
-    """Even where the loss needs no π_old, the learner's own at the start are compared with the sampler's."""
+def test_the_sampler_is_checked_without_old_log_probabilities(make_learner, loaded, steps):
+    """Even if the loss needs no π_old, the learner's first log probabilities are compared with the sampler's."""
     config = TrainingConfig(old_logprobs="sampler", steps_per_batch=steps)
     error = rejected(make_learner, loaded, lambda: shifted(random_groups(loaded), -0.3), config)
     assert error.kind == "logprob_mismatch"
     assert "0.3" in str(error)
 
 
-def test_old_answers_can_be_trained_on_with_a_warning(make_learner, loaded, caplog):
-    """Above the usual level, but below the allowed one: the numbers are in the log and in the metrics."""
+def test_old_answers_are_trained_with_a_warning(make_learner, loaded, caplog):
+    """A difference above the usual level but below the limit is in the log and in the metrics."""
     config = TrainingConfig(old_logprobs="sampler", max_logprob_difference=10, steps_per_batch=2)
     metrics = make_learner(loaded).update(shifted(random_groups(loaded), -0.3), resolve(config))
     assert metrics["logprob_diff_mean"] == pytest.approx(0.3, abs=1e-3)
@@ -572,8 +572,8 @@ def test_old_answers_can_be_trained_on_with_a_warning(make_learner, loaded, capl
     assert "mean |Δ log p| 0.3" in warning
 
 
-def test_the_proof_of_serving_has_a_level_of_its_own(make_learner, loaded):
-    """However old the answers may be, after the update the sampler must agree with the learner."""
+def test_the_check_after_the_update_has_its_own_limit(make_learner, loaded):
+    """However old the answers are, the sampler must agree with the learner after the update."""
 
     def spoil(learner):
         learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
@@ -583,8 +583,8 @@ def test_the_proof_of_serving_has_a_level_of_its_own(make_learner, loaded):
     assert "after the update" in str(error)
 
 
-def test_the_kl_penalty_pulls_towards_the_reference(make_learner, checkpoint, loaded):
-    """After a first update, one with the penalty ends nearer to the start than one without."""
+def test_the_kl_penalty_keeps_the_model_near_the_reference(make_learner, checkpoint, loaded):
+    """A second update with the penalty ends nearer to the start than one without."""
     config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100)
     distances = []
     for coefficient in (0.0, 20.0):
@@ -597,7 +597,7 @@ def test_the_kl_penalty_pulls_towards_the_reference(make_learner, checkpoint, lo
     assert distances[1] < distances[0]
 
 
-def test_large_steps_take_more_rollouts(make_learner, loaded):
+def test_the_learning_rate_grows_with_the_rollouts_of_a_step(make_learner, loaded):
     """The learning rate grows with the number of rollouts in the step, to the given power."""
     config = TrainingConfig(**art(learning_rate=1e-4, num_trajectories_learning_rate_multiplier_power=0.5))
     metrics = make_learner(loaded).update(random_groups(loaded, groups=1, rollouts=4), resolve(config))

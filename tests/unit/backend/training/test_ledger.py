@@ -1,4 +1,4 @@
-"""The file of trained jobs: what is part of the weights is known, nothing else is."""
+"""The ledger knows exactly the jobs that are part of the weights."""
 
 from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.wire.training import JobState, JobStatus
@@ -18,14 +18,14 @@ def filled(path) -> list[TrainedJob]:
 
 
 def test_jobs_outlive_the_process(tmp_path):
-    """Digest and state are found again, by another process too."""
+    """Digest and state are read by another process, too."""
     a, b, c = filled(tmp_path / "jobs")
     ledger = JobLedger(tmp_path / "jobs", step=3)
     assert [ledger.find(name) for name in "abcd"] == [a, b, c, None]
 
 
-def test_jobs_after_the_checkpoint_are_cut_off(tmp_path):
-    """What is not part of the weights is trained again, and then stands in the file once."""
+def test_jobs_after_the_checkpoint_are_dropped(tmp_path):
+    """A job that is not part of the weights is trained again and recorded once."""
     a, b, c = filled(tmp_path / "jobs")
     ledger = JobLedger(tmp_path / "jobs", step=1)
     assert [ledger.find(name) for name in "abc"] == [a, None, None]
@@ -35,8 +35,8 @@ def test_jobs_after_the_checkpoint_are_cut_off(tmp_path):
     assert (tmp_path / "jobs").read_text().count("\n") == 3
 
 
-def test_a_line_that_a_crash_cut_short_is_dropped(tmp_path):
-    """Its job was not acknowledged, and the next line begins where it began."""
+def test_a_truncated_line_is_dropped(tmp_path):
+    """Its job was not acknowledged; the next line replaces it."""
     a, b, c = filled(tmp_path / "jobs")
     whole = (tmp_path / "jobs").read_bytes()
     (tmp_path / "jobs").write_bytes(whole[:-10])
@@ -46,8 +46,8 @@ def test_a_line_that_a_crash_cut_short_is_dropped(tmp_path):
     assert (tmp_path / "jobs").read_bytes() == whole
 
 
-def test_jobs_of_an_older_release_are_taken_over(tmp_path):
-    """A checkpoint that names all jobs brings them in, each once."""
+def test_jobs_of_an_older_release_are_imported(tmp_path):
+    """The jobs that an old checkpoint names are recorded once each."""
     states = [JobState(id=name, status=JobStatus.COMPLETED) for name in "ab"]
     for _ in range(2):
         ledger = JobLedger(tmp_path / "jobs", step=2, jobs=states)

@@ -1,4 +1,4 @@
-"""Log probabilities of the learner and of the sampler's path."""
+"""Log probabilities of the learner and of the sampler."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from nat.wire.training import TrainingConfig
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2", "gemma3"])
 def test_chunks_give_the_same_scores_and_gradients(tmp_path, kind):
-    """A head that runs over chunks of the vocabulary's logits is the model's own head, soft caps and all."""
+    """The output layer in chunks of logits equals the model's own, with soft caps too."""
     model = load_model(make_tiny_model(tmp_path, kind), device="cpu").model.double()
     packed = PackedRows.of([[1, 2, 3, 4, 5], [6, 7, 8]])
     keep, targets = torch.tensor([0, 2, 3, 5, 7]), torch.tensor([2, 4, 5, 7, 9])
@@ -34,7 +34,7 @@ def test_chunks_give_the_same_scores_and_gradients(tmp_path, kind):
 
 
 def test_the_sampler_path_scores_like_the_learner(loaded):
-    """Prefill, continuation and decoding through the cache give the learner's log probabilities."""
+    """Prefill, continuation and decoding with a cache give the learner's log probabilities."""
     rows = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
     batch = make_micro_batch(rows, {}, loaded.device)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The loss kernel by hand, and its gradients."""
+"""The loss and its gradients, computed by hand."""
 
 import math
 
@@ -47,13 +47,13 @@ def log_ratios(logprobs, old, row, num_rows, level):
 
 
 def test_clip_golden_case():
-    """min(rA, clip(r)A): a ratio of 2 counts as 1.28 for A > 0 and as 2 for A < 0; one of 1/2 as 1/2 and 0.8."""
+    """The term is min(rA, clip(r)A): a ratio of 2 counts as 1.28 if A > 0, as 2 if A < 0; one of 1/2 as 1/2 and 0.8."""
     objective = term("clip", tensor(2.0, 2.0, 0.5, 0.5).log(), tensor(1, -1, 1, -1)).objective_K
     assert objective.tolist() == pytest.approx([1.28, -2.0, 0.5, -0.8])
 
 
 def test_clip_stops_the_gradient_outside():
-    """A token beyond the range in the direction of its advantage has no gradient; the others have rA."""
+    """A token beyond the clip range in the direction of its advantage has no gradient; the others have rA."""
     log_ratio = tensor(math.log(2), math.log(2), 0.0, grad=True)
     term("clip", log_ratio, tensor(1, -1, 3)).objective_K.sum().backward()
     assert log_ratio.grad.tolist() == pytest.approx([0.0, -2.0, 3.0])
@@ -68,7 +68,7 @@ def test_cispo_keeps_every_gradient():
 
 
 def test_sequence_ratio_is_the_mean_of_the_row():
-    """At sequence level all tokens of a row share exp(mean log ratio); rows do not mix."""
+    """At sequence level all tokens of a row share exp(mean log ratio); rows are separate."""
     logprobs, old, row = tensor(-1.0, -2.0, -3.0), tensor(-2.0, -2.0, -1.0), torch.tensor([0, 0, 1])
     assert log_ratios(logprobs, old, row, 2, "sequence").tolist() == pytest.approx([0.5, 0.5, -2.0])
     assert log_ratios(logprobs, old, row, 2, "token").tolist() == pytest.approx([1.0, 0.0, -2.0])
@@ -82,14 +82,14 @@ def test_sequence_ratio_is_the_mean_of_the_row():
     ],
 )
 def test_clipped_tokens_are_counted(kind, low, high):
-    """clip: only where the gradient is lost; cispo: only the cap."""
+    """With `clip`, tokens that lose their gradient count; with `cispo`, only the cap does."""
     found = term(kind, tensor(2.0, 0.5, 2.0, 0.5).log(), tensor(1, -1, -1, 1))
     assert [end.tolist() for end in found[1:]] == [low, high]
 
 
 @pytest.mark.parametrize("kind", ["clip", "cispo"])
 def test_a_ratio_on_a_bound_is_not_clipped(kind):
-    """What equals a bound has not been moved to it."""
+    """A ratio equal to a bound was not changed by it."""
     for bounds in ({"low": 0.0, "high": 0.5}, {"low": 0.5, "high": 0.0}):
         for advantage in (1, -1):
             touched = term(kind, tensor(0.0), tensor(advantage), **bounds)
@@ -97,13 +97,13 @@ def test_a_ratio_on_a_bound_is_not_clipped(kind):
 
 
 def test_a_token_without_advantage_loses_no_gradient_to_the_clip():
-    """It has none to lose; one with a small positive advantage loses none at the low end."""
+    """A zero advantage has no gradient to lose; a small positive one is not clipped at the low end."""
     _, low, high = term("clip", tensor(0.5, 2.0, 0.5).log(), tensor(0, 0, 0.5))
     assert low.tolist() == high.tolist() == [False, False, False]
 
 
 def test_the_kl_penalty_moves_advantages_and_creates_none():
-    """Distances of 0.1 and 0.5 to the reference: the nearer token gains 0.2, the farther one loses it."""
+    """With distances of 0.1 and 0.5 to the reference, the nearer token gains 0.2 and the farther one loses 0.2."""
     penalty = kl_penalty(tensor(-1.0, -1.0), tensor(-1.1, -1.5))
     assert penalty.tolist() == pytest.approx([0.2, -0.2])
 
@@ -116,7 +116,7 @@ def test_absurd_ratios_stay_finite(level):
 
 
 def test_kl_has_the_gradient_of_the_kl():
-    """On policy the gradient of r · k3 is d · ∇log π, summed over what the policy samples: that of KL(π‖π_ref)."""
+    """On policy, the gradient of r · k3 is d · ∇log π; its expectation is the gradient of KL(π‖π_ref)."""
     logits, reference = tensor(0.3, -1.0, 2.0, grad=True), tensor(1.0, 0.5, 0.0).log_softmax(0)
     logprobs = logits.log_softmax(0)
     kl = (logprobs.exp() * (logprobs - reference)).sum()
@@ -129,14 +129,14 @@ def test_kl_has_the_gradient_of_the_kl():
 
 
 def test_truncated_importance_sampling():
-    """min(π_old/μ, cap); None switches the correction off."""
+    """The weight is min(π_old/μ, cap); None switches the correction off."""
     old, sampler = tensor(-1.0, -1.0), tensor(-1 - math.log(4), -1 + math.log(2))
     assert sampler_weights(old, sampler, 2.0).tolist() == pytest.approx([2.0, 0.5])
     assert sampler_weights(old, sampler, None).tolist() == [1.0, 1.0]
 
 
 def test_aggregation_golden_cases():
-    """Rollouts of 1 and 3 tokens: 1/4 each; 1/2 and 1/6; 1/(2 · 10) each."""
+    """Rollouts of 1 and 3 tokens weigh 1/4 per token, or 1/2 and 1/6, or 1/(2 · 10)."""
     weights = {kind: aggregation(tensor(1, 3), 10).tolist() for kind, aggregation in AGGREGATIONS.items()}
     assert weights["token_mean"] == pytest.approx([1 / 4, 1 / 4])
     assert weights["seq_mean"] == pytest.approx([1 / 2, 1 / 6])
@@ -158,7 +158,7 @@ def row(index, num_tokens):
 
 
 def test_the_loss_of_a_micro_batch_adds_beta_times_the_kl():
-    """Two tokens that weigh 1/2 and whose advantage is zero leave β · mean(r · k3); without reference or β, nothing."""
+    """Two tokens of weight 1/2 and zero advantage leave β · mean(r · k3); without a reference or β, nothing."""
     batch = make_micro_batch([row(0, 2)], {0: 0.5}, torch.device("cpu"))
     new, start, reference = tensor(-0.9, -1.2), tensor(-1.0, -1.0), tensor(-1.5, -0.8)
 
@@ -173,8 +173,8 @@ def test_the_loss_of_a_micro_batch_adds_beta_times_the_kl():
     assert total(0.3, None) == total(0.0, reference) == 0.0
 
 
-def test_the_penalty_of_a_step_is_scaled_and_belongs_to_its_rows():
-    """Distances of 0.1 and 0.5 to the reference, in two rows, with a coefficient of 1/2: +0.1 and -0.1."""
+def test_the_kl_penalty_of_a_step_is_scaled_by_its_coefficient():
+    """Distances of 0.1 and 0.5 in two rows with a coefficient of 1/2 give +0.1 and -0.1."""
     rows = [row(3, 1), row(5, 1)]
     table = AnchorTable({3: tensor(-1.0), 5: tensor(-1.0)}, {3: tensor(-1.1), 5: tensor(-1.5)})
     table.penalise(rows, 0.5)

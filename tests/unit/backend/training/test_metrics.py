@@ -1,4 +1,4 @@
-"""The metrics of an update against their definitions in `nat.wire.metrics`, computed by hand or another way."""
+"""An update's metrics match their definitions in `nat.wire.metrics`."""
 
 from itertools import combinations
 from math import exp, log
@@ -22,7 +22,7 @@ def tensor(*values):
 
 
 def test_means_over_tokens():
-    """Four tokens in two micro-batches: sums go over all of them, and each mean is what its meaning says."""
+    """Means of four tokens in two micro-batches are means over all four."""
     now, start, sampler = tensor(-1.0, -2.0, -0.5, -1.5), tensor(-1.1, -2.0, -0.5, -1.0), tensor(-1.0, -2.0, -0.9, -1.0)
     sums = TokenSums(torch.device("cpu"))
     for part in (slice(0, 3), slice(3, 4)):
@@ -56,13 +56,13 @@ def test_means_over_tokens():
 
 @pytest.mark.parametrize("options", [{}, {"beta": 0.1}, {"kl_penalty_coef": 0.1, "num_iterations": 2}], ids=str)
 def test_every_metric_has_a_meaning_and_every_meaning_a_metric(make_learner, loaded, options):
-    """What is reported stands in the reference and the other way round; without a reference there is no KL to it."""
+    """The reported metrics are those of the reference; without a reference model there is no KL to it."""
     metrics = make_learner(loaded).update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-4, **options)))
     assert set(UPDATE) - set(metrics) == (set() if options else {"reference_kl"})
     assert set(metrics) <= set(UPDATE)
 
 
-def test_an_update_that_trained_nothing_has_counts_and_no_means(make_learner, loaded):
+def test_an_update_without_tokens_has_counts_and_no_means(make_learner, loaded):
     """An update without tokens reports no entropy and no gradient norm, since zeros would look like measurements."""
     groups = [TrainingGroup(id=g.id, rollouts=g.rollouts[:1]) for g in random_groups(loaded)]
     metrics = make_learner(loaded).update(groups, resolve(TrainingConfig()))
@@ -78,8 +78,8 @@ def test_an_update_that_trained_nothing_has_counts_and_no_means(make_learner, lo
     }
 
 
-def test_counts_are_of_what_carries_loss(make_learner, loaded):
-    """Of two groups one is flat; of the other, tokens before the last sampled one are computed, in two rows each."""
+def test_counts_cover_tokens_with_loss(make_learner, loaded):
+    """One of two groups is flat; of the other, two rows per rollout are counted up to the last sampled token."""
     groups = random_groups(loaded, groups=2, rollouts=2, rows=2)
     groups[0] = TrainingGroup(id="flat", rollouts=[r.model_copy(update={"reward": 0.5}) for r in groups[0].rollouts])
     groups[1].rollouts[0].truncated = True
@@ -92,8 +92,8 @@ def test_counts_are_of_what_carries_loss(make_learner, loaded):
     assert (metrics["optimizer_steps"], metrics["skipped_steps"], metrics["policy_step"]) == (1, 0, 1)
 
 
-def test_packed_tokens_are_those_that_a_pass_computes(make_learner, loaded):
-    """Rollouts of one prompt that are dealt to different steps share nothing, whatever a whole batch could."""
+def test_packed_tokens_are_those_of_the_passes(make_learner, loaded):
+    """Rollouts of one prompt in different steps share nothing, although the whole batch could."""
     groups = random_groups(loaded, groups=1, prompt=12)
     shared = make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-5, num_iterations=2)))
     dealt = {"tokens_per_step": 1, "max_logprob_difference": 10}
@@ -102,8 +102,8 @@ def test_packed_tokens_are_those_that_a_pass_computes(make_learner, loaded):
     assert apart["packed_tokens"] == apart["row_tokens"]
 
 
-def test_approx_kl_is_that_of_long_rows_too(make_learner, checkpoint, loaded):
-    """The mean of k3 over the tokens of eight rows of ten, drawn by chance and not for being short."""
+def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
+    """The mean of k3 over tokens of eight rows of ten, sampled independently of their length."""
     random = Random(0)  # noqa: S311 - made-up batches
     lengths = [4, 380, 5, 390, 4, 5, 370, 6, 360, 5]
     groups = [
@@ -130,8 +130,8 @@ def test_approx_kl_is_that_of_long_rows_too(make_learner, checkpoint, loaded):
     assert {row.index for row in drawn} != {row.index for row in shortest}
 
 
-def test_drawn_rows_stand_for_all():
-    """A sixteenth, at least eight; long rows are drawn as often as short ones, and another sample each time."""
+def test_sampled_rows_represent_all():
+    """A sixteenth of the rows, at least eight, is sampled independently of length and anew each time."""
     rows = [Row(i, 0, i, [0] * (1000 if i % 4 == 0 else 10), [0], [0], [0.0], [1.0]) for i in range(320)]
     drawn = [drawn_rows(rows, Random(seed)) for seed in range(50)]  # noqa: S311 - a test's dice
     assert {len(sample) for sample in drawn} == {20}

@@ -1,4 +1,4 @@
-"""Optimizer steps and micro-batches: every row in its place, and shared prompts counted once."""
+"""Optimizer steps and micro-batches hold every row once and count shared prompts once."""
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,8 @@ def row(index, length, group=0):
     return Row(index, group, index, [0] * length, [0], [0], [0.0], [1.0])
 
 
-def test_each_update_has_another_order():
-    """Groups do not meet in the same steps epoch after epoch; the same update is dealt out the same way again."""
+def test_each_update_shuffles_anew():
+    """Groups meet other groups in each epoch; the same update is shuffled the same way again."""
     rows = [row(i, 3, group=i) for i in range(12)]
     for config in (TrainingConfig(steps_per_batch=3), TrainingConfig(tokens_per_step=9)):
         updates = [
@@ -27,7 +27,7 @@ def test_each_update_has_another_order():
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 100))
 def test_packing_keeps_every_row_within_the_limit(lengths, limit):
-    """Each row is in one micro-batch; none exceeds the limit, except by a single row that is longer."""
+    """Each row is in one micro-batch; only a single row that is longer exceeds the limit."""
     packed = pack([row(i, length) for i, length in enumerate(lengths)], limit)
     assert sorted(r.index for part in packed for r in part) == list(range(len(lengths)))
     assert all(len(part) == 1 or unique_tokens([r.input_ids for r in part]) <= limit for part in packed)
@@ -35,7 +35,7 @@ def test_packing_keeps_every_row_within_the_limit(lengths, limit):
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3))
 def test_every_pass_has_every_group_once(groups, passes, steps, seed):
-    """Steps are even to one group, none is empty, and the same seed deals the same way."""
+    """Each pass has all groups in non-empty steps whose sizes differ by at most one; the seed decides the order."""
     rows = [row(i, 3, group=i // 2) for i in range(2 * groups)]
     config = TrainingConfig(num_iterations=passes, steps_per_batch=steps, seed=seed)
     dealt = optimizer_steps(rows, config)
@@ -50,7 +50,7 @@ def test_every_pass_has_every_group_once(groups, passes, steps, seed):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=12), st.integers(1, 60))
 def test_steps_are_filled_with_whole_rollouts(rollouts, limit):
-    """No step exceeds the limit but by a single rollout that is longer, each row is in one step, none is empty."""
+    """Only a single longer rollout exceeds the limit of a step; each row is in one step, and no step is empty."""
     rows = [
         Row(2 * n + part, group, n, [0] * length, [0], [0], [0.0], [1.0])
         for n, (group, length) in enumerate(rollouts)
@@ -66,8 +66,8 @@ def test_steps_are_filled_with_whole_rollouts(rollouts, limit):
     assert steps == optimizer_steps(rows, config)
 
 
-def test_groups_are_side_by_side_in_a_step():
-    """What is compared with each other moves the weights together; the order of the groups depends on the seed."""
+def test_a_group_stays_in_one_step():
+    """Rollouts of a group change the weights together; the order of groups depends on the seed."""
     rows = [row(i, 3, group=i % 2) for i in range(8)]
     for seed in range(5):
         steps = optimizer_steps(rows, TrainingConfig(tokens_per_step=16, seed=seed))
@@ -79,8 +79,8 @@ def test_groups_are_side_by_side_in_a_step():
     assert len(orders) > 1
 
 
-def test_only_one_way_to_split_a_batch():
-    """Number and size of the steps cannot both be fixed."""
+def test_number_and_size_of_steps_exclude_each_other():
+    """Setting both the number and the size of the steps is an error."""
     with pytest.raises(ValueError, match="tokens_per_step 5 and steps_per_batch 2"):
         TrainingConfig(tokens_per_step=5, steps_per_batch=2)
 
@@ -92,8 +92,8 @@ def prompted(index, prompt, answer, *, group=0):
     return Row(index, group, index, whole[:-1], positions, answer, [0.0] * len(answer), [1.0] * len(answer))
 
 
-def test_a_shared_prompt_takes_its_room_once():
-    """Four answers of 10 tokens to one prompt of 100 need 99 + 4 · 11 tokens; another group brings its own prompt."""
+def test_a_shared_prompt_is_counted_once():
+    """Four answers of 10 tokens to one prompt of 100 need 99 + 4 · 11 tokens; another group has its own prompt."""
     rows = [prompted(i, [7] * 100, [i] * 10) for i in range(4)]
     assert shared_prefix(rows) == 99
     assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143))) == 1
@@ -106,8 +106,8 @@ def test_a_shared_prompt_takes_its_room_once():
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=5), st.integers(1, 3)), min_size=1, max_size=4)
 )
-def test_the_shared_prefix_is_what_all_prompts_begin_with(prompts):
-    """No sampled token is in it, nor the place that predicts the first one."""
+def test_the_shared_prefix_is_common_to_all_prompts(prompts):
+    """The prefix contains no sampled token and not the position that predicts the first one."""
     rows = [prompted(i, prompt, [9] * length) for i, (prompt, length) in enumerate(prompts)]
     shared = shared_prefix(rows)
     assert len({tuple(row.input_ids[:shared]) for row in rows}) == 1

@@ -1,4 +1,4 @@
-"""AdamW with fp32 masters for weights of lower precision, and its learning rate over the steps of a run."""
+"""AdamW with fp32 masters for weights of lower precision, and the learning rate over a run."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def stepped(weight, steps, rate):
 
 
 def test_small_steps_add_up_in_bf16():
-    """Steps that are too small for bf16 are not lost: after many of them the served weight has moved as in fp32."""
+    """Steps too small for bf16 accumulate: after many of them the served weight equals that in fp32."""
     low, full = parameter(torch.bfloat16), parameter(torch.float32)
     stepped(low, 100, 1e-4)
     stepped(full, 100, 1e-4)
@@ -32,7 +32,7 @@ def test_small_steps_add_up_in_bf16():
 
 
 def test_gradients_of_micro_batches_are_summed_in_fp32():
-    """The parameter keeps no gradient in bf16; the master has the sum."""
+    """The parameter keeps no bf16 gradient; the master has the sum."""
     weight = parameter(torch.bfloat16)
     optimizer = MasterAdamW({"w": weight})
     for _ in range(300):
@@ -42,7 +42,7 @@ def test_gradients_of_micro_batches_are_summed_in_fp32():
 
 
 def test_snapshot_and_restore():
-    """Weights, masters and moments come back bit by bit."""
+    """Weights, masters and moments are restored bit by bit."""
     weight = parameter(torch.bfloat16)
     optimizer = stepped(weight, 3, 1e-3)
     snapshot = optimizer.snapshot()
@@ -58,20 +58,20 @@ def rates(steps, **config):
 
 
 def test_without_a_schedule_the_learning_rate_is_constant():
-    """The configured rate, from the first step on."""
+    """The learning rate is the configured one from the first step on."""
     assert rates([0, 1, 1000]) == [1.0, 1.0, 1.0]
 
 
 def test_the_learning_rate_rises_over_the_warmup():
-    """No step is wasted at zero."""
+    """The first warm-up step has a learning rate above zero."""
     assert rates(range(5), warmup_steps=4) == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
 
 
 def test_the_learning_rate_falls_over_the_decay_and_stays():
-    """Never to zero: a run that goes on longer still learns."""
+    """The learning rate never falls to zero, so a longer run still learns."""
     assert rates([0, 5, 10, 11, 1000], decay_steps=10) == pytest.approx([1.0, 0.55, DECAYED, DECAYED, DECAYED])
 
 
 def test_warmup_and_decay_count_from_the_first_step():
-    """Warmup and decay both count from the first step, so they are independent of each other."""
+    """Warm-up and decay both count from the first step, so they are independent."""
     assert rates([0, 1, 2], warmup_steps=2, decay_steps=10) == pytest.approx([0.5, 0.91, 0.82])

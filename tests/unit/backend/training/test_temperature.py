@@ -1,4 +1,4 @@
-"""Tokens that were sampled at temperatures of their own, against a plain PyTorch implementation."""
+"""Tokens sampled at different temperatures, compared with a plain PyTorch implementation."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ LOSS = {"beta": 0.2, "old_logprobs": "sampler", "normalize_advantages": False, "
 
 
 def plain_logprobs(model, row):
-    """log-softmax(logits / T) of the sampled tokens [K], row by row without packing; and the entropy there."""
+    """log-softmax(logits / T) of the sampled tokens [K], row by row without packing, and their entropy."""
     temperatures = [t.temperature for t in row.temperatures or () for _ in range(t.num_tokens)]
     places = [at for at, logprob in enumerate(row.logprobs) if logprob is not None]
     model.set_attn_implementation("eager")
@@ -33,7 +33,7 @@ def plain_logprobs(model, row):
 
 
 def plain_loss(model, reference, groups):
-    """PPO's clipped objective against the sampler, and r·k3 against the reference: the mean over all tokens."""
+    """PPO's clipped objective against the sampler plus r·k3 against the reference, averaged over all tokens."""
     total, tokens = 0.0, 0
     for group in groups:
         mean = sum(rollout.reward for rollout in group.rollouts) / len(group.rollouts)
@@ -54,7 +54,7 @@ def plain_loss(model, reference, groups):
 
 
 def caught(learner, loaded, groups, **options):
-    """Gradient and loss of one update, in the moment before AdamW uses them."""
+    """Gradient and loss of one update just before AdamW uses them."""
     found = {}
 
     class Stop(Exception):
@@ -71,7 +71,7 @@ def caught(learner, loaded, groups, **options):
 
 
 def moved(loaded, by=0.02):
-    """The same model after some updates, so that it is no longer its reference."""
+    """The same model after some updates, so that it differs from its reference."""
     torch.manual_seed(3)
     with torch.no_grad():
         for parameter in loaded.trainable_parameters().values():
@@ -81,7 +81,7 @@ def moved(loaded, by=0.02):
 @pytest.mark.parametrize("temperatures", [(), (0.5,), MIXED])
 @pytest.mark.parametrize("micro_batch_tokens", [1, 60, 100_000])
 def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, temperatures, micro_batch_tokens):
-    """Policy, sampler and reference each at the token's own temperature, however rows are packed and share prompts.
+    """Policy, sampler and reference use each token's own temperature, however rows are packed.
 
     To rounding: the norms of this model compute in fp32 even here.
     """
@@ -97,8 +97,8 @@ def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, 
     assert max(float(g.abs().max()) for g in got.values()) > 1e-2
 
 
-def test_scores_and_entropy_are_those_at_the_temperature(loaded64):
-    """Of rows that share a prompt and so the output at its end, where their first tokens had other temperatures."""
+def test_scores_and_entropy_use_the_temperature(loaded64):
+    """Rows that share a prompt may sample their first tokens at different temperatures."""
     groups = random_groups(loaded64, groups=2, prompt=9, temperatures=MIXED)
     batch = make_batch(groups, resolve(TrainingConfig()))
     micro = make_micro_batch(batch.rows, {}, loaded64.device)
@@ -113,7 +113,7 @@ def test_scores_and_entropy_are_those_at_the_temperature(loaded64):
     torch.testing.assert_close(scores, chunked, atol=1e-12, rtol=0)
 
 
-def test_the_path_that_serves_scores_at_the_same_temperatures(loaded):
+def test_the_sampler_path_uses_the_same_temperatures(loaded):
     """Prefill, continuation and decoding agree with the learner at every temperature."""
     rows = make_batch(random_groups(loaded, temperatures=MIXED), resolve(TrainingConfig())).rows
     micro = make_micro_batch(rows, {}, loaded.device)
@@ -125,7 +125,7 @@ def test_the_path_that_serves_scores_at_the_same_temperatures(loaded):
 
 @pytest.mark.parametrize("steps", [{}, {"num_iterations": 2, "steps_per_batch": 2, "kl_penalty_coef": 0.1}])
 def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learner, loaded, steps):
-    """Before the update and after it: the checks of sampler and learner hold at their usual levels."""
+    """The checks of sampler and learner pass at their usual levels before and after the update."""
     metrics = make_learner(loaded).update(random_groups(loaded, temperatures=MIXED), resolve(TrainingConfig(**steps)))
     assert metrics["logprob_diff_mean"] < 1e-4
     assert metrics["served_diff_mean"] < 1e-4
@@ -133,7 +133,7 @@ def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learn
 
 
 def without_temperatures(groups):
-    """The same groups without temperatures in their rows."""
+    """The same groups without temperatures."""
     dumped = [group.model_dump() for group in groups]
     for row in (row for group in dumped for rollout in group["rollouts"] for row in rollout["rows"]):
         row["temperatures"] = None
@@ -141,7 +141,7 @@ def without_temperatures(groups):
 
 
 def test_missing_temperatures_are_an_alarm(make_learner, loaded):
-    """Rows sampled at 0.5 without their temperature fail the job, since their logprobs are of another distribution."""
+    """Rows sampled at 0.5 without a recorded temperature fail the job, since their log probabilities do not match."""
     with pytest.raises(UpdateRejected) as error:
         make_learner(loaded).update(
             without_temperatures(random_groups(loaded, temperatures=(0.5,))), resolve(TrainingConfig())
@@ -150,7 +150,7 @@ def test_missing_temperatures_are_an_alarm(make_learner, loaded):
 
 
 def test_a_temperature_of_one_changes_no_bit(make_learner, loaded):
-    """Said or not, the gradients are the same to the last bit."""
+    """A temperature of 1, given or not, gives the same gradients to the last bit."""
     at_1 = random_groups(loaded, temperatures=(1.0,))
     one, other = (caught(make_learner(loaded), loaded, groups) for groups in (without_temperatures(at_1), at_1))
     assert all(torch.equal(one[name], other[name]) for name in one)
