@@ -165,7 +165,7 @@ def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path):
 
 
 def test_without_output_dir_it_serves_only(start):
-    """Training is refused with the reason, and Ctrl-C ends the process with its usual exit code."""
+    """Training is refused with the reason, and Ctrl-C ends the process with exit code 0."""
     process, http = start()
     with http:
         answer = http.post("/v1/training/jobs", json={})

@@ -1,4 +1,4 @@
-"""Joining a streamed answer."""
+"""Streamed answers are joined."""
 
 import json
 from typing import Any
@@ -26,8 +26,8 @@ def as_stream(pieces: list[dict[str, Any]], end: str = "data: [DONE]\n\n", newli
 
 
 @given(says, st.lists(says, max_size=2), st.booleans(), st.sampled_from(["\n", "\r\n"]))
-def test_a_stream_is_read_as_the_answer_unstreamed(say, others, exact, newline):
-    """Text, tool calls, reasons, logprobs and ids: whoever streams gets the same record."""
+def test_a_joined_stream_equals_the_whole_answer(say, others, exact, newline):
+    """Text, tool calls, reasons, logprobs and ids are the same streamed and unstreamed."""
     say = Say(say.content, say.tool_calls, others=tuple(others))
     fields = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     fields |= {"logprobs": True, "return_token_ids": True} if exact else {}
@@ -47,14 +47,14 @@ def test_a_stream_is_read_as_the_answer_unstreamed(say, others, exact, newline):
 
 
 def test_usage_comes_in_an_event_without_choices():
-    """It is the last event, if the author asked for it."""
+    """The usage is the last event, if the author requested it."""
     choice = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
     pieces = [{"choices": [choice], "usage": None}, {"choices": [], "usage": {"prompt_tokens": 3}}]
     assert join_events(as_stream(pieces))["usage"] == {"prompt_tokens": 3}
 
 
 def test_a_completions_stream_is_joined_too():
-    """Its pieces are texts, its logprobs lists side by side."""
+    """A completions stream has pieces of text and parallel lists of logprobs."""
     pieces = [
         {"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-1.0]}, "token_ids": [1]}]},
         {"choices": [{"text": "b", "logprobs": {"tokens": ["b"], "token_logprobs": [-2.0]}, "token_ids": [2]}]},
@@ -66,7 +66,7 @@ def test_a_completions_stream_is_joined_too():
     assert (choice["token_ids"], choice["finish_reason"]) == ([1, 2], "length")
 
 
-def test_a_server_that_repeats_names_and_ids_does_not_double_them():
+def test_repeated_names_and_ids_are_not_doubled():
     """Only texts that come in pieces are joined."""
 
     def part(arguments: str) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def test_a_server_that_repeats_names_and_ids_does_not_double_them():
 
 
 def test_comments_and_other_fields_are_not_data():
-    """Keep-alive comments and event names stand between the data."""
+    """Keep-alive comments and event names are skipped."""
     piece = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
     body = b": keep-alive\n\nevent: x\nid: 1\n" + as_stream([piece])
     assert join_events(body)["choices"][0]["message"] == {"content": "a"}
 
 
-def test_all_reasons_seen_is_an_end_as_well():
-    """An agent may stop reading at the reason, before [DONE]."""
+def test_all_finish_reasons_end_an_answer():
+    """An agent may stop reading at the finish reason, before [DONE]."""
     piece = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
     assert join_events(as_stream([piece], end=""))["choices"][0]["finish_reason"] == "stop"
 
@@ -101,7 +101,7 @@ def test_all_reasons_seen_is_an_end_as_well():
         (b"data: 1\n\n", "not an object"),
     ],
 )
-def test_what_is_not_whole_is_no_answer(body, said):
-    """Half an answer is never recorded as one."""
+def test_a_partial_stream_is_no_answer(body, said):
+    """A stream that ends early is not recorded as an answer."""
     with pytest.raises(UnreadableAnswer, match=said):
         join_events(body)

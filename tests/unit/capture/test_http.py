@@ -1,4 +1,4 @@
-"""The tap on a real connection, asynchronous and blocking."""
+"""The tap on real connections, asynchronous and blocking."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ EXACT = CapturePolicy(logprobs=True, token_ids=True)
 
 
 class Sink(list[IntermediateStepPayload]):
-    """The steps pushed so far."""
+    """A sink that keeps the pushed steps."""
 
     @property
     def calls(self):
@@ -43,7 +43,7 @@ def tap(sink: Sink) -> Tap:
 
 
 async def test_plain_http_code_is_recorded(sink, tap):
-    """An agent needs no SDK: whatever posts to a completions route is a call."""
+    """Any HTTP code that posts to a completions route is recorded, without an SDK."""
     async with OpenAIServer([Say("chat"), Say("text")]) as server, CapturingAsyncClient(tap) as client:
         with capturing(EXACT):
             response = await client.post(f"{server.base_url}/chat/completions", json=BODY)
@@ -55,7 +55,7 @@ async def test_plain_http_code_is_recorded(sink, tap):
 
 
 async def test_blocking_code_is_recorded(sink, tap):
-    """A thread that the rollout started records into the rollout; streamed or not."""
+    """A thread that the rollout started records into the rollout, streamed or not."""
 
     def ask(base_url: str) -> str:
         with CapturingClient(tap) as client:
@@ -71,8 +71,8 @@ async def test_blocking_code_is_recorded(sink, tap):
     assert all(tokens_of_call(call) for call in sink.calls)
 
 
-async def test_blocking_failures_are_seen(sink, tap):
-    """An error status, a lost connection and a lost stream."""
+async def test_blocking_failures_are_recorded(sink, tap):
+    """Error statuses, lost connections and broken streams are recorded as failed attempts."""
 
     def ask(base_url: str) -> None:
         with CapturingClient(tap) as client:
@@ -92,7 +92,7 @@ async def test_blocking_failures_are_seen(sink, tap):
 
 
 async def test_a_stream_passes_piece_by_piece(sink, tap):
-    """The agent has the first piece while the server has not yet made the second."""
+    """The agent gets the first piece before the server sends the second."""
     read = asyncio.Event()
 
     async def hold_back(number: int) -> None:
@@ -109,8 +109,8 @@ async def test_a_stream_passes_piece_by_piece(sink, tap):
     assert [call.message["content"] for call in sink.calls] == ["abcdefgh"]
 
 
-async def test_a_lost_stream_is_no_call(sink, tap):
-    """What came before the connection broke is not an answer, whether it was read at once or as it came."""
+async def test_a_broken_stream_is_no_call(sink, tap):
+    """A stream that breaks off is not recorded as an answer, read at once or in pieces."""
     async with OpenAIServer([HangUp(after=2), HangUp(after=2)]) as server, CapturingAsyncClient(tap) as client:
         url = f"{server.base_url}/chat/completions"
         with pytest.raises(httpx.RemoteProtocolError):
@@ -123,7 +123,7 @@ async def test_a_lost_stream_is_no_call(sink, tap):
 
 
 async def test_an_abandoned_stream_is_no_call(sink, tap):
-    """An agent that leaves in the middle has not heard the answer; it is counted."""
+    """A stream that the agent abandons is not recorded as a call, but counted."""
     never = asyncio.Event()
 
     async def hold_back(number: int) -> None:
@@ -142,7 +142,7 @@ async def test_an_abandoned_stream_is_no_call(sink, tap):
 
 
 async def test_a_cancelled_call_is_counted(sink, tap):
-    """A rollout that runs into its deadline shows which call it waited for."""
+    """A call that the rollout's deadline cancels is counted as a failed attempt."""
     asked = asyncio.Event()
 
     async def never(_request: Any) -> Say:
@@ -159,8 +159,8 @@ async def test_a_cancelled_call_is_counted(sink, tap):
     assert sink.errors == ["CancelledError"]
 
 
-async def test_a_server_without_ids_is_asked_once(sink, tap):
-    """The agent sees one good answer; the refusal stays between us and the server."""
+async def test_a_server_without_ids_refuses_once(sink, tap):
+    """The agent gets one good answer; the refusal is between the harness and the server."""
     async with OpenAIServer(knows_token_ids=False) as server, CapturingAsyncClient(tap) as client:
         with capturing(EXACT):
             for _ in range(2):
@@ -171,8 +171,8 @@ async def test_a_server_without_ids_is_asked_once(sink, tap):
     assert sink.errors == []
 
 
-async def test_a_stream_is_asked_for_uncompressed(tap):
-    """It is read as it comes, byte by byte."""
+async def test_a_stream_is_requested_uncompressed(tap):
+    """A stream is read as it comes, so it must not be compressed."""
     async with OpenAIServer() as server, CapturingAsyncClient(tap) as client:
         await client.post(f"{server.base_url}/chat/completions", json=BODY)
         url = f"{server.base_url}/chat/completions"
@@ -182,8 +182,8 @@ async def test_a_stream_is_asked_for_uncompressed(tap):
     assert [r.headers["accept-encoding"] == "identity" for r in server.requests] == [False, True]
 
 
-async def test_the_calls_of_a_rollout_tell_the_server_that_they_belong_together(sink, tap):
-    """Asynchronous or blocking, if exact tokens are wanted; rollouts are told apart, and others tell nothing."""
+async def test_calls_of_a_rollout_send_its_session(sink, tap):
+    """If exact tokens are requested, calls of a rollout send the same session header, asynchronous or blocking."""
     async with OpenAIServer() as server, CapturingAsyncClient(tap) as client:
         url = f"{server.base_url}/chat/completions"
         for policy in (EXACT, EXACT, CapturePolicy(logprobs=True)):
@@ -198,8 +198,8 @@ async def test_the_calls_of_a_rollout_tell_the_server_that_they_belong_together(
     assert set(told[4:]) == {None}
 
 
-async def test_why_a_prefix_broke_is_recorded(sink, tap):
-    """The server's own word for it, whole or streamed."""
+async def test_the_cause_of_a_broken_prefix_is_recorded(sink, tap):
+    """The cause that the server reports is recorded, whole or streamed."""
     script = [Say("a", broken_prefix="answer_edited")] * 2
     async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
         for stream in (False, True):
@@ -214,8 +214,8 @@ def said(steps: list[IntermediateStepPayload]) -> list[str]:
     return [call.message["content"] for call in calls]
 
 
-async def test_loops_take_turns():
-    """A client is used from its own loop, from loops of threads that end with their calls, and from its own again."""
+async def test_a_client_works_in_several_loops_in_turn():
+    """A client works in its own loop, in short-lived loops of threads, and in its own again."""
     steps: list[IntermediateStepPayload] = []
     async with OpenAIServer([Say(str(n)) for n in range(5)]) as server:
         url = f"{server.base_url}/chat/completions"
@@ -237,8 +237,8 @@ async def test_loops_take_turns():
     assert said(steps) == ["0", "1", "2", "3", "4"]
 
 
-def test_a_client_made_outside_of_loops_belongs_to_none():
-    """Module-level code may make the client; whichever loop uses it leaves nothing open."""
+def test_a_client_made_outside_of_loops_leaves_nothing_open():
+    """Module-level code may create the client; no loop that uses it leaves a connection open."""
     steps: list[IntermediateStepPayload] = []
     client = CapturingAsyncClient(Tap(steps.append))
 
@@ -253,8 +253,8 @@ def test_a_client_made_outside_of_loops_belongs_to_none():
 
 
 @pytest.mark.parametrize("threads", [8])
-async def test_loops_side_by_side(threads):
-    """Many loops at once share nothing but the tap."""
+async def test_a_client_works_in_concurrent_loops(threads):
+    """Concurrent loops share only the tap."""
     steps: list[IntermediateStepPayload] = []
     async with OpenAIServer() as server, CapturingAsyncClient(Tap(steps.append)) as client:
 

@@ -1,4 +1,4 @@
-"""Keeping what a rollout said once."""
+"""Repeated parts of a rollout's requests are stored once."""
 
 import json
 
@@ -16,14 +16,14 @@ messages = st.lists(
 
 
 @given(st.lists(messages, max_size=4))
-def test_what_comes_back_equals_what_went_in(conversations):
+def test_interned_messages_are_equal(conversations):
     """Sharing objects changes no message, no order and no repetition."""
     interner = Interner()
     assert [interner.messages(list(c)) for c in conversations] == conversations
 
 
 def test_a_growing_conversation_keeps_each_message_once():
-    """T turns hold T messages, not T²/2."""
+    """T turns store T messages instead of T²/2."""
     interner, history, kept = Interner(), [], set()
     for turn in range(20):
         history.append({"role": "user", "content": f"turn {turn}"})
@@ -32,14 +32,14 @@ def test_a_growing_conversation_keeps_each_message_once():
 
 
 def test_the_same_text_with_other_tool_calls_is_another_message():
-    """Equal means equal in every field."""
+    """Messages are equal only if all their fields are."""
     interner = Interner()
     plain = interner.message({"role": "assistant", "content": None, "tool_calls": [1]})
     assert interner.message({"role": "assistant", "content": None, "tool_calls": [2]}) != plain
 
 
 def test_tools_are_kept_once():
-    """They stand in every request."""
+    """The tools of every request are stored once."""
     interner = Interner()
     tools = interner.tools([{"type": "function"}])
     assert interner.tools([{"type": "function"}]) is tools
@@ -47,8 +47,8 @@ def test_tools_are_kept_once():
 
 
 @given(st.lists(st.integers(1000, 1009), max_size=6), st.lists(st.integers(1000, 1009), max_size=6))
-def test_a_prompt_that_goes_on_keeps_its_ids(first, more):
-    """Whether or not it begins with an earlier one, its ids are its own."""
+def test_a_continued_prompt_keeps_its_ids(first, more):
+    """A prompt has its own ids, whether or not it begins with an earlier one."""
     interner = Interner()
     interner.sampled(first, [7])
     assert interner.prompt_ids(list(more)) == more

@@ -1,18 +1,18 @@
-"""What belongs to one rollout."""
+"""The capture settings of one rollout."""
 
 import asyncio
 
 from nat.capture.policy import CapturePolicy, RolloutCapture, capturing, current_capture, stable_seed
 
 
-def test_no_rollout_asks_for_nothing():
+def test_the_default_policy_requests_nothing():
     """The default adds nothing to a request."""
     assert current_capture() is None
     assert CapturePolicy() == CapturePolicy(logprobs=False, token_ids=False, seed=None)
 
 
-async def test_each_rollout_has_its_own_capture_in_all_of_its_tasks_and_threads():
-    """Tasks and threads inherit it, and rollouts side by side do not mix."""
+async def test_each_rollout_has_its_own_policy_in_all_tasks_and_threads():
+    """Tasks and threads inherit the policy, and concurrent rollouts do not mix."""
 
     async def rollout(seed: int) -> bool:
         with capturing(CapturePolicy(seed=seed)) as capture:
@@ -27,8 +27,8 @@ async def test_each_rollout_has_its_own_capture_in_all_of_its_tasks_and_threads(
     assert current_capture() is None
 
 
-def test_a_failed_attempt_gives_its_number_back():
-    """So the retry has the number, and with it the seed, of the attempt that failed."""
+def test_a_failed_attempt_returns_its_number():
+    """A retry has the number, and so the seed, of the failed attempt."""
     capture = RolloutCapture(CapturePolicy())
     assert [capture.take_number() for _ in range(3)] == [0, 1, 2]
     capture.return_number(1)
@@ -36,7 +36,7 @@ def test_a_failed_attempt_gives_its_number_back():
 
 
 def test_a_seed_is_the_same_in_every_process():
-    """Python's own hash is not: runs could not be repeated."""
+    """Seeds do not use Python's own hash, which differs between processes."""
     assert stable_seed(7, "train", 0) == 1602869857
     assert 0 <= stable_seed(7, "train", 0) < 2**31
     assert stable_seed(1, 12) != stable_seed(11, 2)

@@ -16,14 +16,14 @@ HERE = Address("localhost", 8000)
 
 
 def sent_by(tap: Tap, **fields):
-    """What goes out when an agent asks for the base model, and the attempt that it belongs to."""
+    """The request that is sent when an agent requests the base model, and its attempt."""
     attempt = tap.open(CHAT, json.dumps({"model": "base", "messages": [], **fields}).encode())
     assert attempt is not None
     return json.loads(attempt.body), attempt
 
 
-def test_requests_go_to_the_model_that_is_trained():
-    """The name in the body is replaced, together with what the capture adds."""
+def test_requests_go_to_the_trained_model():
+    """The model name in the body is replaced, along with the capture's additions."""
     tap = Tap(lambda _step: None, base_url="http://127.0.0.1:8000/v1", defaults={"temperature": 0.5})
     with redirecting() as redirects, capturing(CapturePolicy(logprobs=True)):
         redirects.send(HERE, "base", "my_run")
@@ -32,7 +32,7 @@ def test_requests_go_to_the_model_that_is_trained():
 
 
 def test_the_record_has_both_names():
-    """Whoever chooses calls by a model's name may say the one that the agent asked for or the one that was sent."""
+    """A call can be selected by the requested and by the sent model name."""
     steps = []
     tap = Tap(steps.append, base_url="http://localhost:8000/v1")
     with redirecting() as redirects:
@@ -44,7 +44,7 @@ def test_the_record_has_both_names():
 
 
 def test_other_names_and_other_servers_are_left_alone():
-    """A judge on the same server, or the same name elsewhere, gets what it asks for."""
+    """Other models on the server, and the same name on another server, are not redirected."""
     with redirecting() as redirects:
         redirects.send(HERE, "base", "my_run")
         assert served_name(HERE, "judge") == "judge"
@@ -52,8 +52,8 @@ def test_other_names_and_other_servers_are_left_alone():
         assert served_name(None, "base") == "base"
 
 
-async def test_tasks_inherit_redirects_and_see_them_change():
-    """Rollouts that run side by side ask for the weights of now, not of when they were started."""
+async def test_tasks_inherit_redirects_and_their_changes():
+    """Concurrent rollouts use the newest weights, not those of their start."""
     with redirecting() as redirects:
         redirects.send(HERE, "base", "run@1")
         go = asyncio.Event()
@@ -69,8 +69,8 @@ async def test_tasks_inherit_redirects_and_see_them_change():
     assert served_name(HERE, "base") == "base"
 
 
-def test_what_is_redirected_can_be_told_to_others():
-    """A workflow in another process gets the redirects; a model that is redirected to itself is left out."""
+def test_redirects_can_be_sent_to_another_process():
+    """Redirects are listed for a remote workflow, without those from a model to itself."""
     assert current_redirects() is None
     with redirecting() as redirects:
         redirects.send(HERE, "base", "run@1")
@@ -90,23 +90,23 @@ def test_what_is_redirected_can_be_told_to_others():
     ],
 )
 def test_all_names_of_this_machine_are_one(url):
-    """A server on the loopback is the same server under every name that leads to it."""
+    """All names of the loopback interface are one address."""
     assert address_of(url) == Address("localhost", 8000)
 
 
-def test_a_scheme_has_a_port():
-    """A URL without a port means that of its scheme."""
+def test_the_scheme_sets_the_port():
+    """A URL without a port has the default port of its scheme."""
     assert address_of("https://art.example.com/v1") == Address("art.example.com", 443)
     assert address_of("http://art.example.com") == Address("art.example.com", 80)
 
 
 @pytest.mark.parametrize("url", ["", "art.example.com", "http://", "http://host:port/v1", "ftp://host", "http://[::1"])
-def test_what_leads_nowhere_has_no_address(url):
+def test_an_invalid_url_has_no_address(url):
     """An invalid URL raises no error here; sending a request to it does."""
     assert address_of(url) is None
 
 
 @given(st.integers(1, 65535), st.sampled_from(["10.0.0.5", "gpu-box", "192.168.1.2"]))
 def test_other_hosts_differ(port, host):
-    """Another machine is never taken for this one, nor one port for another."""
+    """Other hosts and other ports are other addresses."""
     assert address_of(f"http://{host}:{port}") == Address(host, port)

@@ -1,4 +1,4 @@
-"""Reading what goes to the server."""
+"""Requests to the server are read."""
 
 import json
 from typing import Any
@@ -27,12 +27,12 @@ def read(path: str, **fields: Any):
     ],
 )
 def test_routes(path, calls):
-    """Whatever stands before it, a route that ends in completions is one to read."""
+    """Any path that ends in a completions route is read."""
     assert is_call_route(path) is calls
 
 
 def test_a_chat_keeps_its_messages_as_they_are():
-    """Order, roles, tool results and repetitions belong to the conversation."""
+    """Order, roles, tool results and repetitions are kept."""
     messages = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "yes"},
@@ -47,7 +47,7 @@ def test_a_chat_keeps_its_messages_as_they_are():
 
 @pytest.mark.parametrize(("asked", "choices"), [(2.0, 2), ("3", 3), (None, 1), ("many", 1), (True, 1), ([2], 1)])
 def test_the_number_of_choices_may_come_in_any_type(asked, choices):
-    """The server refuses a value that is not a number; the recording must not fail because of it."""
+    """An invalid number of choices is left to the server and does not break the recording."""
     assert read("/v1/chat/completions", messages=[], n=asked).choices_per_conversation == choices
 
 
@@ -64,7 +64,7 @@ def test_the_number_of_choices_may_come_in_any_type(asked, choices):
     ],
 )
 def test_a_completions_prompt_is_one_user_message_each(prompt, conversations, ids):
-    """A prompt may be a text, ids, or a list of either; ids are exact already."""
+    """A prompt may be a text, ids, or a list of either; ids are exact without a server's report."""
     request = read("/v1/completions", model="m", prompt=prompt)
     assert request.conversations == [[{"role": "user", "content": content}] for content in conversations]
     assert request.prompt_ids == ids
@@ -106,21 +106,21 @@ def test_the_two_names_of_the_token_limit_are_one_setting():
     assert add({}, max_tokens=9) == {"max_tokens": 9}
 
 
-def test_nothing_is_asked_without_a_policy():
-    """Outside of a training run a request goes as its author wrote it."""
+def test_nothing_is_added_without_a_policy():
+    """Outside of training, a request is sent as its author wrote it."""
     assert add({"messages": []}) == {}
 
 
-def test_training_asks_for_logprobs_and_ids():
-    """Even of an author who declined them: without them nothing can be learned."""
+def test_training_requests_logprobs_and_ids():
+    """Logprobs and ids are requested even if the author declined them, because training needs them."""
     asked = {"logprobs": True, "return_token_ids": True}
     assert add({}, policy=EXACT) == asked
     assert add({"logprobs": False, "return_token_ids": False}, policy=EXACT) == asked
     assert add(asked, policy=EXACT) == {}
 
 
-def test_a_completion_asks_for_logprobs_by_number():
-    """Its `logprobs` counts alternatives; what its author asked for stands."""
+def test_a_completion_requests_logprobs_by_number():
+    """`logprobs` is a number of alternatives there; the author's number is kept."""
     assert add({}, chat=False, policy=CapturePolicy(logprobs=True)) == {"logprobs": 1}
     assert add({"logprobs": 0}, chat=False, policy=CapturePolicy(logprobs=True)) == {}
     assert add({}, chat=False, logprobs=True, top_logprobs=3) == {"logprobs": 3}
@@ -128,28 +128,28 @@ def test_a_completion_asks_for_logprobs_by_number():
 
 
 def test_the_rollouts_seed_replaces_the_configs_but_not_the_authors():
-    """The config's seed alone would make all generations of an example the same."""
+    """The config's seed alone would make all generations of an example equal; a seed of the request is kept."""
     assert add({}, seed=7, temperature=1) == {"temperature": 1, "seed": 7}
     assert add({"seed": 1}, seed=7) == {}
 
 
 @given(json_objects, json_objects, st.sampled_from([None, 2]))
-def test_the_body_holds_both_whatever_it_held(fields, added, indent):
-    """Splicing gives the JSON that merging the objects gives, and each key stands once."""
+def test_splicing_equals_merging(fields, added, indent):
+    """Splicing into the body gives the JSON of merging the objects, with each key once."""
     body = with_fields(json.dumps(fields, indent=indent).encode() + b"\n", fields, added)
     pairs = json.loads(body, object_pairs_hook=list)
     assert json.loads(body) == {**fields, **added}
     assert len(pairs) == len({key for key, _ in pairs})
 
 
-def test_a_long_history_is_not_written_anew():
-    """The bytes of the author's body stay as they are, odd spacing included."""
+def test_a_long_history_is_not_serialised_again():
+    """The bytes of the author's body are kept, odd spacing included."""
     assert with_fields(b'{"messages":  [ ] }', {"messages": []}, {"seed": 1}) == b'{"messages":  [ ] ,"seed":1}'
 
 
 @given(json_objects, st.text(max_size=5), st.sampled_from([(",", ":"), (", ", ": ")]), st.booleans())
-def test_another_model_replaces_nothing_but_the_name(fields, name, separators, nested):
-    """Whatever else the body holds, and however it was written, only its own model's name changes."""
+def test_a_redirect_replaces_only_the_model_name(fields, name, separators, nested):
+    """Only the body's own model name changes, whatever else it holds."""
     fields = {**fields, "model": "base", "messages": [{"role": "user", "content": '"model":"base"'}]}
     if nested:
         fields["metadata"] = {"model": "base"}
@@ -158,7 +158,7 @@ def test_another_model_replaces_nothing_but_the_name(fields, name, separators, n
 
 
 def test_renaming_keeps_the_rest_byte_for_byte():
-    """A long history costs a copy, and no JSON is written anew."""
+    """Renaming copies the body without parsing and serialising its history."""
     body = b'{"messages":[1.50,  2],"model":"base","n":1}'
     assert with_model(body, json.loads(body), "run") == b'{"messages":[1.50,  2],"model":"run","n":1}'
     body = '{"messages":[1.50,  2],"model":"Größe","n":1}'.encode()

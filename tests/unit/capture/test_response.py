@@ -1,4 +1,4 @@
-"""Reading what comes from the server."""
+"""Responses of the server are read, and shown to the agent."""
 
 import gzip
 import json
@@ -37,8 +37,8 @@ def chat_choice(**fields: Any) -> dict[str, Any]:
     return {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop", **fields}
 
 
-def test_vllms_fields_make_the_tokens_exact():
-    """The prompt's ids stand beside the choices, the completion's in each choice."""
+def test_vllms_fields_give_exact_tokens():
+    """The prompt's ids are beside the choices, the completion's in each choice."""
     logprobs = {"content": [{"token": "o", "logprob": -0.5}, {"token": "k", "logprob": -1.5}]}
     completion = {
         "system_fingerprint": "policy@3",
@@ -52,7 +52,7 @@ def test_vllms_fields_make_the_tokens_exact():
 
 
 def test_choices_come_in_the_order_of_their_index():
-    """A server may list them as they finish."""
+    """A server may list choices in another order."""
     answer = read_answer(
         {"choices": [chat_choice(index=1, finish_reason="b"), chat_choice(finish_reason="a")]}, request()
     )
@@ -60,7 +60,7 @@ def test_choices_come_in_the_order_of_their_index():
 
 
 def test_each_choice_of_a_prompt_list_belongs_to_its_prompt():
-    """With n = 2 and two prompts, choices 0 and 1 answer the first one; ids come with each choice."""
+    """With n = 2 and two prompts, choices 0 and 1 belong to the first prompt; each choice has its ids."""
     asked = request("/v1/completions", prompt=["a", "b"], n=2)
     choices = [{"index": i, "text": f"t{i}", "prompt_token_ids": [i // 2]} for i in range(4)]
     answer = read_answer({"choices": choices}, asked)
@@ -69,20 +69,20 @@ def test_each_choice_of_a_prompt_list_belongs_to_its_prompt():
     ]  # fmt: skip
 
 
-def test_a_prompt_of_ids_is_exact_whatever_the_server_says():
-    """Who sends ids knows the prompt as the model sees it."""
+def test_a_prompt_of_ids_is_exact_without_a_report():
+    """An agent that sends ids knows the exact prompt."""
     answer = read_answer({"choices": [{"text": "x"}]}, request("/v1/completions", prompt=[5, 6]))
     assert answer.choices[0].prompt_token_ids == [5, 6]
 
 
-def test_logprobs_with_a_hole_are_none():
-    """An echoed prompt begins with a token without logprob; the list then is not that of the sampled tokens."""
+def test_logprobs_with_a_gap_are_dropped():
+    """An echoed prompt begins with a token without logprob, so the list is not that of the sampled tokens."""
     choice = {"text": "x", "logprobs": {"token_logprobs": [None, -1.0]}}
     assert read_answer({"choices": [choice]}, request("/v1/completions", prompt="a")).choices[0].logprobs is None
 
 
 def test_a_completions_logprobs_are_read():
-    """They stand in a list beside the tokens' texts."""
+    """A completion has its logprobs in a list beside the tokens' texts."""
     choice = {"text": "x", "logprobs": {"tokens": ["a", "b"], "token_logprobs": [-0.5, -1.0]}}
     asked = request("/v1/completions", prompt="a")
     assert read_answer({"choices": [choice]}, asked).choices[0].logprobs == [-0.5, -1.0]
@@ -90,8 +90,8 @@ def test_a_completions_logprobs_are_read():
 
 
 @pytest.mark.parametrize(("index", "conversation"), [({}, 0), ({"index": 1}, 1), ({"index": 7}, 1)])
-def test_a_choice_belongs_to_a_prompt_that_was_asked(index, conversation):
-    """Without an index it answers the first prompt; with one beyond the prompts, the last."""
+def test_each_choice_belongs_to_a_sent_prompt(index, conversation):
+    """A choice without an index belongs to the first prompt, one beyond the prompts to the last."""
     asked = request("/v1/completions", prompt=["a", "b"])
     [choice] = read_answer({"choices": [{"text": "x", **index}]}, asked).choices
     assert choice.conversation == conversation
@@ -110,28 +110,28 @@ def test_a_choice_belongs_to_a_prompt_that_was_asked(index, conversation):
         ),
     ],
 )
-def test_nulls_are_not_said(message, plain):
-    """Servers differ in what they leave empty; the record does not."""
+def test_nulls_are_dropped(message, plain):
+    """Servers send different empty fields; the record has none of them."""
     assert plain_message(message) == plain
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"error": {"message": "no"}}'])
-def test_a_good_status_with_no_completion_is_no_answer(body):
-    """Some gateways send errors with status 200; what was seen is in the message."""
+def test_a_200_without_a_completion_is_no_answer(body):
+    """Some gateways send errors with status 200; the message quotes the body."""
     with pytest.raises(UnreadableAnswer, match="answer"):
         read_answer(read_completion(body), request())
 
 
-def test_an_error_is_told_in_the_servers_words():
-    """In OpenAI's shape the message; else the text as it is."""
+def test_an_error_has_the_servers_words():
+    """The message of an error in OpenAI's shape is used; otherwise the body's text."""
     assert error_text(b'{"error": {"message": "too long"}}') == "too long"
     assert error_text(b'{"detail": "x"}') == '{"detail": "x"}'
     assert error_text(b"Bad Gateway \xff") == "Bad Gateway \ufffd"
 
 
 @pytest.mark.parametrize(("told", "read"), [(0.5, 0.5), (None, 1), ("hot", 1), (-1, 1), (1e-9, 1), ([], 1)])
-def test_a_temperature_that_is_none_is_not_believed(told, read):
-    """A server's field of that name is taken for ours only if it is a temperature that can be trained at."""
+def test_an_invalid_reported_temperature_is_ignored(told, read):
+    """A reported temperature counts only if it can be trained at."""
     choice = {"text": "x", "logprobs_temperature": told}
     answer = read_answer({"choices": [choice]}, request("/v1/completions", prompt="a"))
     assert answer.choices[0].logprobs_temperature == read
@@ -150,16 +150,16 @@ def shown(hidden: HiddenFields, body: dict[str, Any]) -> dict[str, Any]:
     return json.loads(hidden.removed(json.dumps(body).encode()))
 
 
-def test_what_only_the_recording_asked_for_is_left_out():
-    """As a server answers who was not asked for it: no ids, and null for the log probabilities."""
+def test_fields_that_only_capture_requested_are_hidden():
+    """The agent gets no ids and null log probabilities, as without the request."""
     assert shown(ALL, completion(text="a")) == {
         "system_fingerprint": "m@3",
         "choices": [{"index": 0, "logprobs": None, "text": "a"}],
     }
 
 
-def test_what_the_agent_asked_for_it_gets():
-    """One may be asked for without the other."""
+def test_fields_that_the_agent_requested_are_shown():
+    """Log probabilities and ids can be requested separately."""
     [choice] = shown(HiddenFields(token_ids=True), completion())["choices"]
     assert choice == {"index": 0, "logprobs": TOKENS}
     [choice] = shown(HiddenFields(logprobs=True), completion())["choices"]
@@ -169,26 +169,26 @@ def test_what_the_agent_asked_for_it_gets():
 @pytest.mark.parametrize(
     "body", [b"", b'{"logprobs"', b'["logprobs"]', b'{"choices":3,"logprobs":1', b'{"a":"logprobs"}']
 )
-def test_what_cannot_be_read_is_shown_as_it_is(body):
-    """It is for the agent's own client to say what is wrong with it."""
+def test_an_unreadable_body_is_shown_unchanged(body):
+    """The agent's own client reports what is wrong with the body."""
     assert ALL.removed(body) == body
 
 
 def test_a_line_without_hidden_fields_keeps_its_bytes():
-    """It is not parsed, so its spaces stay."""
+    """A line without hidden fields is not parsed, so its spaces stay."""
     line = b'data: {"id":  1, "choices": []}'
     assert ALL.removed(line) == line
 
 
-def test_odd_choices_are_no_error_here():
-    """A server that answers nonsense is told of where the answer is read."""
+def test_odd_choices_raise_no_error_here():
+    """The parser of the response reports invalid choices."""
     assert shown(ALL, {"logprobs": 1, "choices": 3}) == {"logprobs": None, "choices": 3}
     assert shown(ALL, {"logprobs": 1, "choices": [3]}) == {"logprobs": None, "choices": [3]}
 
 
 @given(st.data())
-def test_pieces_show_the_same_wherever_they_are_cut(data):
-    """Comments, empty lines, letters of several bytes and the last line without its end included."""
+def test_chunks_give_the_same_text_wherever_they_are_cut(data):
+    """Comments, empty lines, multi-byte letters and a last line without its end are cut anywhere."""
     chunks = [json.dumps(completion(delta={"content": text}), ensure_ascii=False) for text in ("a", "é🙂", "\\n")]
     lines = [f"data: {chunk}\n" for chunk in chunks]
     body = "\n".join([": ping\n", "event: x\n", *lines, "data: [DONE]"]).encode()
@@ -202,8 +202,8 @@ def test_pieces_show_the_same_wherever_they_are_cut(data):
     assert b"".join(map(unhidden.feed, parts)) + unhidden.end() == body
 
 
-def test_a_line_is_shown_as_soon_as_it_is_whole():
-    """Streaming stays streaming."""
+def test_a_line_is_shown_as_soon_as_it_is_complete():
+    """Streaming is not delayed beyond a line."""
     pieces = ResponseFilter(ALL, events=True)
     line = b'data: {"choices":[{"delta":{"content":"a"},"token_ids":[7]}]}\n'
     assert pieces.feed(line[:20]) == b""
@@ -212,8 +212,8 @@ def test_a_line_is_shown_as_soon_as_it_is_whole():
 
 
 @pytest.mark.parametrize("asked", [{}, {"logprobs": True, "return_token_ids": True}])
-async def test_the_recording_keeps_what_the_agent_is_not_shown(asked):
-    """Whole and streamed, the agent gets the answer that it asked for; the call is exact in any case."""
+async def test_the_recording_has_what_the_agent_does_not_see(asked):
+    """Whole and streamed, the agent gets what it requested; the recorded call is exact."""
     steps: list[Any] = []
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **asked}
     async with OpenAIServer([Say("one"), Say("two")]) as server, CapturingAsyncClient(Tap(steps.append)) as client:
@@ -234,7 +234,7 @@ async def test_the_recording_keeps_what_the_agent_is_not_shown(asked):
 
 
 async def test_a_compressed_answer_is_shown_plain():
-    """What is left out is left out of the text, and the headers say what the body now is."""
+    """A compressed body is shown uncompressed without the hidden fields, with matching headers."""
     sent = gzip.compress(json.dumps(completion(message={"role": "assistant", "content": "a"})).encode())
     answer = httpx.Response(200, content=sent, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
     steps: list[Any] = []

@@ -1,4 +1,4 @@
-"""The steps of a call, and failed attempts read back from them."""
+"""Steps of a call, and failed attempts that are read back from them."""
 
 import pytest
 
@@ -33,7 +33,7 @@ COUNTS = {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5, "cached
 
 
 def test_failures_are_found_among_other_steps():
-    """Also after the steps were written to disk and read again."""
+    """Failed attempts are found among other steps, even after JSON and back."""
     failed = FailedCall(model="m", llm_name="x", status=503, error="busy")
     other = IntermediateStepPayload(event_type=IntermediateStepType.SPAN_END, name="mine")
     payloads = [other, *failure_steps(failed, CallTimes(1.0, 2.0), None)]
@@ -45,8 +45,8 @@ def test_failures_are_found_among_other_steps():
 
 
 @pytest.mark.parametrize(("usage", "counts"), [(USAGE, COUNTS), ({}, {}), (dict.fromkeys(USAGE), {})])
-def test_the_end_of_a_call_tells_its_tokens(usage, counts):
-    """As the server counted them; what it does not count is 0. The call is one."""
+def test_the_end_of_a_call_has_its_token_counts(usage, counts):
+    """The server's counts are used, 0 where it sends none; the number of calls is 1."""
     asked = read_request("/v1/chat/completions", b'{"model":"m","messages":[]}')
     assert asked is not None
     [choice] = read_answer({"choices": [{"message": {"content": "a"}}]}, asked).choices

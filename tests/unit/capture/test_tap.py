@@ -1,4 +1,4 @@
-"""The tap, without any HTTP library."""
+"""The tap without an HTTP library."""
 
 import json
 import tracemalloc
@@ -22,7 +22,7 @@ HI = [{"role": "user", "content": "hi"}]
 
 
 class Rig:
-    """A tap with its steps, and a server that answers within the call."""
+    """A tap with its steps, and a server that answers inside the call."""
 
     def __init__(self, **options: Any) -> None:
         self.steps: list[IntermediateStepPayload] = []
@@ -46,7 +46,7 @@ class Rig:
 
 
 def test_a_call_is_recorded_exactly():
-    """What was sent, what came back, with ids, logprobs, reason and policy version."""
+    """The record has request and answer with ids, logprobs, reason and policy version."""
     rig = Rig()
     tools = [{"type": "function", "function": {"name": "look"}}]
     said = Say("let me see", (tool_call("look", {"at": 1}),))
@@ -74,8 +74,8 @@ def test_a_call_is_recorded_exactly():
     assert tokens_of_call(call)
 
 
-def test_the_steps_of_a_call_say_what_the_contract_says():
-    """START with the messages, END with text, choice, usage and the record; one id, and the times of the call."""
+def test_the_steps_of_a_call_follow_the_contract():
+    """START has the messages; END has text, choice, usage and record; both have one id and the call's times."""
     ticks = iter([10.0, 12.5])
     rig = Rig(clock=lambda: next(ticks), framework=LLMFrameworkEnum.OPENAI)
     rig.call(Say("hello"), tools=[{"type": "function"}])
@@ -93,7 +93,7 @@ def test_the_steps_of_a_call_say_what_the_contract_says():
 
 
 def test_each_choice_is_a_call_and_the_usage_counts_once():
-    """N answers are n pairs of steps; the server's counts are for all of them together."""
+    """N choices are n pairs of steps; the server's usage counts for all of them together."""
     rig = Rig()
     rig.call(Say("a", others=(Say("b"),)), n=2)
     assert [call.message["content"] for call in rig.calls] == ["a", "b"]
@@ -102,7 +102,7 @@ def test_each_choice_is_a_call_and_the_usage_counts_once():
 
 
 def test_a_stream_is_the_same_call():
-    """Streaming changes how an answer travels, not what is recorded."""
+    """A streamed call is recorded like a whole one."""
     rig, say = Rig(), Say("hello", (tool_call("look", {}),))
     with capturing(EXACT):
         rig.call(say)
@@ -115,7 +115,7 @@ def test_a_stream_is_the_same_call():
 
 
 def test_an_attempt_ends_once():
-    """A stream that ended is closed afterwards; a failure may be reported by several layers."""
+    """A stream is closed after its end, and several layers may report a failure; only the first counts."""
     rig = Rig()
     attempt = rig.attempt()
     attempt.failed("ConnectError")
@@ -125,14 +125,14 @@ def test_an_attempt_ends_once():
 
 
 def test_a_failed_attempt_is_one_line_of_the_log(caplog):
-    """The remedy that a server sends on a line of its own stands behind its error."""
+    """The log line has the server's error with its remedy."""
     with caplog.at_level("INFO"):
         Rig().attempt().failed("no chat template\n  → add one")
     assert caplog.messages == ["a call of LLM 'player' failed: no chat template → add one"]
 
 
 def test_a_failed_attempt_is_a_span_and_no_call():
-    """It can be read and counted, and cannot be trained on."""
+    """A failed attempt can be counted, but not trained on."""
     rig = Rig()
     rig.attempt().refused(429, b'{"error": {"message": "slow down"}}')
     rig.attempt().answered(b"<html>", events=False)
@@ -143,7 +143,7 @@ def test_a_failed_attempt_is_a_span_and_no_call():
 
 
 def test_each_call_has_a_seed_of_its_own_and_a_retry_the_seed_of_its_call():
-    """The same rollout samples the same way again, through failures too; another rollout samples otherwise."""
+    """A rollout samples the same again, through failures, too; another rollout samples differently."""
 
     def seeds(rollout: int, *, fail_first: bool = False) -> list[int]:
         rig = Rig()
@@ -160,8 +160,8 @@ def test_each_call_has_a_seed_of_its_own_and_a_retry_the_seed_of_its_call():
     assert set(seeds(2)).isdisjoint({first, second})
 
 
-def test_the_configs_seed_goes_into_the_rollouts():
-    """Another seed in the YAML plays another run."""
+def test_the_configs_seed_changes_the_rollouts():
+    """Another seed in the YAML gives another run."""
     bodies = []
     for config_seed in (1, 2):
         rig = Rig(defaults={"seed": config_seed})
@@ -174,7 +174,7 @@ def test_the_configs_seed_goes_into_the_rollouts():
 
 
 def test_a_server_that_refuses_ids_is_asked_without_and_not_again():
-    """One refusal tells enough; another refusal is the author's business."""
+    """After one refusal ids are not requested again; another refusal reaches the agent."""
     rig = Rig()
     refusal = b'{"error": {"message": "unknown field return_token_ids"}}'
     with capturing(EXACT):
@@ -190,8 +190,8 @@ def test_a_server_that_refuses_ids_is_asked_without_and_not_again():
     assert "return_token_ids" not in rig.sent[-1]
 
 
-def test_the_steps_go_where_the_call_was_made():
-    """A stream may be read elsewhere: by a caller, after the function that asked has returned."""
+def test_steps_go_to_the_function_of_the_call():
+    """A caller may read the stream after the function that made the call has returned."""
     place: ContextVar[str] = ContextVar("place", default="outside")
     seen: list[str] = []
     tap = Tap(lambda _step: seen.append(place.get()))
@@ -206,7 +206,7 @@ def test_the_steps_go_where_the_call_was_made():
 
 
 def test_memory_does_not_grow_with_the_square_of_the_turns():
-    """Twice the turns take about twice the memory, not four times."""
+    """Twice the turns need about twice the memory, not four times."""
 
     def kept(turns: int) -> int:
         rig, history = Rig(), []
@@ -225,8 +225,8 @@ def test_memory_does_not_grow_with_the_square_of_the_turns():
     assert kept(80) < 2.6 * kept(40)
 
 
-def test_how_a_call_is_sampled_is_recorded():
-    """As the request was sent: what the agent says, and the LLM's own values for what it leaves out."""
+def test_the_sampling_of_a_call_is_recorded():
+    """The record has the agent's parameters, and the LLM's for those that it leaves out."""
     rig = Rig(defaults={"temperature": 0.7, "top_k": 20})
     with capturing(EXACT):
         rig.call()
@@ -239,8 +239,8 @@ def test_how_a_call_is_sampled_is_recorded():
     ]
 
 
-def test_the_server_says_of_what_its_log_probabilities_are():
-    """Ours does; the agent, which did not ask for them, sees neither."""
+def test_a_reported_temperature_is_recorded():
+    """Our server reports it; the agent, which did not request it, does not see it."""
     rig = Rig()
     with capturing(EXACT):
         attempt = rig.attempt(temperature=0.5)
@@ -257,8 +257,8 @@ AGENTS_OWN = {"temperature": 0, "top_p": 0.9, "logit_bias": {"5": 1}, "max_token
 
 
 @pytest.mark.parametrize("target", [None, "player", "m"])
-def test_sampling_is_replaced_where_the_rollout_says_so(target):
-    """The agent's own values and the LLM's: what is sent is drawn from the model's own distribution."""
+def test_sampling_is_replaced_if_the_rollout_says_so(target):
+    """Neutral values replace the agent's and the LLM's, so that answers are sampled from the model's distribution."""
     rig = Rig(defaults={"top_k": 20, "presence_penalty": 0.5})
     with capturing(replace(EXACT, replaced=ReplacedSampling(0.8, target))):
         rig.call(**AGENTS_OWN)
@@ -271,7 +271,7 @@ def test_sampling_is_replaced_where_the_rollout_says_so(target):
 
 
 def test_another_models_sampling_is_left_alone():
-    """A judge inside of the workflow stays as greedy as it is; so does everything without the setting."""
+    """Calls of a judge, and calls without the setting, keep their sampling."""
     rig = Rig()
     for policy in (replace(EXACT, replaced=ReplacedSampling(0.8, "student")), EXACT, CapturePolicy()):
         with capturing(policy):
@@ -280,7 +280,7 @@ def test_another_models_sampling_is_left_alone():
 
 
 def test_sampling_stays_replaced_where_a_server_refuses_ids():
-    """The second attempt asks for less, and samples alike."""
+    """The second attempt without ids keeps the replaced sampling."""
     rig = Rig()
     with capturing(replace(EXACT, replaced=ReplacedSampling(0.8))):
         again = rig.attempt(temperature=0).body_without_refused(400, b"return_token_ids: unknown field")

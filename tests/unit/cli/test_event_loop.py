@@ -1,4 +1,4 @@
-"""Signals, as a process gets them: the command cleans up, ends at once if asked twice, and has the usual exit code."""
+"""Signals end a command: it cleans up, exits at once at a second signal, and has the usual exit code."""
 
 import signal
 import threading
@@ -31,7 +31,7 @@ run_cli()
 
 
 def started(processes: Processes, body: str, **options):
-    """A command with this coroutine, which has said that it is ready."""
+    """A command with this coroutine that has reported that it is ready."""
     indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
     process = processes.start("-c", COMMAND.replace("{body}", indented), **options)
     first_line(process)
@@ -67,7 +67,7 @@ finally:
     ],
 )
 def test_each_signal_lets_the_command_clean_up(number, code, text):
-    """SIGTERM and SIGHUP do what Ctrl-C does; the exit code is 128 and the signal's number."""
+    """SIGTERM and SIGHUP act like Ctrl-C; the exit code is 128 plus the signal's number."""
     with Processes() as processes:
         process = started(processes, CLEANS_UP)
         process.send_signal(number)
@@ -78,7 +78,7 @@ def test_each_signal_lets_the_command_clean_up(number, code, text):
 
 
 def test_an_ignored_signal_stays_ignored():
-    """Under `nohup` a hang-up ends nothing."""
+    """Under `nohup` a SIGHUP ends nothing."""
     body = "signal.raise_signal(signal.SIGHUP)\nsay('ready')\nawait asyncio.sleep(0.1)\nsay('went on')"
     with Processes() as processes:
         process = started(processes, body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -100,7 +100,7 @@ with known_child(child.pid):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_the_cleanup(number):
-    """The process ends at once, without a traceback, and takes the processes that it has started along."""
+    """At a second signal the process exits at once, without a traceback, and ends its child processes."""
     with Processes() as processes:
         process = started(processes, HANGS)
         process.send_signal(signal.SIGTERM)
@@ -112,16 +112,16 @@ def test_a_second_signal_ends_the_cleanup(number):
 
 
 @pytest.mark.parametrize("blocking", ["time.sleep(1000)", "sys.stdin.read()"])
-def test_code_that_holds_up_the_event_loop_is_broken_into(blocking):
-    """One signal is enough, even while nothing can be cancelled: the call that blocks is interrupted."""
+def test_a_signal_interrupts_code_that_blocks_the_event_loop(blocking):
+    """One signal interrupts a blocking call, even if nothing can be cancelled."""
     with Processes() as processes:
         process = started(processes, f"say('ready')\n{blocking}\nawait asyncio.sleep(1000)", stdin=-1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=DEADLINE) == 143
 
 
-def test_a_thread_that_never_ends_does_not_hold_up_the_exit():
-    """What a worker thread still does when its caller is gone is nobody's answer any more."""
+def test_a_thread_that_never_ends_does_not_delay_the_exit():
+    """A worker thread whose caller is gone is abandoned."""
     body = "say('ready')\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nawait asyncio.sleep(1000)"
     with Processes() as processes:
         process = started(processes, body)
@@ -130,7 +130,7 @@ def test_a_thread_that_never_ends_does_not_hold_up_the_exit():
 
 
 def test_sys_exit_in_a_task_ends_that_task():
-    """Others go on, and who awaits the task gets the SystemExit."""
+    """Other tasks continue; the task's awaiter gets the SystemExit."""
     body = """
 say("ready")
 async def quits():
@@ -148,23 +148,23 @@ except SystemExit:
 
 
 def test_sys_exit_in_the_command_itself_is_an_error():
-    """Exit code 0 would say that all went well."""
+    """Exit code 0 would report success."""
     with Processes() as processes:
         code, _, err = ended(started(processes, "say('ready')\nsys.exit(0)"))
     assert code == 1
     assert "called sys.exit(0)" in err
 
 
-def test_a_cancellation_that_nobody_asked_for_is_an_error():
-    """Without a signal nothing was interrupted."""
+def test_an_unrequested_cancellation_is_an_error():
+    """Without a signal, a cancellation is no interruption."""
     with Processes() as processes:
         code, _, err = ended(started(processes, "say('ready')\nraise asyncio.CancelledError"))
     assert code == 1
     assert "cancelled the command" in err
 
 
-def test_what_the_output_has_no_bytes_for_is_printed_as_its_escape():
-    """Half a surrogate pair in an answer ends no command."""
+def test_unprintable_text_is_printed_as_escapes():
+    """A surrogate in an answer does not end the command."""
     with Processes() as processes:
         code, out, _ = ended(started(processes, "say('ready')\nsay('a\\ud83d')"))
     assert (code, out) == (0, "a\\ud83d\n")

@@ -1,4 +1,4 @@
-"""The command line's frame: errors as text, exit codes, plug-in commands."""
+"""The command line: errors as text, exit codes, plug-in commands."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import pytest
 from nat.cli.main import LazyGroup, exit_code
 
 
-def test_an_error_of_ours_is_its_text_and_exit_code_1(tmp_path, capsys):
-    """A user sees what is wrong and what to do, not a traceback."""
+def test_an_error_is_its_text_and_exit_code_1(tmp_path, capsys):
+    """The user sees the error and its remedy without a traceback."""
     config = tmp_path / "config.yml"
     config.write_text("workflow: {_type: nobody_knows_this}")
     assert exit_code(["finetune", "--config_file", str(config)]) == 1
@@ -20,21 +20,21 @@ def test_an_error_of_ours_is_its_text_and_exit_code_1(tmp_path, capsys):
 
 
 def test_a_wrong_option_is_exit_code_2(capsys):
-    """Usage errors have the exit code that shells expect."""
+    """Usage errors have the exit code 2 that shells expect."""
     assert exit_code(["finetune", "--no_such_option"]) == 2
     assert "No such option" in capsys.readouterr().err
 
 
-def test_a_key_that_is_no_option_is_told_how_to_set_it(capsys):
-    """Other trainers have an option for each setting; here one option sets them all, on the commands that have it."""
+def test_a_key_that_is_no_option_suggests_an_override(capsys):
+    """Other trainers have an option per setting; here `-o` sets all of them, on the commands that have it."""
     assert exit_code(["finetune", "--num_epochs", "3"]) == 2
     assert "`-o finetuning.num_epochs 3`" in capsys.readouterr().err
     assert exit_code(["info", "--num_epochs"]) == 2
     assert "-o" not in capsys.readouterr().err
 
 
-def test_unknown_commands_are_told(capsys):
-    """A command that does not exist is a usage error, with the nearest one that does."""
+def test_unknown_commands_suggest_the_nearest(capsys):
+    """An unknown command is a usage error that names the nearest command."""
     assert exit_code(["finetoon"]) == 2
     assert "No such command 'finetoon'. Did you mean 'finetune'?" in capsys.readouterr().err
 
@@ -47,14 +47,14 @@ def test_unknown_commands_are_told(capsys):
         ["-o", "finetuning.num_epochs=3"],
     ],
 )
-def test_an_override_with_an_equals_sign_is_told_how_to_write_it(arguments, capsys):
-    """Read as a key, it would take the next option for its value, and the message would be about that one."""
+def test_an_override_with_an_equals_sign_is_an_error(arguments, capsys):
+    """The error shows the right form; otherwise the next option would be taken for the value."""
     assert exit_code(["validate", *arguments]) == 2
     assert "`-o finetuning.num_epochs 3`" in capsys.readouterr().err
 
 
 def test_interrupt_is_exit_code_130(monkeypatch, capsys):
-    """Ctrl-C gives the exit code that shells give to a process ended by SIGINT."""
+    """Ctrl-C gives 130, the shells' exit code for SIGINT."""
 
     def interrupted(**_options: object) -> None:
         raise KeyboardInterrupt
@@ -65,7 +65,7 @@ def test_interrupt_is_exit_code_130(monkeypatch, capsys):
 
 
 def test_version_names_the_program():
-    """`nat --version` works without loading anything else."""
+    """`nat --version` needs no other library."""
     shown = subprocess.run(
         [sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", "--version"],
         capture_output=True,
@@ -75,8 +75,8 @@ def test_version_names_the_program():
     assert shown.stdout.startswith("nat, version ")
 
 
-def test_a_target_that_is_no_command_is_told():
-    """A plug-in's entry point that names something else is named in the error."""
+def test_a_plugin_command_of_another_type_is_an_error():
+    """The error names the entry point of a plug-in that is no command."""
     group = LazyGroup(name="nat", commands_by_target={"odd": ("os:sep", "not a command")})
     with pytest.raises(click.ClickException, match=r"os:sep is not a click command but str"):
         group.get_command(click.Context(group), "odd")
@@ -93,8 +93,8 @@ def test_log_level_has_an_effect(tmp_path, capsys):
     assert "use_uvloop" not in quiet
 
 
-def test_a_missing_extra_is_told_with_the_command_that_brings_it(tmp_path):
-    """Without torch, a `local` LLM is an error of the installation, before any process is started."""
+def test_a_missing_extra_is_an_error_with_its_command(tmp_path):
+    """Without torch, a `local` LLM is an error with the install command, before any process is started."""
     config = tmp_path / "config.yml"
     config.write_text("llms: {student: {_type: local, model: models/none}}")
     without_torch = "import sys; sys.modules['torch'] = None; from nat.cli.main import run_cli; run_cli()"

@@ -1,4 +1,4 @@
-"""The two views of a run: lines for logs and pipes, a live view for a terminal."""
+"""Two displays of a run: lines for logs and pipes, a live view for a terminal."""
 
 from io import StringIO
 from pathlib import Path
@@ -37,12 +37,12 @@ def shown(view: LineProgress | LiveProgress, output: Console) -> str:
 
 @pytest.mark.parametrize(("terminal", "view"), [(True, LiveProgress), (False, LineProgress)])
 def test_a_terminal_gets_the_live_view_and_everything_else_gets_lines(terminal, view):
-    """Control sequences never reach a log file."""
+    """A log file gets no control sequences."""
     assert isinstance(console_progress(console(terminal=terminal)), view)
 
 
-def test_lines_tell_epochs_and_validations():
-    """A log has one line for each, without control sequences."""
+def test_lines_show_epochs_and_validations():
+    """Each epoch and validation is a line without control sequences."""
     output = console(terminal=False)
     lines = shown(LineProgress(output, logged=False), output).splitlines()
     assert [line.split("  ")[0] for line in lines] == [
@@ -54,7 +54,7 @@ def test_lines_tell_epochs_and_validations():
     assert "\x1b" not in "".join(lines)
 
 
-def test_what_is_logged_is_not_printed_twice():
+def test_logged_lines_are_not_printed_twice():
     """At the level `info` the log has a line for each epoch and validation."""
     output = console(terminal=False)
     assert shown(LineProgress(output, logged=True), output).splitlines() == [
@@ -62,8 +62,8 @@ def test_what_is_logged_is_not_printed_twice():
     ]
 
 
-def test_the_live_view_tells_failures_rewards_and_messages():
-    """Who watches sees failed rollouts, the last epochs and what needs attention."""
+def test_the_live_view_shows_failures_rewards_and_messages():
+    """The view shows failed rollouts, the last epochs and warnings."""
     output = console(terminal=True)
     text = shown(LiveProgress(output), output)
     assert "1 failed: KeyError: 'city'" in text
@@ -73,8 +73,8 @@ def test_the_live_view_tells_failures_rewards_and_messages():
     assert "The model stops exploring." in text
 
 
-def test_a_long_error_leaves_the_bars_their_room():
-    """It is cut at the terminal's edge, on a line of its own."""
+def test_a_long_error_does_not_move_the_bars():
+    """The error is on its own line, cut at the terminal's width."""
     output = console(terminal=True)
     with LiveProgress(output) as view:
         view.run_started("r", Path("runs/x"), 1)
@@ -88,8 +88,8 @@ def test_a_long_error_leaves_the_bars_their_room():
     assert "1 failed: BadRequestError" in last
 
 
-def test_a_run_that_never_began_leaves_no_empty_table():
-    """Its error is all there is to read."""
+def test_a_run_that_fails_at_its_start_shows_no_table():
+    """Only the error is shown."""
     output = console(terminal=True)
     with LiveProgress(output):
         pass
@@ -100,7 +100,7 @@ def test_a_run_that_never_began_leaves_no_empty_table():
 
 
 def test_the_live_view_counts_all_epochs_and_keeps_the_last_ones():
-    """A long run is summed up, not kept: its first records are freed."""
+    """A long run is summarised; its first records are freed."""
     output = console(terminal=True)
     with LiveProgress(output) as view:
         first = epoch_record(epoch=0, failures=FAILURES)
@@ -120,5 +120,5 @@ def test_the_live_view_counts_all_epochs_and_keeps_the_last_ones():
     [([], ""), ([1.0], "▁"), ([0.0, 1.0], "▁█"), ([0.0, 0.0, 1.0, 1.0], "▁█")],
 )
 def test_sparkline_spans_the_values_in_the_width(values, curve):
-    """The lowest mean is the lowest block, the highest the highest, and long runs are averaged down."""
+    """The lowest mean is the lowest block, the highest the highest; long runs are averaged to the width."""
     assert sparkline(values, width=2) == curve

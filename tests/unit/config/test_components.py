@@ -31,7 +31,7 @@ def functions(**calls):
 
 
 def test_references_in_lists_and_mappings_are_checked():
-    """A reference is found wherever in a config it stands, with its full path."""
+    """References anywhere in a config are checked and named by their full path."""
     tree = functions(a=["b", "nowhere"], b=[])
     tree["functions"]["b"]["models"] = {"judge": "missing"}
     with pytest.raises(ConfigError) as caught:
@@ -39,8 +39,8 @@ def test_references_in_lists_and_mappings_are_checked():
     assert [f.split(":")[0] for f in caught.value.findings] == ["functions.a.calls.1", "functions.b.models.judge"]
 
 
-def test_a_component_that_is_wrong_itself_can_still_be_referred_to():
-    """One mistake gives one error: the reference to a broken component is not wrong too."""
+def test_a_reference_to_a_broken_component_is_no_second_error():
+    """One mistake gives one error, not another one for the reference."""
     tree = functions(a=["b"])
     tree["functions"]["b"] = {"_type": "node", "cals": []}
     with pytest.raises(ConfigError) as caught:
@@ -50,18 +50,18 @@ def test_a_component_that_is_wrong_itself_can_still_be_referred_to():
 
 @pytest.mark.parametrize("calls", [{"a": ["a"]}, {"a": ["b"], "b": ["c"], "c": ["a"]}])
 def test_functions_in_a_circle(calls):
-    """Functions that need each other to be built are found before anything is built."""
+    """Functions that need each other are found before anything is built."""
     with pytest.raises(ConfigError, match=r"in a circle: .*a → "):
         parse_config(functions(**calls))
 
 
 def test_a_diamond_is_no_circle():
-    """Two functions may share a third."""
+    """Two functions may need the same third one."""
     assert parse_config(functions(a=["b", "c"], b=["d"], c=["d"], d=[])).functions["d"].calls == []
 
 
-def test_a_reference_to_what_is_not_here_says_so():
-    """A plug-in may declare a reference of the wider toolkit; a YAML that uses it is told at its place."""
+def test_a_reference_to_an_unsupported_component_is_an_error():
+    """A plug-in may declare a reference of the wider toolkit; a YAML that uses it gets an error at its place."""
     tree = {"functions": {"a": {"_type": "node", "retriever": "wiki"}}}
     with pytest.raises(
         ConfigError, match=r"functions\.a\.retriever: 'wiki' names one of retrievers, which are not part"

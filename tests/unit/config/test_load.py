@@ -34,7 +34,7 @@ def changed(**sections) -> str:
 
 
 def test_the_guides_yaml_loads(tmp_path):
-    """The complete YAML of the guide, with the guide's own classes registered, is valid."""
+    """The guide's complete YAML loads with the guide's own classes."""
     file = tmp_path / "config.yml"
     file.write_text(GUIDE_YAML)
     config = load_config(file, environ=ENVIRON)
@@ -52,7 +52,7 @@ def test_the_guides_yaml_loads(tmp_path):
 
 
 def test_every_error_at_once():
-    """Wrong keys, types, values, names and variables of one file are all in one exception, each with its path."""
+    """One exception has all wrong keys, types, values, names and variables of a file, with paths."""
     found = findings_of(
         """
 llms:
@@ -81,7 +81,7 @@ finetuning: {enabled: true, trainer: my_trainr, trajectory_builder: my_builder, 
 
 
 def test_overrides_reach_everything():
-    """`-o` changes components, sections and lists; a variable in an override is filled in."""
+    """`-o` changes components, sections and lists; variables in it are filled in."""
     overrides = [
         ("trainer_adapters.my_adapter.backend.learning_rate", "3e-4"),
         ("finetuning.target_functions", "[a, b]"),
@@ -95,7 +95,7 @@ def test_overrides_reach_everything():
 
 
 def test_a_number_in_the_environment_can_be_text():
-    """A key that happens to be a number reaches a text field as the text that it was."""
+    """A numeric value of a variable reaches a text field unchanged."""
     config = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "12345"})
     assert config.trainer_adapters["my_adapter"].backend.api_key == "12345"
     config = parse_config(parse_yaml(GUIDE_YAML), [("finetuning.target_model", "${X}")], environ={**ENVIRON, "X": "7"})
@@ -103,7 +103,7 @@ def test_a_number_in_the_environment_can_be_text():
 
 
 def test_wrong_secrets_are_not_shown():
-    """An error about a key does not print the key."""
+    """An error about a key does not show it."""
     found = findings_of(changed(llms={"my_model": {"_type": "openai", "model_name": "x", "api_key": 123456}}))
     assert found[0].startswith("llms.my_model.api_key: ")
     assert "123456" not in found[0]
@@ -111,13 +111,13 @@ def test_wrong_secrets_are_not_shown():
 
 @pytest.mark.parametrize("section", ["embedders", "memory", "retrievers", "object_stores", "function_groups"])
 def test_sections_of_the_wider_toolkit_get_a_clear_error(section):
-    """A YAML that relies on what is not here does not load as if it were."""
+    """A YAML with sections of the wider toolkit that are not supported does not load."""
     assert "not part of this project" in findings_of(changed(**{section: {"x": {"_type": "y"}}}))[0]
     assert parse_config(parse_yaml(changed(**{section: {}})), environ=ENVIRON)
 
 
-def test_keys_without_effect_are_said_to_have_none(caplog):
-    """What changes nothing about a finetuning run is let pass, and not silently."""
+def test_keys_without_effect_are_reported(caplog):
+    """Keys that do not affect finetuning are allowed, with a warning."""
     tree = parse_yaml(changed(general={"use_uvloop": True, "telemetry": {"logging": {}}}))
     with caplog.at_level(logging.WARNING, logger="nat.config"):
         parse_config(tree, environ=ENVIRON)
@@ -133,13 +133,13 @@ def test_keys_without_effect_are_said_to_have_none(caplog):
         ({"workflow": "x"}, "workflow: expected a mapping with the key _type"),
     ],
 )
-def test_wrong_shapes(sections, message):
-    """The error for a section that is not a mapping shows its value."""
+def test_a_section_must_be_a_mapping(sections, message):
+    """The error shows the value of a section that is no mapping."""
     assert any(finding.startswith(message) for finding in findings_of(changed(**sections)))
 
 
 def test_names_may_look_like_numbers():
-    """A name that YAML takes for a number is a name."""
+    """A name that YAML reads as a number is a name."""
     config = parse_config(
         parse_yaml("llms: {7: {_type: openai, model_name: x}}\nworkflow: {_type: my_agent_workflow, llm: '7'}")
     )
@@ -147,7 +147,7 @@ def test_names_may_look_like_numbers():
 
 
 def test_reward_function_must_be_an_evaluator():
-    """A wrong reward name is found when loading and not after the first epoch."""
+    """A wrong reward name is an error at loading, not after the first epoch."""
     found = findings_of(GUIDE_YAML, ("finetuning.reward_function.name", "my_rewrad"))
     [finding] = found
     assert finding.startswith("finetuning.reward_function.name: 'my_rewrad' is not under eval.evaluators.")
@@ -155,7 +155,7 @@ def test_reward_function_must_be_an_evaluator():
 
 
 def test_the_resolved_config_has_no_secrets_and_loads_again():
-    """What is saved with a run shows every value except the secret ones, and is a valid YAML of its own."""
+    """The config that a run saves has every value but the secrets, and is valid YAML."""
     config = parse_config(
         parse_yaml(GUIDE_YAML),
         [("llms.my_model.api_key", "sk-other"), ("llms.my_model.base_url", "http://user:pass@host/v1")],
@@ -170,7 +170,7 @@ def test_the_resolved_config_has_no_secrets_and_loads_again():
 
 
 def test_an_empty_file_is_an_empty_config(tmp_path):
-    """Nothing is required of a file; commands say what they miss."""
+    """An empty file loads; commands report what they miss."""
     (tmp_path / "empty.yml").write_text("")
     config = load_config(tmp_path / "empty.yml")
     assert config.llms == {}

@@ -17,13 +17,13 @@ OTHER_KEYS = (
 
 @pytest.mark.parametrize("key", SECRET_KEYS.split())
 def test_names_of_secrets(key):
-    """A name is recognised in any spelling."""
+    """Names of secrets are recognised in any spelling."""
     assert is_secret_key(key)
 
 
 @pytest.mark.parametrize("key", OTHER_KEYS.split())
 def test_names_of_other_things(key):
-    """Counts of tokens, names of columns and tokenizers are no secrets."""
+    """Token counts, column names and tokenizers are no secrets."""
     assert not is_secret_key(key)
 
 
@@ -45,8 +45,8 @@ def test_names_of_other_things(key):
         ({"max_tokens": 100, "seed": 12345678, "flag": True}, set()),
     ],
 )
-def test_secrets_of_a_tree(tree, found):
-    """Under a secret's name, in a URL, and as an option or variable of a command."""
+def test_secrets_in_a_tree(tree, found):
+    """Secrets are found under secret names, in URLs, and in options and variables of a command."""
     assert set(secrets_in(tree)) == found
     shown = str(redacted(tree))
     assert all(secret not in shown for secret in found)
@@ -69,31 +69,31 @@ def test_secrets_of_a_tree(tree, found):
         ("FOO", "production", ("workflow", "stage"), False),
     ],
 )
-def test_which_variables_count(name, value, path, secret):
-    """Models, files, places, numbers and words are shown; whatever else the environment fills in is a secret."""
+def test_secret_variables(name, value, path, secret):
+    """Models, files, places, numbers and words are shown; any other value of a variable is a secret."""
     assert list(filled_secrets(name, value, path)) == ([value] if secret else [])
 
 
-def test_plain_names():
-    """The last word of a name decides."""
+def test_the_last_word_of_a_name_decides():
+    """A name is secret if its last word is."""
     assert is_plain_name("MODEL_DIR")
     assert not is_plain_name("DIRECTIONS")
 
 
-def test_secrets_of_the_environment_need_not_be_used():
-    """A key that stands in the environment is a secret, whoever reads it."""
+def test_unused_secrets_of_the_environment_count():
+    """A key in the environment is a secret even if nothing reads it."""
     assert list(environment_secrets({"HF_TOKEN": "hf_1", "HOME": "/root"})) == ["hf_1"]
 
 
 def test_the_working_folder_is_no_password():
-    """Each shell sets PWD; as a secret it would put stars into every path that a run writes or logs."""
+    """PWD would put stars into every path that a run writes or logs."""
     assert list(environment_secrets({"PWD": "/home/me/agents", "OLDPWD": "/home/me", "DB_PWD": "hunter22"})) == [
         "hunter22"
     ]
 
 
-def test_loading_a_configuration_makes_its_secrets_known():
-    """Literals, filled-in variables and the environment's own; a default that the YAML states is none."""
+def test_loading_a_configuration_registers_its_secrets():
+    """Literals, filled-in variables and the environment's keys are secrets; a default in the YAML is not."""
     environ = {"ODD": "odd-value-1", "HF_TOKEN": "hf-token-1"}
     texts = {"a": "${ODD}", "b": "${UNSET:-written-in-yaml-1}", "api_key": "literal-1"}
     tree = {"llms": {"x": {"_type": "openai", "model_name": "m", "base_url": "http://h", "extra_body": texts}}}
@@ -106,7 +106,7 @@ def test_loading_a_configuration_makes_its_secrets_known():
 
 @pytest.mark.parametrize("key", ["api_key", "hf_token", "OPENAI_API_KEY", "client_secret", "Password", "Authorization"])
 def test_texts_under_secret_keys_are_stars(key):
-    """Whatever sounds like a secret is not saved, however deep it lies."""
+    """Values under secret names are starred at any depth."""
     assert redacted({"a": [{key: "x"}], "b": {key: {"inner": ["y"]}}}) == {
         "a": [{key: REDACTED}],
         "b": {key: {"inner": [REDACTED]}},
@@ -120,16 +120,16 @@ def test_numbers_are_no_secrets(key):
 
 
 def test_a_tokenizer_is_no_token():
-    """Words that only contain a secret word are shown."""
+    """Names that only contain a secret word are shown."""
     assert not is_secret_key("tokenizer")
     assert is_secret_key("token")
 
 
-def test_user_names_in_urls_are_stars():
-    """A URL with credentials keeps its host."""
+def test_logins_in_urls_are_stars():
+    """Stars replace the login in a URL; its host stays."""
     assert redacted({"base_url": "https://me:pw@host:80/v1"}) == {"base_url": f"https://{REDACTED}@host:80/v1"}
 
 
-def test_nothing_stays_nothing():
-    """A key that is not set is shown as not set."""
+def test_null_stays_null():
+    """An unset key is shown as unset."""
     assert redacted({"api_key": None, "token": ""}) == {"api_key": None, "token": ""}

@@ -13,7 +13,7 @@ TREES = st.recursive(
 
 
 def test_base_files_are_merged_recursively(tmp_path):
-    """A file inherits from its base, and that from its own; the nearest value wins, paths start at the file."""
+    """A file inherits from its base, which may have a base; the nearest value wins, and paths start at the file."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "root.yml").write_text("llms: {m: {a: 1, b: 1}}\nx: [1, 2]\n")
     (tmp_path / "sub" / "mid.yml").write_text("base: ../root.yml\nllms: {m: {b: 2}}\n")
@@ -21,16 +21,16 @@ def test_base_files_are_merged_recursively(tmp_path):
     assert read_tree(tmp_path / "top.yml") == {"llms": {"m": {"a": 1, "b": 2}}, "x": [3]}
 
 
-def test_what_is_replaced_in_a_file_is_as_secret_as_before(tmp_path):
-    """The file still has it; a variable is no secret before it is filled in."""
+def test_overridden_values_stay_secret(tmp_path):
+    """The file still has the value that an override replaces; a variable is no secret until it is filled in."""
     (tmp_path / "base.yml").write_text("llms: {m: {api_key: key-of-the-base-1}}\n")
     (tmp_path / "top.yml").write_text("base: base.yml\nllms: {m: {api_key: '${THE_KEY}'}}\n")
     assert read_tree(tmp_path / "top.yml") == {"llms": {"m": {"api_key": "${THE_KEY}"}}}
     assert redact("key-of-the-base-1 ${THE_KEY}") == f"{REDACTED} ${{THE_KEY}}"
 
 
-def test_a_base_that_is_no_path_is_quoted_without_secrets(tmp_path):
-    """As every value in an error."""
+def test_a_wrong_base_is_quoted_without_secrets(tmp_path):
+    """An error about `base` redacts the value as every error does."""
     (tmp_path / "top.yml").write_text("base: {api_key: not-to-be-seen-1}\n")
     with pytest.raises(ConfigError, match="expected a path") as error:
         read_tree(tmp_path / "top.yml")
@@ -38,7 +38,7 @@ def test_a_base_that_is_no_path_is_quoted_without_secrets(tmp_path):
 
 
 def test_a_circle_of_bases_is_an_error(tmp_path):
-    """Files that inherit from each other are named in order."""
+    """The error lists the files of the circle in order."""
     (tmp_path / "a.yml").write_text("base: b.yml\n")
     (tmp_path / "b.yml").write_text("base: a.yml\n")
     with pytest.raises(ConfigError, match=r"a.yml → .*b.yml → .*a.yml"):
@@ -55,45 +55,45 @@ def test_a_circle_of_bases_is_an_error(tmp_path):
         ("a: 1\na: 2", "the key 'a' occurs twice"),
     ],
 )
-def test_files_that_cannot_be_used(tmp_path, text, message):
-    """Each error of a file names the file."""
+def test_unusable_files(tmp_path, text, message):
+    """Each error of a file names it."""
     (tmp_path / "top.yml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_tree(tmp_path / "top.yml")
 
 
 def test_a_missing_file_says_where_paths_start(tmp_path):
-    """A wrong working directory is the usual cause."""
+    """The error names the working directory, which is usually the cause."""
     with pytest.raises(ConfigError, match=r"(?s)does not exist.*paths start at"):
         read_tree(tmp_path / "none.yml")
 
 
 def test_a_key_that_is_no_text_is_an_error(tmp_path):
-    """YAML allows lists as keys; a configuration does not."""
+    """YAML allows lists as keys, a configuration does not."""
     (tmp_path / "top.yml").write_text("? [a, b]\n: 1\n")
     with pytest.raises(ConfigError, match="not valid YAML"):
         read_tree(tmp_path / "top.yml")
 
 
 def test_json_is_yaml(tmp_path):
-    """A JSON file works."""
+    """A JSON file loads as YAML."""
     (tmp_path / "c.json").write_text('{"a": {"b": [1, 2.5, null]}}')
     assert read_tree(tmp_path / "c.json") == {"a": {"b": [1, 2.5, None]}}
 
 
 @pytest.mark.parametrize("text", ["1e-6", "-1E+3", "2.5e-4", ".5e1", "1_0e2"])
 def test_exponents_are_numbers(text):
-    """`learning_rate: 1e-6` is a number, also where no schema says so."""
+    """`learning_rate: 1e-6` is a number even without a schema."""
     assert isinstance(parse_yaml(text), float)
 
 
 def test_merge_keys_may_override():
-    """`<<` with a key that stands beside it is no duplicate."""
+    """`<<` with a key beside it is no duplicate."""
     assert parse_yaml("d: &d {a: 1}\nx: {<<: *d, a: 2}\n")["x"] == {"a": 2}
 
 
 def test_format_and_parse_agree():
-    """What is written can be read again, with the keys in their order."""
+    """Formatted YAML parses to the same values in the same order."""
     tree = {"z": 1, "a": {"text": "ä: b", "list": [1, None, 1e-06]}}
     assert list(parse_yaml(format_yaml(tree))) == ["z", "a"]
     assert parse_yaml(format_yaml(tree)) == tree
@@ -101,7 +101,7 @@ def test_format_and_parse_agree():
 
 @given(TREES, TREES)
 def test_merge_keeps_every_key(base, override):
-    """The merged mapping has the keys of both; an override's scalar always wins."""
+    """The merged mapping has the keys of both; a scalar of the override always wins."""
     merged = deep_merge(base, override)
     assert set(merged) == set(base) | set(override)
     for key, value in override.items():
@@ -127,29 +127,29 @@ def override(tree, *overrides):
     [("0.5", 0.5), ("1e-6", 1e-6), ("true", True), ("null", None), ("[1, 2]", [1, 2]), ("a b", "a b"), ("'7'", "7")],
 )
 def test_the_value_is_yaml(text, value):
-    """Any value can be written: numbers, null, lists; the type of the old value does not matter."""
+    """The value of an override may be any YAML, of another type than the old value."""
     assert override({"a": {"b": 0}}, ("a.b", text)) == {"a": {"b": value}}
 
 
 def test_lists_are_indexed():
-    """A number in the path is the index of a list."""
+    """A number in the path is a list index."""
     assert override({"a": [{"b": 1}, {"b": 2}]}, ("a.1.b", "3")) == {"a": [{"b": 1}, {"b": 3}]}
 
 
-def test_missing_mappings_are_made():
-    """A section that the file left out can be set from outside."""
+def test_missing_mappings_are_created():
+    """An override can set a section that the file lacks."""
     assert override({}, ("a.b.c", "1")) == {"a": {"b": {"c": 1}}}
 
 
 def test_the_original_is_untouched():
-    """Overriding gives a new tree."""
+    """Overriding returns a new tree."""
     tree = {"a": {"b": [1]}}
     override(tree, ("a.b.0", "2"))
     assert tree == {"a": {"b": [1]}}
 
 
 def test_later_overrides_win():
-    """Overrides are applied in their order."""
+    """Overrides are applied in order."""
     assert override({}, ("a", "1"), ("a", "2")) == {"a": 2}
 
 
@@ -163,8 +163,8 @@ def test_later_overrides_win():
         ("a..b", "1", "not a dotted path"),
     ],
 )
-def test_what_cannot_be_applied_is_a_finding(path, text, message):
-    """A path that leads nowhere is told and not silently dropped."""
+def test_an_invalid_path_is_a_finding(path, text, message):
+    """A path that leads nowhere is reported."""
     with pytest.raises(ConfigError, match=message):
         override({"a": {"b": 0}, "l": [1]}, (path, text))
 
@@ -199,12 +199,12 @@ def fill(value, environ=ENVIRON):
     ],
 )
 def test_variables(text, expected):
-    """A scalar that is nothing but a variable is parsed as YAML; a variable inside a text stays text."""
+    """A scalar that is only a variable is parsed as YAML; a variable inside a text stays text."""
     assert fill(text) == expected
 
 
 def test_a_value_never_changes_the_structure():
-    """What looks like YAML structure inside a variable is text, so that a password with a colon is harmless."""
+    """A variable that looks like YAML structure is text, so a password may contain a colon."""
     assert fill({"a": "${STRUCTURE}"}) == {"a": "a: {b: 1}"}
 
 
@@ -214,7 +214,7 @@ def test_leading_zeros_are_text():
 
 
 def test_unset_variables_are_findings_with_path():
-    """All unset variables are told at once, each with the place that wants it and a similar name that is set."""
+    """One error lists all unset variables with their places and a similar name that is set."""
     with pytest.raises(ConfigError) as caught:
         fill({"a": {"b": ["${HOSTT}"]}, "c": "${OTHER}"})
     assert len(caught.value.findings) == 2
@@ -226,5 +226,5 @@ def test_unset_variables_are_findings_with_path():
     st.recursive(st.none() | st.booleans() | st.integers() | st.text("abc: {}[]"), lambda s: st.lists(s, max_size=3))
 )
 def test_a_tree_without_variables_stays_as_it_is(tree):
-    """Filling in touches nothing but variables."""
+    """Only variables are replaced."""
     assert fill({"k": tree}, {}) == {"k": tree}

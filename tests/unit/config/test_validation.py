@@ -1,4 +1,4 @@
-"""No key of a YAML is dropped silently, wherever it stands."""
+"""No key of a YAML is dropped silently."""
 
 import types
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def findings_of(tree) -> list[str]:
 
 
 def example_of(model: type[BaseModel]) -> dict[str, Any]:
-    """A mapping with every required key, and with every model that can be inside of it."""
+    """A mapping with every required key and every optional model."""
     raw = {}
     for name, field in model.model_fields.items():
         if name not in SET_BY_THE_RUN and (field.is_required() or list(models_in(field.annotation))):
@@ -62,7 +62,7 @@ def value_of(annotation) -> Any:
 
 
 def whole_tree() -> dict[str, Any]:
-    """Every section, with a component of every type that is registered."""
+    """Every section with a component of every registered type."""
     tree = example_of(Config)
     for path, group in (NAMED_SECTIONS | SINGLE_SECTIONS).items():
         types_ = {c.local_name: {"_type": c.full_type, **example_of(c.config_type)} for c in registered(group)}
@@ -81,7 +81,7 @@ def registered(group):
 
 
 def places(value, path=()):
-    """Every mapping in the tree, with the keys that lead to it."""
+    """Every mapping in the tree, with its path."""
     if isinstance(value, dict):
         yield path
         for key, item in value.items():
@@ -92,7 +92,7 @@ def places(value, path=()):
 
 
 def planted(value, path):
-    """A copy of the tree with an unknown key at that place."""
+    """A copy of the tree with an unknown key in that mapping."""
     if not path:
         return {**value, "unheard_of": 1}
     key, rest = path[0], path[1:]
@@ -102,7 +102,7 @@ def planted(value, path):
 
 
 def test_an_unknown_key_is_found_at_every_level():
-    """Planted into each mapping of a file that uses every registered component, it is found with its path.
+    """An unknown key in any mapping of a file with every registered component is reported with its path.
 
     Only the arguments that an ART server passes on to its libraries take any key.
     """
@@ -120,8 +120,8 @@ def test_an_unknown_key_is_found_at_every_level():
     assert passed_on == {(*art, name) for name in arguments}
 
 
-def test_a_misspelt_validation_dataset_is_no_run_without_one():
-    """Dropped, the run would train without a verdict; the constructor takes keys that callers carry along."""
+def test_a_misspelt_validation_dataset_is_an_error():
+    """Dropping the key would train without a verdict; the constructor accepts keys of callers."""
     found = findings_of({"finetuning": {"run_configuration": {"validation_datset": "held_out.jsonl"}}})
     path = "finetuning.run_configuration.validation_datset"
     assert found == [f"{path}: unknown key. Did you mean 'validation_dataset'?"]
@@ -137,7 +137,7 @@ class Limits(TypedDict, total=False):
 
 
 class Server(BaseModel):
-    """As plug-ins write it: pydantic's default drops unknown keys."""
+    """A model as plug-ins write it: pydantic's default drops unknown keys."""
 
     url: str = Field(default="", validation_alias=AliasChoices("url", "address"))
     retry: Retry = Retry()
@@ -160,8 +160,8 @@ class PluginConfig(FunctionBaseConfig, name="plugin_with_a_server"):
         ({"by_name": {"a": {"ur": "x"}}}, "by_name.a.ur: unknown key. Did you mean 'url'?"),
     ],
 )
-def test_the_models_of_plug_ins_drop_nothing_either(raw, found):
-    """Whatever holds the keys inside of a component: a plain model, a dataclass, a typed mapping, a list of them."""
+def test_models_of_plug_ins_drop_nothing(raw, found):
+    """Unknown keys are found in plain models, dataclasses, typed mappings and lists inside a component."""
     with pushed_catalog():
 
         @register_function(config_type=PluginConfig)
@@ -172,8 +172,8 @@ def test_the_models_of_plug_ins_drop_nothing_either(raw, found):
         assert findings_of({"workflow": {"_type": "plugin_with_a_server", "server": {"address": "x"}}}) == []
 
 
-def test_a_key_that_a_models_own_validator_takes_is_not_unknown():
-    """A model may accept an older spelling by a validator that sees the mapping first."""
+def test_a_key_that_a_validator_accepts_is_known():
+    """A model's validator may accept an older spelling before validation."""
 
     class Renamed(BaseModel):
         rate: float = 0.0
@@ -189,8 +189,8 @@ def test_a_key_that_a_models_own_validator_takes_is_not_unknown():
     assert list(ignored_keys(Renamed.model_validate(raw), raw)) == [(("momentum",), {"rate"})]
 
 
-def test_a_model_that_keeps_unknown_keys_is_let_be():
-    """What is kept is not ignored."""
+def test_a_model_that_keeps_unknown_keys_is_allowed():
+    """A key that the model keeps is not ignored."""
 
     class Open(BaseModel):
         model_config = ConfigDict(extra="allow")

@@ -173,7 +173,7 @@ def test_new_weights_clear_the_cache(loaded):
 
 
 def test_waiting_choices_are_sampled_before_an_update(loaded):
-    """An update waits for choices that wait for the prompt of another choice, although nothing runs."""
+    """Choices that wait for the prompt of another choice are sampled before an update, although nothing runs."""
     subject, prompt = engine(loaded), prompts(60)[0]
     request = Request([Sequence(i, prompt, SamplingParams(max_tokens=1, seed=i)) for i in range(3)], Recorder())
     subject.add(request)

@@ -43,7 +43,7 @@ def test_truncated_rollouts_can_be_masked():
 
 
 def test_a_group_with_only_mean_rollouts_left_is_dropped():
-    """If masking leaves only rollouts as good as the mean, the group has no signal, unless groups are compared."""
+    """If masking leaves only the rollout at the mean, its group has no signal; compared across groups, it counts."""
     rollouts = [rollout(reward, [None, -1.0], truncated=reward != 0.5) for reward in (0, 0.5, 1)]
     config = TrainingConfig(mask_truncated_completions=True)
     assert make_batch([TrainingGroup(id="a", rollouts=rollouts)], resolve(config)).rows == []

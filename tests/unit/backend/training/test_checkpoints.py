@@ -69,7 +69,7 @@ def test_resuming_is_exact(tmp_path, source, lora, dtype):
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
-    """A checkpoint's folder loads as a model with its adapter merged, and can itself be trained further."""
+    """A checkpoint's folder loads as a model, an adapter's merged, and is itself a starting point for training."""
     for round_ in ("first", "second"):
         loaded, learner = opened(source, lora)
         learner.update(random_groups(loaded), resolve(CONFIG))
@@ -278,7 +278,7 @@ def test_lora_and_full_weights_do_not_mix(tmp_path, source):
 
 @pytest.mark.parametrize("lora", [None, LORA])
 def test_export_loads_in_transformers(tmp_path, source, lora):
-    """transformers alone loads the export with the served logits; exporting changes no served weight."""
+    """The export loads in transformers alone, with the served logits; exporting changes no served weight."""
     loaded, learner = opened(source, lora)
     learner.update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-2, max_logprob_difference=100)))
     before = weights(loaded)

@@ -1,4 +1,4 @@
-"""`nat backend serve` hands its options on to the backend's process."""
+"""`nat backend serve` passes its options to the backend's process."""
 
 import json
 import os
@@ -14,21 +14,21 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is to be refused
 
 
 def test_every_field_is_an_option():
-    """The help names each option of the process, so that none can be added without being offered."""
+    """The help lists every option of the process, so none is missing."""
     text = CliRunner().invoke(backend_command, ["serve", "--help"]).output
     assert [name for name in ServeOptions.model_fields if f"--{name}" not in text] == []
     assert "[default: 127.0.0.1]" in " ".join(text.split())
 
 
-def test_given_options_travel_as_arguments(tmp_path):
-    """What was given is handed on, what was not is left to the process."""
+def test_given_options_are_passed_as_arguments(tmp_path):
+    """Given options are passed; the process sets the defaults of others."""
     options = checked({"model": tmp_path, "port": 0, "resume": True, "output_dir": tmp_path}, {})
     expected = ["--model", str(tmp_path), "--output_dir", str(tmp_path), "--port", "0", "--resume"]
     assert backend_arguments(options) == expected
 
 
 def test_the_key_travels_through_a_pipe(tmp_path):
-    """A key shows in no argument and in no environment of the process that serves; an option beats the environment."""
+    """The key is in no argument and no environment variable of the process; an option wins over the environment."""
     environment = {"NAT_BACKEND_API_KEY": "theirs", "HF_TOKEN": "of-the-user-1", "A": "b"}
     options = checked({"model": tmp_path, "api_key": "mine"}, environment)
     assert not any("mine" in argument for argument in backend_arguments(options))
@@ -39,14 +39,14 @@ def test_the_key_travels_through_a_pipe(tmp_path):
 
 
 def test_a_public_address_needs_a_chosen_key(tmp_path):
-    """0.0.0.0 without a key is refused with the remedy; with one from the environment it is served."""
+    """0.0.0.0 without a key is refused with a remedy; a key in the environment is enough."""
     with pytest.raises(ConfigError, match="NAT_BACKEND_API_KEY"):
         checked({"model": tmp_path, "host": EVERYWHERE}, {})
     assert checked({"model": tmp_path, "host": EVERYWHERE}, {"NAT_BACKEND_API_KEY": "k"}).host == EVERYWHERE
 
 
-def test_all_findings_at_once(tmp_path):
-    """Each wrong option is named in one error."""
+def test_all_findings_are_reported_at_once(tmp_path):
+    """One error names each wrong option."""
     with pytest.raises(ConfigError) as error:
         checked({"model": tmp_path, "port": -1, "keep_last": 0}, {})
     assert len(error.value.findings) == 2

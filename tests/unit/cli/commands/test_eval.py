@@ -1,4 +1,4 @@
-"""`nat eval`, with a workflow that asks an OpenAI-compatible server."""
+"""`nat eval` with a workflow that calls an OpenAI-compatible server."""
 
 import asyncio
 import io
@@ -43,14 +43,14 @@ def scripted_with_llm(folder: Path, server: OpenAIServer) -> ScriptedWorkflow:
 
 
 async def invoked(scripted: ScriptedWorkflow, *arguments: str) -> Result:
-    """Run the command in a thread, as it has an event loop of its own."""
+    """Run the command in a thread, because it starts its own event loop."""
     with scripted.registered():
         command = ["--config_file", str(scripted.config_file), *arguments]
         return await asyncio.to_thread(CliRunner().invoke, eval_command, command)
 
 
 async def test_it_prints_the_summary(tmp_path: Path):
-    """Status, runtime, and for each evaluator its average, how many were scored, and its file."""
+    """The summary has status, runtime, and each evaluator's average, number of scores and file."""
     async with OpenAIServer(lambda request: Say(request.last_text + "!")) as server:
         result = await invoked(scripted_with_llm(tmp_path, server))
         bodies = server.bodies
@@ -63,7 +63,7 @@ async def test_it_prints_the_summary(tmp_path: Path):
 
 
 async def test_json_is_one_object(tmp_path: Path):
-    """A machine reads the same facts from stdout, and nothing else is there."""
+    """stdout has one JSON object with the same facts and nothing else."""
     async with OpenAIServer(lambda request: Say(request.last_text + "!")) as server:
         result = await invoked(scripted_with_llm(tmp_path, server), "--json")
     record = json.loads(result.stdout)
@@ -73,8 +73,8 @@ async def test_json_is_one_object(tmp_path: Path):
     assert evaluator["output_file"] == str(tmp_path / "reports" / "match_output.json")
 
 
-async def test_all_rollouts_failed_is_a_failure_of_the_command(tmp_path: Path):
-    """Exit code 1, with the numbers and the commonest error; the summary is printed all the same."""
+async def test_the_command_fails_if_all_rollouts_failed(tmp_path: Path):
+    """The exit code is 1, with the numbers and the most frequent error; the summary is still printed."""
     async with OpenAIServer(lambda _request: Refuse(503, "no GPU")) as server:
         result = await invoked(scripted_with_llm(tmp_path, server))
     assert result.exit_code == 1
@@ -84,8 +84,8 @@ async def test_all_rollouts_failed_is_a_failure_of_the_command(tmp_path: Path):
     assert "2 OF 2 ROLLOUTS FAILED" in result.stdout
 
 
-async def test_some_failures_are_shown_and_pass(tmp_path: Path):
-    """The scores of the others count; the failures are in the summary, apart from the average."""
+async def test_the_command_succeeds_if_some_rollouts_failed(tmp_path: Path):
+    """Other scores count; the summary lists the failures apart from the average."""
     replies = {"one": Say("one!"), "two": Refuse(400, "bad")}
     async with OpenAIServer(lambda request: replies[request.last_text]) as server:
         result = await invoked(scripted_with_llm(tmp_path, server))
@@ -98,8 +98,8 @@ async def test_some_failures_are_shown_and_pass(tmp_path: Path):
     assert "match     | 1.0000    | 1/2    | " in result.stdout
 
 
-async def test_an_evaluator_that_scored_nothing_is_a_failure_of_the_command(tmp_path: Path):
-    """Its error is shown; a missing average is not taken for a result."""
+async def test_the_command_fails_if_an_evaluator_scored_nothing(tmp_path: Path):
+    """Its error is shown; a missing average is not a result."""
 
     async def evaluate(eval_input) -> EvalOutput:
         raise LookupError("no such metric")
@@ -113,7 +113,7 @@ async def test_an_evaluator_that_scored_nothing_is_a_failure_of_the_command(tmp_
 
 
 async def test_options_reach_the_evaluation(tmp_path: Path):
-    """`--dataset`, `--result_json_path`, `--reps` and `-o` change what is played."""
+    """`--dataset`, `--result_json_path`, `--reps` and `-o` each change the evaluation."""
 
     async def wrapped(question):
         return {"answer": question}
@@ -135,13 +135,13 @@ async def test_options_reach_the_evaluation(tmp_path: Path):
 
 
 @pytest.mark.parametrize("arguments", [["--reps", "0"], ["--endpoint", "http://x", "--endpoint_timeout", "0"], []])
-def test_what_it_does_not_do_it_does_not_accept(arguments):
-    """An option without an effect would be a lie; a missing configuration is a usage error."""
+def test_unsupported_options_are_usage_errors(arguments):
+    """An option without an effect and a missing configuration are refused."""
     assert CliRunner().invoke(eval_command, arguments).exit_code == 2
 
 
 class Session:
-    """Lets the test play the listeners' part of a session."""
+    """A session whose listeners the test calls."""
 
     def on_rollout(self, callback, on_pass=None):
         self.callback, self.on_pass = callback, on_pass
@@ -168,8 +168,8 @@ def rollout(error=None) -> Rollout:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_bar_counts_rollouts_on_a_terminal_only(terminal):
-    """A pipe gets no control characters; a terminal sees how many are done and failed."""
+def test_the_progress_bar_is_shown_on_a_terminal_only(terminal):
+    """A pipe gets no control characters; a terminal shows the finished and failed rollouts."""
     out, session = io.StringIO(), Session()
     with rollout_bar(session, Console(file=out, force_terminal=terminal, width=100)):
         session.on_pass(3)

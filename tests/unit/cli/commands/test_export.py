@@ -1,4 +1,4 @@
-"""`nat export` finds the checkpoint that is meant; what it does with it is tested where checkpoints are."""
+"""`nat export` selects the checkpoint; the export itself is tested with the checkpoints."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from nat.runs.records import BestEpoch, BestMeasure
 
 @pytest.fixture
 def run_dir(tmp_path):
-    """A run with two checkpoints, of which the newest has a link."""
+    """A run with two checkpoints and a link to the newest."""
     folder = tmp_path / "run-1" / "checkpoints"
     for name in ("step_000002", "step_000005"):
         (folder / name).mkdir(parents=True)
@@ -20,8 +20,8 @@ def run_dir(tmp_path):
     return folder.parent
 
 
-def test_the_best_is_meant_if_there_is_one_else_the_newest(run_dir):
-    """By the links that the backend made; any other by its name, or by the folder itself."""
+def test_the_best_is_selected_if_there_is_one_else_the_newest(run_dir):
+    """The backend's links decide; other checkpoints are selected by name or by folder."""
     checkpoints = run_dir / "checkpoints"
     assert found_checkpoint(run_dir, None) == checkpoints / "step_000005"
     (checkpoints / "best").symlink_to("step_000002")
@@ -32,14 +32,14 @@ def test_the_best_is_meant_if_there_is_one_else_the_newest(run_dir):
 
 
 @pytest.mark.parametrize("name", ["step_000009", "best", "../checkpoints", "../../run-1"])
-def test_what_is_not_there_is_told_with_what_is(run_dir, name):
-    """Nothing outside of the folder of checkpoints is one."""
+def test_an_unknown_checkpoint_lists_the_known_ones(run_dir, name):
+    """Only folders inside the checkpoints' folder can be selected."""
     with pytest.raises(BackendError, match=r"it has latest, step_000002, step_000005"):
         found_checkpoint(run_dir, name)
 
 
 def test_the_newest_is_not_taken_for_the_best(run_dir):
-    """Where the model before training was the best one, the newest must be asked for."""
+    """If the starting model was the best, the newest checkpoint must be named explicitly."""
     with Journal.create(run_dir, "run-1", "", created_at=NOON) as journal:
         journal.record_best(BestEpoch(epoch=0, score=0.5, measure=BestMeasure.HELD_OUT))
     with pytest.raises(BackendError, match=r"started from \(held-out score 0.500 before training\)"):

@@ -1,4 +1,4 @@
-"""`nat finetune` from its arguments to what it prints; the model is a scripted server."""
+"""`nat finetune` from its arguments to its output; the model is a scripted server."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ async def project(tmp_path) -> AsyncIterator[FinetuningProject]:
 
 
 async def nat(project: FinetuningProject, *arguments: str) -> int:
-    """The command in a thread, so that the server of this loop can answer it."""
+    """Run the command in a thread, so that the server in this loop can answer it."""
     path = project.given().config_file
     assert isinstance(path, Path)
     return await asyncio.to_thread(
@@ -41,7 +41,7 @@ def validated_epochs(project: FinetuningProject) -> list[int]:
 
 
 async def test_the_summary_says_the_verdict_and_where_everything_is(project, capsys):
-    """A person reads the verdict in words, the numbers behind it, and the paths."""
+    """The summary has the verdict in words, its numbers, and the paths."""
     assert await nat(project, "--validation_dataset", str(project.held_out)) == 0
     shown = capsys.readouterr().out
     for label in ("Trained", "Folder", "Plot"):
@@ -52,7 +52,7 @@ async def test_the_summary_says_the_verdict_and_where_everything_is(project, cap
 
 
 async def test_the_trained_model_comes_with_the_command_that_uses_it(project, capsys):
-    """Who has a new model is told how to run the same workflow with it."""
+    """The summary shows the command that runs the same workflow with the new model."""
     with_llm = project.adapter.adapter_config.model_copy(update={"llm": "student"})
     project.adapter.adapter_config = with_llm
     project.config["trainer_adapters"]["adapter"]["llm"] = "student"
@@ -62,7 +62,7 @@ async def test_the_trained_model_comes_with_the_command_that_uses_it(project, ca
 
 
 async def test_json_is_one_object_on_stdout(project, capsys):
-    """A machine gets `summary.json` and the run's folder, and nothing else."""
+    """stdout has the content of `summary.json` and the run's folder, and nothing else."""
     assert await nat(project, "--validation_dataset", str(project.held_out), "--json") == 0
     told = json.loads(capsys.readouterr().out)
     written = json.loads((Path(told["run_dir"]) / "summary.json").read_text())
@@ -70,7 +70,7 @@ async def test_json_is_one_object_on_stdout(project, capsys):
 
 
 async def test_dry_run_shows_the_plan_and_trains_nothing(project, capsys):
-    """The plan has the numbers of the run and the resolved YAML; no file is written and no model is asked."""
+    """The plan has the run's numbers and the resolved YAML; nothing is written and no model is called."""
     assert await nat(project, "--validation_dataset", str(project.held_out), "--dry_run") == 0
     shown = capsys.readouterr().out
     assert "8 per epoch, from 4 examples, 4 at a time" in shown
@@ -81,7 +81,7 @@ async def test_dry_run_shows_the_plan_and_trains_nothing(project, capsys):
 
 
 async def test_dry_run_as_json(project, capsys):
-    """The plan is a record too."""
+    """`--dry_run --json` prints the plan as a record."""
     assert await nat(project, "--dry_run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["num_examples"] == 4
 
@@ -93,13 +93,13 @@ async def test_override_has_an_effect(project):
 
 
 async def test_dataset_has_an_effect(project):
-    """`--dataset` replaces the rows that are trained on."""
+    """`--dataset` replaces the training examples."""
     assert await nat(project, "--dataset", str(project.write_rows("two.json", 2))) == 0
     assert [len(collection.trajectories) for collection in project.adapter.submitted] == [2, 2]
 
 
 async def test_validation_interval_has_an_effect(project):
-    """Validations come before the first and after the last epoch, and as often in between as asked."""
+    """Validations run before the first epoch, after the last, and at the interval in between."""
     assert await nat(project, "--validation_dataset", str(project.held_out)) == 0
     assert validated_epochs(project) == [0, 2]
     assert await nat(project, "--validation_dataset", str(project.held_out), "--validation_interval", "1") == 0
@@ -107,7 +107,7 @@ async def test_validation_interval_has_an_effect(project):
 
 
 async def test_validation_config_file_has_an_effect(project):
-    """Held-out examples are scored by the other YAML's evaluator, which here reads the score from the answer."""
+    """Held-out examples are scored by the other YAML's evaluator."""
     project.agent = lambda question, ask: asyncio.sleep(0, "0.25") if question in held_out else ask(question)
     held_out = {f"held out {i}" for i in range(8)}
     rows = [{"id": text, "question": text, "answer": ""} for text in sorted(held_out)]
@@ -124,7 +124,7 @@ async def test_validation_config_file_has_an_effect(project):
 
 
 async def test_result_json_path_has_an_effect(project):
-    """The answer is taken from inside the workflow's output."""
+    """The answer is read from inside the workflow's output."""
 
     async def wrapped(question, ask):
         return json.dumps({"answer": await ask(question)})
@@ -145,7 +145,7 @@ def shown(comparison: Comparison | None = None, **fields) -> str:
 
 
 def test_the_verdict_comes_first_and_each_of_its_numbers_once():
-    """Before, after, difference and interval in one sentence, in one unit."""
+    """One sentence has before, after, difference and interval in one unit."""
     before, after = ({str(i): float(i < wins) for i in range(10)} for wins in (2, 9))
     comparison = compare(before, after)
     text = shown(comparison)
@@ -155,23 +155,23 @@ def test_the_verdict_comes_first_and_each_of_its_numbers_once():
 
 
 def test_a_run_without_held_out_examples_says_that_there_is_no_verdict():
-    """Silence would read as success."""
+    """A summary without a verdict says so, because silence would look like success."""
     assert "No verdict: there was no validation dataset." in shown()
 
 
-def test_what_to_try_stands_below_the_verdict_if_something_is_known():
-    """It is what a reader of a run without improvement looks for."""
+def test_the_next_step_follows_the_verdict():
+    """A run without improvement shows what to try, if something is known."""
     assert "Next" not in shown()
     assert "\n\nNext     Train longer.\nTrained  1 epoch" in shown(next_step="Train longer.")
 
 
-def test_what_was_trained_is_a_sentence():
-    """Epochs, time and tokens, the numbers as people write them."""
+def test_the_training_is_summarised_in_a_line():
+    """Epochs, duration and tokens are formatted for people."""
     assert "1 epoch in 1 min 1 s, on 59,792 sampled tokens" in shown()
 
 
-def test_a_model_that_its_server_keeps_comes_with_the_options_that_use_it():
-    """Without them the YAML would go on asking for the base model."""
+def test_a_model_on_a_server_comes_with_its_overrides():
+    """Without the overrides, the YAML would use the base model."""
     served = ServedModel(
         name="my_run@20", base_url="http://localhost:8000/v1", overrides=(("llms.a.model_name", "my_run"),)
     )
@@ -181,14 +181,14 @@ def test_a_model_that_its_server_keeps_comes_with_the_options_that_use_it():
 
 
 def test_broken_prefixes_are_shown_by_cause_if_there_are_any():
-    """A run whose rows are all whole says nothing of them."""
+    """A run without broken prefixes does not mention them."""
     assert "Broken prefixes" not in shown()
     text = shown(broken_by={"template_rewrites": 5, "answer_edited": 2})
     assert "7 calls did not continue the tokens of earlier answers (template_rewrites 5, answer_edited 2)" in text
 
 
-def test_what_rows_shared_is_shown_if_the_backend_tells():
-    """As the factor by which fewer tokens were computed, and the ceiling of that."""
+def test_prefix_sharing_is_shown_if_the_backend_reports_it():
+    """The row shows the factor of saved computation and its maximum."""
     assert "Prefix sharing" not in shown()
     text = shown(row_tokens=3000, packed_tokens=1200, unique_tokens=1000)
     assert (
@@ -198,7 +198,7 @@ def test_what_rows_shared_is_shown_if_the_backend_tells():
 
 
 def test_failures_are_counted_by_cause_with_an_error_a_remedy_and_the_tracebacks():
-    """A run may end well although a third of its rollouts failed."""
+    """A successful run still reports its failed rollouts."""
     assert "Failed" not in shown()
     failures = [
         FailureCount(cause="the workflow raised an error", count=64, error="KeyError: 'city'"),

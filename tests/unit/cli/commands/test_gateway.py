@@ -25,15 +25,15 @@ def config_file(tmp_path):
     return str(file)
 
 
-def test_a_public_host_needs_a_key_of_ones_own(config_file):
-    """A key that was made up stands in a log; where others can connect that is not enough."""
+def test_a_public_host_needs_a_chosen_key(config_file):
+    """A generated key is in the log, which is not enough where others can connect."""
     result = CliRunner().invoke(serve_command, ["--config_file", config_file, "--host", "0.0.0.0"])  # noqa: S104 - refused
     assert isinstance(result.exception, ConfigError)
     assert "NAT_GATEWAY_API_KEY" in str(result.exception)
 
 
-def test_a_taken_port_is_told(config_file):
-    """With the port, and what to do."""
+def test_a_taken_port_is_an_error(config_file):
+    """The error has the port and a remedy."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = CliRunner().invoke(serve_command, ["--config_file", config_file, "--port", port])
@@ -42,8 +42,8 @@ def test_a_taken_port_is_told(config_file):
 
 
 @pytest.mark.parametrize("given", [None, "mine"])
-def test_it_stands_until_it_is_told_to_end(config_file, given):
-    """It says where it is, and its key only if it made that up; SIGTERM ends it well."""
+def test_it_runs_until_it_is_stopped(config_file, given):
+    """It prints its address, and its key only if it generated it; SIGTERM ends it with its usual exit code."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NAT_")}
     if given is not None:
         environment["NAT_GATEWAY_API_KEY"] = given

@@ -19,7 +19,7 @@ def run():
 
 
 def test_components_with_their_fields(run):
-    """Type, package, fields, defaults and descriptions of everything registered."""
+    """Types, packages, fields, defaults and descriptions of all registered components are listed."""
     output = run().stdout
     assert "trajectory_builders: my_traj_builder" in output
     assert "num_generations: int, default 2 - Number of trajectory generations per example" in output
@@ -27,14 +27,14 @@ def test_components_with_their_fields(run):
 
 
 def test_types_choose_sections(run):
-    """`-t` shows only the sections that it names."""
+    """`-t` shows only the named sections."""
     output = run("-t", "trainers", "-t", "trainer_adapters").stdout
     assert "my_trainer_adapter" in output
     assert "llms:" not in output
 
 
 def test_query_finds_text(run):
-    """`-q` searches types, fields and descriptions, in any case of letters."""
+    """`-q` searches types, fields and descriptions, ignoring case."""
     output = run("-q", "TRAINING API endpoint").stdout
     assert "my_trainer_adapter" in output
     assert "my_traj_builder" not in output
@@ -42,7 +42,7 @@ def test_query_finds_text(run):
 
 
 def test_json_for_machines(run):
-    """A list of records."""
+    """`--json` prints a list of records."""
     [component] = json.loads(run("--json", "-t", "trajectory_builders", "-q", "my_traj").stdout)
     assert component["type"] == "my_traj_builder"
     field = next(f for f in component["fields"] if f["name"] == "num_generations")
@@ -55,8 +55,8 @@ def test_json_for_machines(run):
     }
 
 
-def test_plugins_that_failed_are_told(run):
-    """A missing component is explained where one looks for it."""
+def test_failed_plugins_are_listed(run):
+    """The list explains why a component is missing."""
     discovery.failures.append(PluginFailure("p", "p.register", "ImportError: no q"))
     try:
         assert "The plug-in 'p' failed to import (p.register): ImportError: no q" in run().stderr

@@ -30,19 +30,19 @@ def invoked(folder: Path, *arguments: str, workflow=answer) -> Result:
 
 
 def test_it_prints_the_result(tmp_path: Path):
-    """Text as it is, records as JSON."""
+    """Text is printed unchanged, records as JSON."""
     assert invoked(tmp_path, "--input", "hi").stdout == "Workflow Result:\nHI\n"
     assert json.loads(invoked(tmp_path, "--input", "move").stdout.removeprefix("Workflow Result:\n")) == {"cell": 3}
 
 
 def test_several_inputs_come_back_in_order(tmp_path: Path):
-    """`--input` may be repeated; `--json` gives one object per line."""
+    """`--input` may be repeated; `--json` prints one object per line."""
     result = invoked(tmp_path, "--input", "b", "--input", "a", "--json")
     assert [json.loads(line)["result"] for line in result.stdout.splitlines()] == ["B", "A"]
 
 
 def test_input_file_is_one_input(tmp_path: Path):
-    """Its whole text, line breaks included."""
+    """The whole text of the file is one input, line breaks included."""
     (tmp_path / "in.txt").write_text("one\ntwo")
     assert invoked(tmp_path, "--input_file", str(tmp_path / "in.txt")).stdout == "Workflow Result:\nONE\nTWO\n"
 
@@ -58,8 +58,8 @@ def test_a_failed_input_fails_the_command(tmp_path: Path):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--input", "a", "--input_file", "{file}"]])
-def test_one_kind_of_input_is_needed(tmp_path: Path, arguments):
-    """Neither none nor both."""
+def test_exactly_one_kind_of_input_is_needed(tmp_path: Path, arguments):
+    """Neither kind, or both, is a usage error."""
     (tmp_path / "in.txt").write_text("x")
     result = invoked(tmp_path, *(a.format(file=tmp_path / "in.txt") for a in arguments))
     assert result.exit_code == 2
@@ -67,7 +67,7 @@ def test_one_kind_of_input_is_needed(tmp_path: Path, arguments):
 
 
 def test_overrides_and_context(tmp_path: Path):
-    """`-o` changes the config; outside of an evaluation there is no seed, so that each run is a new one."""
+    """`-o` changes the config; outside of an evaluation there is no seed, so runs differ."""
     seen = {}
 
     async def look(question):

@@ -36,7 +36,7 @@ def invoked(scripted: ScriptedWorkflow, command, *arguments: str):
     ],
 )
 def test_a_public_host_without_a_key_is_refused(tmp_path, arguments, told):
-    """Before anything is opened."""
+    """The error comes before anything is opened."""
     scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
     result = invoked(scripted, serve_command, *arguments)
     assert isinstance(result.exception, ConfigError)
@@ -44,8 +44,8 @@ def test_a_public_host_without_a_key_is_refused(tmp_path, arguments, told):
     assert scripted.built == 0
 
 
-def test_a_taken_port_is_told_at_once(tmp_path):
-    """Before the workflow is opened, which may take long."""
+def test_a_taken_port_is_an_error_at_once(tmp_path):
+    """The error comes before the workflow is opened, which may take long."""
     scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -57,8 +57,8 @@ def test_a_taken_port_is_told_at_once(tmp_path):
     assert scripted.built == 0
 
 
-def test_no_workflow_is_told(tmp_path):
-    """Nothing to serve."""
+def test_a_missing_workflow_is_an_error(tmp_path):
+    """Without a workflow there is nothing to serve."""
     scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
     del scripted.config["workflow"]
     result = invoked(scripted, serve_command, "--port", "0")
@@ -67,7 +67,7 @@ def test_no_workflow_is_told(tmp_path):
 
 
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
-    """Only those who serve need what serves."""
+    """The server's packages are optional; the error names the extra that installs them."""
     monkeypatch.setattr(serve_module, "_NEEDED", ("fastapi", "no_such_package"))
     result = invoked(ScriptedWorkflow(tmp_path, shout, ROWS), serve_command)
     assert isinstance(result.exception, ConfigError)
@@ -75,8 +75,8 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     assert "pip install 'nat-finetuning-harness[serve]'" in str(result.exception)
 
 
-async def test_overrides_and_the_end(tmp_path):
-    """`-o` has its effect; the address that is told answers; when the server ends, the workflow is closed."""
+async def test_overrides_and_shutdown(tmp_path):
+    """`-o` has its effect; the printed address answers; when the server ends, the workflow is closed."""
     scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     with scripted.registered():
@@ -92,13 +92,13 @@ async def test_overrides_and_the_end(tmp_path):
 
 
 async def _evaluated(scripted: ScriptedWorkflow, url: str, *more: str):
-    """The command in a thread, as it has an event loop of its own."""
+    """Run the command in a thread, because it starts its own event loop."""
     command = ["--config_file", str(scripted.config_file), "--endpoint", url, *more]
     return await asyncio.to_thread(CliRunner().invoke, eval_command, command)
 
 
 async def test_an_evaluation_of_a_served_workflow(tmp_path):
-    """The same scores as in this process, and nothing is built here."""
+    """The scores equal those in this process, and nothing is built here."""
     scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
     async with serving(scripted) as client:
         result = await _evaluated(scripted, url_of(client), "--json")
@@ -109,8 +109,8 @@ async def test_an_evaluation_of_a_served_workflow(tmp_path):
     assert scripted.built == 1
 
 
-async def test_failures_there_are_failures_of_the_evaluation(tmp_path):
-    """With their cause; never a score of 0."""
+async def test_remote_failures_fail_items_of_the_evaluation(tmp_path):
+    """Failures have their cause and never a score of 0."""
 
     async def fails(question):
         raise KeyError("board")
@@ -122,8 +122,8 @@ async def test_failures_there_are_failures_of_the_evaluation(tmp_path):
     assert "RemoteFailure: KeyError: 'board'" in str(result.exception)
 
 
-async def test_the_time_that_a_rollout_there_may_take(tmp_path):
-    """`--endpoint_timeout` has its effect, and its name stands in the failure."""
+async def test_a_remote_rollout_has_a_time_limit(tmp_path):
+    """`--endpoint_timeout` limits a rollout and is named in its failure."""
 
     async def hangs(question):
         await asyncio.Event().wait()
@@ -134,8 +134,8 @@ async def test_the_time_that_a_rollout_there_may_take(tmp_path):
     assert "no answer within 1 s (--endpoint_timeout)" in str(result.exception)
 
 
-async def test_a_dead_endpoint_is_told_first(tmp_path):
-    """Before the first rollout."""
+async def test_a_dead_endpoint_is_an_error_at_once(tmp_path):
+    """The error comes before the first rollout."""
     scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
     with scripted.registered():
         result = await _evaluated(scripted, "http://127.0.0.1:9")

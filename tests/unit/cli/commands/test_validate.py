@@ -20,7 +20,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_a_valid_file(run):
-    """Says so, lists the components with their types, and shows no secret."""
+    """The output lists the components with their types and shows no secret."""
     result = run()
     assert result.exit_code == 0
     assert "✓ Configuration file is valid!" in result.output
@@ -30,7 +30,7 @@ def test_a_valid_file(run):
 
 
 def test_a_wrong_file(run):
-    """Every error is shown, and the exit code is 1; `-o` takes part in the check."""
+    """Every error is shown, and the exit code is 1; `-o` is applied before the check."""
     result = run("-o", "finetuning.trainer", "x", "-o", "llms.my_model.model_nam", "y")
     assert result.exit_code == 1
     assert "✗ Validation failed!" in result.output
@@ -39,7 +39,7 @@ def test_a_wrong_file(run):
 
 
 def test_json_for_machines(run):
-    """One JSON object, whether the file is valid or not."""
+    """The output is one JSON object for valid and invalid files."""
     valid = json.loads(run("--json").stdout)
     assert valid["valid"]
     assert {"section": "trainers", "name": "my_trainer", "type": "my_trainer"} in valid["components"]
