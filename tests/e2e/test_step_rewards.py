@@ -42,7 +42,7 @@ def values_of(rollout):
     ],
 )
 async def test_credit_decides_what_answers_are_compared_by(tmp_path, reward, expected):
-    """By default the score of the rollout alone; else one number for each answer reaches backend and journal."""
+    """Answers are compared by the rollout's score, or, with credit, by one number per answer in backend and journal."""
     async with OpenAIServer(Coin()) as server:
         project = project_of(tmp_path, server, **reward)
         with project.registered():

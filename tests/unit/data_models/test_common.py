@@ -12,15 +12,15 @@ class Parent(TypedBaseModel, name="parent"):
 
 
 class Child(Parent):
-    """Gives no name."""
+    """A subclass without a name of its own."""
 
 
 class Open(TypedBaseModel, name="open"):
     model_config = ConfigDict(extra="allow")
 
 
-def test_name_keyword_sets_the_type():
-    """The class keyword `name=` is the `_type` of the YAML; the full type names the package too."""
+def test_the_name_keyword_sets_the_type():
+    """The class keyword `name=` is the `_type` of the YAML; the full type includes the package."""
     assert Parent.static_type() == "parent"
     assert Parent.static_full_type() == f"{__name__.partition('.')[0]}/parent"
 
@@ -31,20 +31,20 @@ def test_a_class_without_name_inherits_it():
 
 
 def test_the_base_has_no_type():
-    """Nobody can name the base class in a YAML."""
+    """The base class cannot be named in a YAML."""
     assert TypedBaseModel.static_type() is None
     assert TypedBaseModel.static_full_type() is None
 
 
 def test_a_dump_can_be_loaded_again():
-    """A dump says its `_type`, and loading takes it back."""
+    """A dump contains the `_type` that loading reads."""
     dumped = Parent(size=3).model_dump(by_alias=True)
     assert dumped == {"_type": "parent", "size": 3}
     assert Parent.model_validate(dumped) == Parent(size=3)
 
 
 def test_unknown_keys_are_errors_unless_the_class_allows_them():
-    """A typo in a component never passes silently; a class may opt out."""
+    """A misspelt key of a component is an error; a class may opt out."""
     with pytest.raises(ValidationError, match="siez"):
         Parent.model_validate({"siez": 2})
     assert Open.model_validate({"logprobs": True}).model_extra == {"logprobs": True}
@@ -60,14 +60,14 @@ def test_discriminator(value, expected):
 
 
 def test_configs_can_be_changed_by_their_owner():
-    """The guide's interfaces assign to fields of their config."""
+    """The guide's interfaces assign to fields of their config, so configs are mutable."""
     config = Parent()
     config.size = 7
     assert config.size == 7
 
 
 def test_secrets_are_unwrapped():
-    """A secret, a plain text and None all give what can be sent."""
+    """A secret, a plain text and None each give the value to send."""
     assert [get_secret_value(v) for v in (SecretStr("a"), "b", None)] == ["a", "b", None]
 
 
@@ -79,7 +79,7 @@ class Shelf(FunctionBaseConfig, name="shelf_for_hashes"):
 
 @given(st.dictionaries(st.text(), st.lists(st.text())), st.sets(st.text()))
 def test_equal_configs_have_equal_hashes(books, tags):
-    """A config can be a key of a dict, whatever its fields hold and in whatever order they were given."""
+    """A config can be a key of a dict, with any field values in any order."""
     one = Shelf(books=books, tags=tags)
     other = Shelf(books=dict(reversed(books.items())), tags=set(tags))
     assert one == other
@@ -88,14 +88,14 @@ def test_equal_configs_have_equal_hashes(books, tags):
 
 
 def test_a_config_has_a_display_name():
-    """The class keyword `name=` is the type; the field `name` is what a person calls it."""
+    """The class keyword `name=` is the type; the field `name` is the display name."""
     assert Shelf.static_type() == "shelf_for_hashes"
     assert Shelf(name="My shelf").name == "My shelf"
     assert Shelf().name is None
 
 
 def test_a_comparable_secret_equals_its_text_and_shows_stars():
-    """Code that compares with a plain string works; what is printed stays hidden."""
+    """A secret equals its plain string, but prints stars."""
     secret = ComparableSecretStr("default")
     assert secret == "default"
     assert secret == SecretStr("default")

@@ -15,24 +15,24 @@ from nat.data_models.finetuning import (
 
 
 def test_an_assistant_without_logprobs_is_refused():
-    """What the model said cannot be trained on without its log probabilities."""
+    """An assistant item without log probabilities cannot be trained on and is refused."""
     with pytest.raises(ValidationError, match="no logprobs"):
         EpisodeItem(role=EpisodeItemRole.ASSISTANT, content="hi")
 
 
 @pytest.mark.parametrize("logprobs", [{}, [], [-0.1]])
 def test_an_assistant_with_any_logprobs_passes(logprobs):
-    """Only None is missing; the shape is the backend's business."""
+    """Only None is refused; the backend decides about the shape of log probabilities."""
     assert EpisodeItem(role="assistant", content="hi", logprobs=logprobs).logprobs == logprobs
 
 
 def test_other_roles_need_no_logprobs():
-    """What the model did not say carries none."""
+    """Items that the model did not write need no log probabilities."""
     assert EpisodeItem(role="tool", content="4").logprobs is None
 
 
 def test_enabled_names_the_missing_parts():
-    """Enabled finetuning without its three parts says which are missing."""
+    """The error names which of the three parts of finetuning are missing."""
     with pytest.raises(ValidationError, match="trajectory_builder, trainer_adapter is not set"):
         FinetuneConfig(enabled=True, trainer="t")
     complete = FinetuneConfig(enabled=True, trainer="t", trajectory_builder="b", trainer_adapter="a")
@@ -40,7 +40,7 @@ def test_enabled_names_the_missing_parts():
 
 
 def test_defaults_of_the_guide():
-    """The documented defaults hold."""
+    """The defaults equal those of the guide."""
     config = FinetuneConfig()
     assert config.target_functions == ["<workflow>"]
     assert config.num_epochs == 1
@@ -53,13 +53,13 @@ def test_defaults_of_the_guide():
     [{"initial_percentile": 0}, {"increment_percentile": 1.1}, {"expansion_interval": 0}, {"random_subsample": 2}],
 )
 def test_curriculum_bounds(bad):
-    """Shares lie in (0, 1], intervals are at least 1."""
+    """Shares lie in (0, 1], and intervals are at least 1."""
     with pytest.raises(ValidationError):
         CurriculumLearningConfig(**bad)
 
 
-def test_run_config_lets_unknown_keys_pass():
-    """Callers may carry keys of their own."""
+def test_run_config_allows_unknown_keys():
+    """Callers may add keys of their own."""
     assert FinetuneRunConfig(config_file="c.yml", target_functions=["x"]).validation_interval == 5
 
 
@@ -71,7 +71,7 @@ def test_reward_can_be_assigned():
 
 
 def test_status_prints_its_value():
-    """Log lines say `completed`, not the name of a class."""
+    """A status prints as `completed` in log lines, not as the name of a class."""
     assert f"{TrainingStatusEnum.COMPLETED}" == "completed"
     with pytest.raises(ValidationError):
         TrainingJobStatus(run_id="r", backend="b", status="running", progress=101)

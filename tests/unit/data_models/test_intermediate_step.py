@@ -18,20 +18,20 @@ NODE = InvocationNode(function_id="1", function_name="f")
 
 @pytest.mark.parametrize("kind", list(IntermediateStepType))
 def test_every_kind_has_category_and_state(kind):
-    """Category and state follow from the name."""
+    """Each event's name gives its category and its state."""
     assert kind.value.startswith(kind.category.value)
     assert kind.state in IntermediateStepState
     assert kind.value == kind.name
 
 
 def test_a_new_token_is_a_chunk():
-    """LLM_NEW_TOKEN is the one name that does not say its state."""
+    """LLM_NEW_TOKEN is the only name without a state; it is a chunk."""
     assert IntermediateStepType.LLM_NEW_TOKEN.state is IntermediateStepState.CHUNK
     assert IntermediateStepType.LLM_NEW_TOKEN.category is IntermediateStepCategory.LLM
 
 
 def test_nothing_is_copied():
-    """A step holds the very objects that it was given: messages of thousands of steps share memory."""
+    """A step keeps the given objects, so messages of thousands of steps share memory."""
     messages = [{"role": "user", "content": "hi"}]
     metadata = TraceMetadata(chat_inputs=messages)
     data = StreamEventData(input=messages)
@@ -44,14 +44,14 @@ def test_nothing_is_copied():
 
 
 def test_only_an_end_has_a_span_timestamp():
-    """A start that claims to know its own start is a mistake."""
+    """A START with a span timestamp is an error."""
     with pytest.raises(ValidationError, match="only an END"):
         IntermediateStepPayload(event_type="LLM_START", span_event_timestamp=1.0)
     assert IntermediateStepPayload(event_type="LLM_END", span_event_timestamp=1.0).span_event_timestamp == 1.0
 
 
 def test_fields_of_a_subclass_survive_a_dump():
-    """A TTC event keeps turn and score through dump and load."""
+    """The turn and score of a TTC event survive dump and load."""
     data = TTCEventData(turn_id="t", candidate_index=1, score=0.5, output="x")
     payload = IntermediateStepPayload(event_type="TTC_END", data=data)
     loaded = IntermediateStepPayload.model_validate(payload.model_dump())
@@ -59,7 +59,7 @@ def test_fields_of_a_subclass_survive_a_dump():
 
 
 def test_a_step_shows_its_payload():
-    """The payload's fields can be read from the step."""
+    """The payload's fields can be read from the step itself."""
     payload = IntermediateStepPayload(event_type="CUSTOM_START", name="n", tags=["t"], metadata={"value": 3})
     step = IntermediateStep(parent_id="root", function_ancestry=NODE, payload=payload)
     assert (step.name, step.tags, step.metadata, step.UUID) == ("n", ["t"], {"value": 3}, payload.UUID)

@@ -15,7 +15,7 @@ class Client(RetryMixin, OptimizableMixin, BaseModel):
 
 
 def test_a_mark_changes_nothing_but_the_schema():
-    """The field keeps default, bounds and description; its schema carries the mark and the space."""
+    """The field keeps default, bounds and description; its schema has the mark and the search space."""
     assert Tuned().heat == 0.5
     with pytest.raises(ValidationError):
         Tuned(heat=-1)
@@ -27,13 +27,13 @@ def test_a_mark_changes_nothing_but_the_schema():
 
 
 def test_a_space_is_a_list_or_a_range():
-    """Both at once would say two things."""
+    """Giving both a list and a range is an error."""
     with pytest.raises(ValidationError, match="not both"):
         SearchSpace(values=[1], low=0)
 
 
-def test_mixins_add_fields_that_are_not_dumped():
-    """A client of a plug-in reads them; what is sent to a server has none of them."""
+def test_fields_of_mixins_are_not_dumped():
+    """Plug-ins read these fields; requests to a server do not contain them."""
     config = Client(num_retries=2, optimizable_params=["url"])
     assert (config.do_auto_retry, config.num_retries, config.retry_on_status_codes[0]) == (True, 2, 429)
     assert config.model_dump() == {"url": "http://localhost"}

@@ -11,20 +11,20 @@ def failure(traceback, cause=WORDS):
     return FirstFailure(rollout="item a", cause=cause, error="E", traceback=traceback)
 
 
-def test_failures_are_counted_by_cause_with_the_commonest_error():
-    """One line for each cause, the commonest first; it says so where its error is not that of all."""
+def test_failures_are_counted_by_cause_with_the_most_frequent_error():
+    """Each cause has a line, the most frequent first, that says if its error is not that of all."""
     failures = [("slow", "T"), ("raised", "KeyError: 'b'"), ("raised", "KeyError: 'a'"), ("raised", "KeyError: 'a'")]
     assert list(map(str, counted(failures))) == ["3 x raised, e.g. KeyError: 'a'", "1 x slow: T"]
 
 
 def test_an_error_is_one_line():
-    """What has line breaks, or a page of text, would break a table."""
+    """Line breaks and long texts are shortened, because they would break a table."""
     assert one_line("ConfigError: 2 errors:\n  - a\n  - b") == "ConfigError: 2 errors: - a - b"
     assert len(one_line("x" * 10_000)) < 500
 
 
 @pytest.mark.parametrize("shorten", [one_line, lambda text: traceback_of(RuntimeError(text))])
-def test_no_part_of_a_secret_is_left_where_an_error_is_cut(shorten):
+def test_a_shortened_error_contains_no_part_of_a_secret(shorten):
     """Secrets are redacted before the text is cut, since a partial key would not be recognised."""
     secret = "".join(chr(ord("a") + n % 26) + str(n % 10) for n in range(100))
     known_secrets.remember([secret])
@@ -36,15 +36,15 @@ def test_no_part_of_a_secret_is_left_where_an_error_is_cut(shorten):
 
 
 def test_counts_of_epochs_add_up_with_the_first_error():
-    """The summary shows what was seen first, as an example if another error was seen."""
+    """The summary keeps the first error, as an example if later ones differ."""
     first, second = counted([("raised", "first")]), counted([("raised", "second"), ("slow", None)])
     assert list(map(str, total([first, second]))) == ["2 x raised, e.g. first", "1 x slow"]
     assert list(map(str, total([first, first]))) == ["2 x raised: first"]
     assert list(map(str, total([first, second, first]))) == ["3 x raised, e.g. first", "1 x slow"]
 
 
-def test_a_way_to_fail_is_a_place_in_the_code():
-    """Errors whose texts name the item are the same error; another line, or another cause, is another one."""
+def test_failures_are_grouped_by_their_place_in_the_code():
+    """Errors that differ only in an item's name are the same; another line or cause is another failure."""
     here = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    x[k]\nKeyError: {}'
     there = here.replace("line 3", "line 4")
     assert failure(here.format("'a'")).way == failure(here.format("'b'")).way

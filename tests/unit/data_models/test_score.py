@@ -1,4 +1,4 @@
-"""What can be averaged, and why the rest cannot."""
+"""Scores are finite numbers; other values have reasons."""
 
 import math
 
@@ -13,7 +13,7 @@ from nat.wire.rewards import LARGEST
 
 @pytest.mark.parametrize("score", [1, 0.5, False, -LARGEST, np.float32(0.25), np.uint64(3)])
 def test_scores(score):
-    """Finite numbers of any library, and truth values."""
+    """Finite numbers of any library and booleans are scores."""
     assert is_score(score)
     assert score_problem(score) is None
 
@@ -31,25 +31,25 @@ def test_scores(score):
     ],
     ids=range(7),
 )
-def test_each_kind_of_no_score_has_its_own_words(value, problem):
-    """Who reads the error knows what the evaluator returned."""
+def test_each_invalid_score_has_its_own_message(value, problem):
+    """The message says what the evaluator returned."""
     assert not is_score(value)
     assert score_problem(value) == problem
 
 
-def test_a_long_text_is_cut():
-    """An evaluator that returns the whole answer as its score fills one line, not a page."""
+def test_a_long_text_is_shortened():
+    """An evaluator that returns the whole answer as its score fills one line."""
     assert len(score_problem("x" * 10_000) or "") < 120
 
 
 @given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1), st.integers(1, 30))
 def test_a_mean_stays_within_the_values(values, times):
-    """Equal values have that value as their mean, which the sum divided by the count has not always."""
+    """The mean of equal values is that value, which the sum divided by the count is not always."""
     assert min(values) <= mean(values) <= max(values)
     assert mean(values[:1] * times) == values[0]
 
 
 @pytest.mark.parametrize(("value", "finite"), [(1, True), (1.5, True), (math.nan, False), (10**400, False)])
 def test_is_finite_takes_anything(value, finite):
-    """`math.isfinite` raises on a whole number of 400 digits and on text."""
+    """`math.isfinite` raises on a whole number of 400 digits and on text; `is_finite` does not."""
     assert is_finite(value) is finite

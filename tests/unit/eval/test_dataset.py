@@ -1,4 +1,4 @@
-"""From rows to items: ids, keys, filters, and the errors that name rows."""
+"""Rows become items with ids, keys and filters; errors name rows."""
 
 import json
 
@@ -29,7 +29,7 @@ def row(**columns):
 
 
 def test_columns_get_their_meaning():
-    """Question and answer are found under the default keys, and the whole row stays reachable."""
+    """Question and answer are in the default columns, and the whole row is kept."""
     entry = {"id": "x", "question": "2+2", "answer": "0042", "level": 3}
     [item] = items([entry])
     assert (item.id, item.input_obj, item.expected_output_obj) == ("x", "2+2", "0042")
@@ -45,7 +45,7 @@ def test_keys_can_be_chosen():
 
 
 def test_disabled_structure_gives_the_row_as_json_text():
-    """The workflow gets everything, with its characters as they are, and nothing is expected."""
+    """The whole row is the question as JSON text, with unescaped characters, and there is no expected answer."""
     [item] = items([{"id": "1", "board": ["ä"]}], structure={"disable": True})
     assert json.loads(item.input_obj) == {"id": "1", "board": ["ä"]}
     assert "ä" in item.input_obj
@@ -53,7 +53,7 @@ def test_disabled_structure_gives_the_row_as_json_text():
 
 
 def test_expected_steps_are_read():
-    """A row may bring the steps that a good run takes, as a list or as JSON text; others are an error."""
+    """Expected steps may be a list or JSON text; other values are an error."""
     node = {"function_id": "f", "function_name": "f"}
     step = {"parent_id": "root", "function_ancestry": node, "payload": {"event_type": "TOOL_END", "name": "search"}}
     as_list, as_text = items(
@@ -69,30 +69,30 @@ def test_expected_steps_are_read():
     ("value", "text"), [("0042", "0042"), ("1e3", "1e3"), (7, "7"), (10**30, str(10**30)), ("中", "中")]
 )
 def test_ids_keep_their_text(value, text):
-    """An id is the text that the dataset gives; nothing guesses a number."""
+    """An id is the dataset's text, never parsed as a number."""
     assert items([row(id=value)])[0].id == text
 
 
 def test_without_an_id_column_the_row_number_is_the_id():
-    """Rows are counted from 1, as the errors count them; a filter does not renumber them."""
+    """Rows are numbered from 1, as in errors; a filter does not renumber them."""
     rows = [row(level=1), row(level=2), row(level=3)]
     assert [item.id for item in items(rows)] == ["1", "2", "3"]
     assert [item.id for item in items(rows, filter={"denylist": {"field": {"level": [2]}}})] == ["1", "3"]
 
 
 def test_null_answers_stay_null():
-    """A row without an answer expects nothing; it does not expect the text `None` or a NaN."""
+    """A null answer is no expected answer; it does not become the text `None` or NaN."""
     assert [item.expected_output_obj for item in items([row(answer=None), row(answer=5)])] == [None, 5]
 
 
-def test_doubled_ids_name_their_rows():
-    """Scores are attached by id, so two rows of one id are an error, also if one is a number and one a text."""
+def test_duplicate_ids_name_their_rows():
+    """Scores belong to ids, so a duplicate is an error, even of a number and a text."""
     rows = [row(id="a"), row(id=7), row(id="a"), row(id="7"), row(id="b")]
     with pytest.raises(DatasetError, match="'a' in rows 1 and 3; '7' in rows 2 and 4"):
         items(rows)
 
 
-def test_many_doubled_ids_are_counted():
+def test_many_duplicate_ids_are_counted():
     """The error lists five rows of an id and counts the others."""
     with pytest.raises(DatasetError, match="'a' in rows 1, 2, 3, 4, 5 and 95 more"):
         items([row(id="a")] * 100)
@@ -100,20 +100,20 @@ def test_many_doubled_ids_are_counted():
 
 @pytest.mark.parametrize("hole", [{}, {"id": None}, {"id": " "}])
 def test_a_row_without_id_among_rows_with_ids_is_named(hole):
-    """An empty id would attach scores to the wrong row."""
+    """A row with an empty id would get another row's scores."""
     with pytest.raises(DatasetError, match="'id' is empty in row 2"):
         items([row(id="a"), row(**hole)])
 
 
 @pytest.mark.parametrize("hole", [{}, {"question": None}, {"question": "  "}])
-def test_rows_without_a_question_are_named(hole):
-    """No row is dropped silently."""
+def test_rows_without_a_question_are_an_error(hole):
+    """Rows are not dropped silently."""
     with pytest.raises(DatasetError, match="'question' is empty in row 2"):
         items([row(), {"answer": "x", **hole}])
 
 
 def test_a_key_that_is_no_column_is_an_error_with_a_suggestion():
-    """A key that the user wrote must exist; the columns are listed."""
+    """A configured key must be a column; the error lists the columns."""
     with pytest.raises(
         DatasetError, match=r"question_key 'questoin': no such column. Did you mean 'question'\?"
     ) as caught:
@@ -124,7 +124,7 @@ def test_a_key_that_is_no_column_is_an_error_with_a_suggestion():
 
 
 def test_no_rows_is_an_error():
-    """An evaluation of nothing would report nothing as if all were well."""
+    """A dataset without rows is an error, because an empty evaluation would look like success."""
     with pytest.raises(DatasetError, match="has no rows"):
         items([])
 
@@ -145,13 +145,13 @@ ROWS = [row(id="a", level=1, topic="algebra"), row(id="b", level=2, topic="geome
         ({"allowlist": {"field": {"level": [2]}}, "denylist": {"field": {"id": ["b"]}}}, "c"),
     ],
 )
-def test_filters_choose_rows(lists, kept):
+def test_filters_select_rows(lists, kept):
     """The allow list keeps rows that match all its columns; the deny list drops those that match any."""
     assert "".join(item.id for item in items(ROWS, filter=lists)) == kept
 
 
-def test_a_filter_that_leaves_nothing_or_names_no_column_is_an_error():
-    """Both are typing errors that would otherwise end in an empty evaluation."""
+def test_an_empty_selection_or_unknown_column_is_an_error():
+    """Both are mistakes that would give an empty evaluation."""
     with pytest.raises(DatasetError, match="the filter leaves none of 3 rows"):
         items(ROWS, filter={"allowlist": {"field": {"level": [9]}}})
     with pytest.raises(DatasetError, match=r"filter on 'levle': no such column. Did you mean 'level'\?"):
@@ -159,20 +159,20 @@ def test_a_filter_that_leaves_nothing_or_names_no_column_is_an_error():
 
 
 def test_repetitions_have_ids_of_their_own():
-    """`a` three times is `a_rep0`, `a_rep1`, `a_rep2`; once it is `a`."""
+    """`a` repeated three times is `a_rep0`, `a_rep1` and `a_rep2`; once it is `a`."""
     one = items([row(id="a"), row(id="b")])
     assert [item.id for item in repeat_items(one, 2)] == ["a_rep0", "a_rep1", "b_rep0", "b_rep1"]
     assert [item.id for item in repeat_items(one, 1)] == ["a", "b"]
 
 
 @given(st.lists(st.text(min_size=1).filter(str.strip), unique=True, min_size=1))
-def test_any_unique_ids_come_back(ids):
-    """Whatever text the ids are, each row keeps its own."""
+def test_unique_ids_are_kept(ids):
+    """Any unique texts are kept as ids."""
     assert [item.id for item in items([row(id=i) for i in ids])] == ids
 
 
-def test_repetitions_are_told_apart_from_examples():
-    """Ids that `repeat_items` made lead back to their example, whatever its own id looks like."""
+def test_repetitions_lead_back_to_their_example():
+    """An id made by `repeat_items` gives its example's id, whatever that looks like."""
     items = [EvalInputItem(id=i, input_obj="", expected_output_obj="") for i in ("a", "b_rep0", "3_rep7")]
     ids = [item.id for item in repeat_items(items, 3)]
     assert repetitions(ids)[:4] == [("a", 0), ("a", 1), ("a", 2), ("b_rep0", 0)]
@@ -183,7 +183,7 @@ def test_repetitions_are_told_apart_from_examples():
     "ids", [[], ["a"], ["a_rep0", "b_rep0"], ["a_rep0", "a_rep1", "b"], ["a_rep0", "a_rep2"], ["0", "1"]]
 )
 def test_ids_that_only_look_like_repetitions_stay(ids):
-    """A dataset may name its rows as it likes."""
+    """A dataset may have its own ids that look like repetitions."""
     assert repetitions(ids) == [(item_id, 0) for item_id in ids]
 
 
@@ -197,7 +197,7 @@ WITHOUT = [{"question": "a", "label": "1"}, {"question": "b", "label": "2"}]
 
 @pytest.mark.parametrize("evaluator", [ExactMatchConfig(), NumericClosenessConfig()])
 def test_evaluators_that_compare_need_an_answer(evaluator):
-    """All rows would be left without a score, one by one, after the agent had played them."""
+    """Without answers the evaluator would fail for each row after the rollouts, so it is an error before."""
     with pytest.raises(DatasetError, match=r"there is no column 'answer'\. Columns: label, question"):
         check(WITHOUT, evaluator)
     check(WITHOUT, evaluator, answer_key="label")
@@ -212,27 +212,27 @@ def test_evaluators_that_compare_need_an_answer(evaluator):
         EvaluatorBaseConfig(),
     ],
 )
-def test_other_evaluators_say_nothing(evaluator, caplog):
-    """They score the answer by itself; those of plug-ins need not say."""
+def test_other_evaluators_need_no_answer(evaluator, caplog):
+    """Evaluators that score the answer alone, or that a plug-in does not declare, raise no error."""
     check(WITHOUT, evaluator)
     assert caplog.text == ""
 
 
 def test_a_judge_whose_prompt_shows_the_answer_needs_it():
-    """The user wrote the prompt for a dataset that has it."""
+    """A prompt that shows the expected answer requires one."""
     with pytest.raises(DatasetError, match=r"eval\.evaluators\.judge cannot score without"):
         check(WITHOUT, LLMJudgeConfig(llm_name="m", prompt="Is {answer} the same as {expected}?"))
 
 
-def test_an_empty_column_is_no_answer_but_a_single_empty_cell_is_one_rows_business():
-    """The row that has none fails alone, and is counted."""
+def test_an_empty_column_is_an_error_and_an_empty_cell_fails_its_row():
+    """A single row without an answer fails alone and is counted."""
     with pytest.raises(DatasetError, match="the column 'answer' is empty in all 2 rows"):
         check([row | {"answer": None} for row in WITHOUT], ExactMatchConfig())
     check([WITHOUT[0] | {"answer": "1"}, WITHOUT[1]], ExactMatchConfig())
 
 
 def test_whole_rows_have_no_answer():
-    """With `structure.disable` every answer would be compared with an empty text, and score 0."""
+    """With `structure.disable` every answer would be compared with an empty text and score 0."""
     with pytest.raises(DatasetError, match=r"structure\.disable passes the whole row to the workflow"):
         check([row | {"answer": "1"} for row in WITHOUT], ExactMatchConfig(), disable=True)
 
@@ -241,8 +241,8 @@ def test_whole_rows_have_no_answer():
     ("column", "structure", "warned"),
     [("anwser", {}, True), ("answers", {}, True), ("label", {}, False), ("anwser", {"disable": True}, False)],
 )
-def test_a_column_that_is_nearly_the_answers_is_named(column, structure, warned):
-    """An evaluator of a plug-in need not say that it compares; with nothing to compare, every reward is 0."""
+def test_a_column_with_a_similar_name_is_suggested(column, structure, warned):
+    """A plug-in's evaluator may not declare that it compares; without answers its rewards would all be 0."""
     config = DatasetBaseConfig(file_path="data.json", structure=structure)
     rows = [{"id": "1", "question": "a", column: "1"}]
     said = answer_column_warning(eval_items(rows, config, source="data.json"), config)

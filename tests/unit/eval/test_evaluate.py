@@ -41,7 +41,7 @@ def scores(output, evaluator="match") -> dict[str, float | None]:
 
 
 async def test_every_row_is_played_and_scored(tmp_path: Path):
-    """Items carry answer and steps; scores come back by evaluator and id, with their mean."""
+    """Evaluators get items with answer and steps; scores have the evaluator, the id and a mean."""
     output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS))
     assert scores(output) == {"a": 1.0, "b": 0.0}
     assert output.results_of("match").average_score == 0.5
@@ -53,7 +53,7 @@ async def test_every_row_is_played_and_scored(tmp_path: Path):
 
 
 async def test_a_failed_rollout_is_listed_and_reaches_no_evaluator(tmp_path: Path):
-    """It has no score, not even zero, and does not pull the mean down."""
+    """A failed rollout has no score and does not lower the mean."""
     given = []
 
     async def fails(question):
@@ -76,7 +76,7 @@ async def test_a_failed_rollout_is_listed_and_reaches_no_evaluator(tmp_path: Pat
 
 
 async def test_if_all_rollouts_fail_no_evaluator_is_called(tmp_path: Path):
-    """There is nothing to score, so there is no average."""
+    """Without a successful rollout there is nothing to score and no average."""
 
     async def fails(question):
         raise RuntimeError("no")
@@ -91,8 +91,8 @@ async def test_if_all_rollouts_fail_no_evaluator_is_called(tmp_path: Path):
     ] * 2
 
 
-async def test_item_timeout_ends_slow_rollouts(tmp_path: Path):
-    """`eval.general.item_timeout` is the deadline of each item; the others are not harmed."""
+async def test_item_timeout_limits_each_rollout(tmp_path: Path):
+    """`eval.general.item_timeout` ends a slow item; others are not affected."""
 
     async def slow(question):
         if question == "7":
@@ -106,8 +106,8 @@ async def test_item_timeout_ends_slow_rollouts(tmp_path: Path):
     assert scores(output) == {"a": 1.0}
 
 
-async def test_an_evaluator_that_hangs_is_given_up(tmp_path: Path):
-    """One that scores all answers in one go has as many times the limit as it would need, several at a time."""
+async def test_an_evaluator_that_hangs_is_stopped(tmp_path: Path):
+    """An evaluator that scores all items in one call gets the limit times its rounds of concurrent items."""
 
     async def hangs(given):
         await asyncio.sleep(1000)
@@ -122,7 +122,7 @@ async def test_an_evaluator_that_hangs_is_given_up(tmp_path: Path):
 
 
 async def test_an_evaluator_that_raises_leaves_its_items_without_a_score(tmp_path: Path):
-    """Other evaluators are not harmed, and the error is on each item."""
+    """Each item gets the error; other evaluators are not affected."""
 
     async def evaluate(eval_input):
         raise LookupError("no such metric")
@@ -134,8 +134,8 @@ async def test_an_evaluator_that_raises_leaves_its_items_without_a_score(tmp_pat
 
 
 @pytest.mark.parametrize("wrong", [None, [], 1.0])
-async def test_an_evaluator_that_gives_no_output_is_named_with_what_it_gave(tmp_path: Path, wrong):
-    """It is the evaluator's failure, for each of its items, and not the end of the command."""
+async def test_an_evaluator_that_returns_no_output_is_an_error(tmp_path: Path, wrong):
+    """Each of its items fails with the returned value's type; the command continues."""
 
     async def evaluate(eval_input):
         return wrong
@@ -146,7 +146,7 @@ async def test_an_evaluator_that_gives_no_output_is_named_with_what_it_gave(tmp_
 
 
 async def test_result_json_path_finds_the_answer(tmp_path: Path):
-    """Evaluators see the value at the path; an output without it is a failure that names the path."""
+    """Evaluators get the value at the path; an output without it fails with the path's name."""
 
     async def wrapped(question):
         return {"answer": {"text": question}} if question != "7" else {"error": "none"}
@@ -156,20 +156,20 @@ async def test_result_json_path_finds_the_answer(tmp_path: Path):
     assert "result_json_path 'answer.text': nothing at this path" in output.failures[0].message.replace("$.", "")
 
 
-async def test_a_result_path_that_is_none_is_refused(tmp_path: Path):
-    """Before anything is played."""
+async def test_an_invalid_result_path_is_refused(tmp_path: Path):
+    """The error comes before any rollout."""
     with pytest.raises(EvaluationError, match="result_json_path: '\\$\\[' is not a JSON path"):
         await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS), result_json_path="$[")
 
 
 async def test_reps_run_each_row_several_times(tmp_path: Path):
-    """Each repetition is an item of its own, with an id that says which."""
+    """Each repetition is an item whose id has its number."""
     output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS), reps=2)
     assert scores(output) == {"a_rep0": 1.0, "a_rep1": 1.0, "b_rep0": 0.0, "b_rep1": 0.0}
 
 
 async def test_dataset_replaces_the_configured_file_and_keeps_its_keys(tmp_path: Path):
-    """The suffix names the format; keys and filter of the YAML hold for the new file too."""
+    """The suffix sets the format; keys and filter of the YAML apply to the new file."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     scripted.general["dataset"] |= {
         "id_key": "nr",
@@ -184,7 +184,7 @@ async def test_dataset_replaces_the_configured_file_and_keeps_its_keys(tmp_path:
 
 
 async def test_a_dataset_of_unknown_suffix_is_read_as_configured(tmp_path: Path):
-    """Where the YAML has no format either, the error lists the formats."""
+    """Without a format in the YAML, the error lists the formats."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     (tmp_path / "rows.txt").write_text('[{"question": "1", "answer": "1"}]')
     assert scores(await evaluated(scripted, dataset=str(tmp_path / "rows.txt"))) == {"1": 1.0}
@@ -196,14 +196,14 @@ async def test_a_dataset_of_unknown_suffix_is_read_as_configured(tmp_path: Path)
 
 
 async def test_overrides_change_the_configuration(tmp_path: Path):
-    """What the workflow is built from is the overridden config."""
+    """The workflow is built from the overridden config."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     await evaluated(scripted, override=(("workflow.tone", "loud"),))
     assert scripted.tones == ["loud"]
 
 
 async def test_reports_are_written(tmp_path: Path):
-    """The rows with their answers, each evaluator's scores, the resolved config, and how it was run."""
+    """Reports have the rows with their answers, each evaluator's scores, the resolved config and the run's options."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     output = await evaluated(scripted, override=(("workflow.tone", "loud"),))
     rows = json.loads(output.workflow_output_file.read_text())
@@ -216,15 +216,15 @@ async def test_reports_are_written(tmp_path: Path):
 
 
 async def test_write_output_false_writes_nothing(tmp_path: Path):
-    """A pass inside a finetuning run leaves no reports: the run's journal has it all."""
+    """A pass inside a finetuning run writes no reports, because the journal has everything."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     output = await evaluated(scripted, write_output=False)
     assert not scripted.reports.exists()
     assert output.workflow_output_file is None
 
 
-async def test_job_id_keeps_the_reports_of_jobs_apart(tmp_path: Path):
-    """Each job has a folder of its own; a job id cannot lead out of it."""
+async def test_job_id_separates_the_reports_of_jobs(tmp_path: Path):
+    """Each job has its own folder; a job id cannot lead out of it."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     output = await evaluated(scripted, job_id="job-1")
     assert output.workflow_output_file == scripted.reports / "job-1" / "workflow_output.json"
@@ -232,8 +232,8 @@ async def test_job_id_keeps_the_reports_of_jobs_apart(tmp_path: Path):
         await evaluated(scripted, job_id="../job")
 
 
-async def test_cleanup_removes_earlier_reports_only_if_asked(tmp_path: Path):
-    """Files of an evaluator that is gone stay unless `eval.general.output.cleanup` is set."""
+async def test_cleanup_removes_earlier_reports_on_request(tmp_path: Path):
+    """Old files stay unless `eval.general.output.cleanup` is set."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     scripted.reports.mkdir()
     (scripted.reports / "old_output.json").write_text("{}")
@@ -245,7 +245,7 @@ async def test_cleanup_removes_earlier_reports_only_if_asked(tmp_path: Path):
 
 
 async def test_the_workflow_is_built_once_for_all_passes_of_a_session(tmp_path: Path):
-    """Passes inside `using_session` share the open workflow and its one limit of concurrent rollouts."""
+    """Passes inside `using_session` share the open workflow and its limit of concurrent rollouts."""
     running = most = 0
 
     async def busy(question):
@@ -272,7 +272,7 @@ async def test_the_workflow_is_built_once_for_all_passes_of_a_session(tmp_path: 
 
 
 async def test_a_session_of_another_config_is_not_used(tmp_path: Path):
-    """Another file, or other overrides, is another workflow: it is built and closed for itself."""
+    """Another file or other overrides give another workflow, which is built and closed separately."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     path = scripted.config_file
     with scripted.registered():
@@ -288,8 +288,8 @@ async def test_a_session_of_another_config_is_not_used(tmp_path: Path):
     assert scripted.closed == 2
 
 
-async def test_seeds_differ_between_training_passes_and_repeat_in_validation(tmp_path: Path):
-    """Generations explore; before and after play the same games."""
+async def test_training_passes_have_new_seeds_and_validations_repeat(tmp_path: Path):
+    """Generations explore; both validations play the same games."""
     seeds = []
 
     async def draws(question):
@@ -339,8 +339,8 @@ async def test_cancellation_leaves_no_task_behind(tmp_path: Path):
     assert scripted.closed == 1
 
 
-async def test_errors_of_the_configuration_come_as_they_are(tmp_path: Path):
-    """Not wrapped into a group by the machinery around them."""
+async def test_configuration_errors_are_raised_unwrapped(tmp_path: Path):
+    """A ConfigError is not wrapped into an exception group."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     del scripted.config["workflow"]
     with pytest.raises(NatError, match="there is no workflow"):
@@ -351,14 +351,14 @@ async def test_errors_of_the_configuration_come_as_they_are(tmp_path: Path):
         await evaluated(scripted)
 
 
-async def test_questions_that_are_no_text_reach_a_workflow_that_takes_text(tmp_path: Path):
+async def test_numeric_questions_reach_a_workflow_that_takes_text(tmp_path: Path):
     """An integer in the dataset is an ordinary question."""
     output = await evaluated(ScriptedWorkflow(tmp_path, echo, [{"question": 5, "answer": 5}]))
     assert scores(output) == {"1": 1.0}
 
 
 async def test_a_dataset_format_of_a_plug_in(tmp_path: Path):
-    """A loader that someone else registers is found by `_type` and by the suffix that is its name."""
+    """A loader of a plug-in is selected by its `_type` or by the suffix of that name."""
 
     class LinesConfig(DatasetBaseConfig, name="lines"):
         """One question per line."""
@@ -383,11 +383,11 @@ async def test_a_dataset_format_of_a_plug_in(tmp_path: Path):
             await EvaluationRun(EvaluationRunConfig(config_file=scripted.config_file)).run_and_evaluate()
 
 
-async def test_a_loader_that_yields_something_else_is_named(tmp_path: Path):
-    """The plug-in's author learns what was wanted."""
+async def test_a_loader_of_another_type_is_an_error(tmp_path: Path):
+    """The error tells the plug-in's author what was expected."""
 
     class WrongConfig(DatasetBaseConfig, name="wrong"):
-        """Yields its rows instead of a loader."""
+        """Yields rows instead of a loader."""
 
     async def wrong(config, builder):
         yield [{"question": "q"}]

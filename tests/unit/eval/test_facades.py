@@ -20,6 +20,6 @@ import pytest
     ],
 )
 def test_both_import_paths_give_the_same_class(ours, other, names):
-    """Plug-ins of the older and of the newer toolkit find the same things."""
+    """Plug-ins of the older and of the newer toolkit import the same classes."""
     for name in names:
         assert getattr(importlib.import_module(ours), name) is getattr(importlib.import_module(other), name)

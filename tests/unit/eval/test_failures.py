@@ -39,5 +39,5 @@ from nat.eval.failures import remedy_of
     ],
 )
 def test_each_error_has_its_own_remedy(cause, error, remedy):
-    """What the evaluator returned, what the server refused and what the agent raised are mended in different places."""
+    """A value of the evaluator, a refusal of the server and an exception of the agent have different remedies."""
     assert remedy in remedy_of(cause, error)

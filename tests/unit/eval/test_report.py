@@ -1,4 +1,4 @@
-"""Report files: whole, readable as data, and under the dataset's own keys."""
+"""Report files are complete, readable as data, and use the dataset's keys."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def item(item_id="a", **fields) -> EvalInputItem:
 
 
 def test_rows_carry_the_datasets_keys():
-    """Question, answer, output and steps stand under the keys that the dataset uses."""
+    """Question, answer, output and steps have the dataset's keys."""
     structure = EvalDatasetStructureConfig(
         question_key="prompt",
         answer_key="gold",
@@ -49,7 +49,7 @@ def test_rows_carry_the_datasets_keys():
 
 
 def test_a_failed_item_has_an_error_and_no_answer():
-    """The report does not offer an empty answer for a rollout that failed."""
+    """The report has no empty answer for a failed rollout."""
     failure = RolloutFailure(item_id="a", kind="raised", type="KeyError", message="'x'")
     [row] = workflow_rows([item(output_obj=None)], [failure], KEYS)
     assert row["error"] == "KeyError: 'x'"
@@ -57,7 +57,7 @@ def test_a_failed_item_has_an_error_and_no_answer():
 
 
 def test_steps_that_end_a_call_are_reported():
-    """LLM and tool answers are kept; the other steps repeat what stands in them."""
+    """Only LLM and tool answers are reported; other steps repeat their content."""
     steps = [
         step(kind)
         for kind in (IntermediateStepType.LLM_START, IntermediateStepType.LLM_END, IntermediateStepType.TOOL_END)
@@ -67,13 +67,13 @@ def test_steps_that_end_a_call_are_reported():
 
 
 def test_a_whole_row_question_is_reported_as_its_columns():
-    """With `structure.disable` the row itself is what was asked."""
+    """With `structure.disable` the question is the row itself."""
     keys = DatasetBaseConfig(id_key="id", structure=EvalDatasetStructureConfig(disable=True))
     [row] = workflow_rows([item(full_dataset_entry={"id": "a", "board": "x"})], [], keys)
     assert row == {"id": "a", "board": "x", "generated_answer": "42", "intermediate_steps": []}
 
 
-def test_scores_count_what_has_none():
+def test_scores_count_unscored_items():
     """Fields of an evaluator's own records are written, and unscored items are counted."""
 
     class Detailed(EvalOutputItem):
@@ -89,7 +89,7 @@ def test_scores_count_what_has_none():
 
 
 def test_files_are_json_whatever_the_values_are(tmp_path: Path):
-    """An object that JSON does not know becomes its text, a NaN too, and unicode stays readable."""
+    """Other objects and NaN become text, and unicode stays readable."""
     path = write_json(
         tmp_path / "deep" / "a.json",
         {"o": object, "n": math.nan, "u": "中", "s": step(IntermediateStepType.LLM_END, {1j})},
@@ -101,8 +101,8 @@ def test_files_are_json_whatever_the_values_are(tmp_path: Path):
     assert value["s"]["payload"]["data"]["output"] == ["1j"]
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path):
-    """Nothing but the file itself is left behind."""
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path):
+    """No other file stays behind."""
     write_json(tmp_path / "a.json", [1] * 1000)
     write_json(tmp_path / "a.json", [2])
     assert json.loads((tmp_path / "a.json").read_text()) == [2]
@@ -110,22 +110,22 @@ def test_a_file_is_replaced_whole(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "", "a" * 200])
-def test_a_name_that_is_no_file_name_is_refused(name: str):
+def test_an_invalid_file_name_is_refused(name: str):
     """An evaluator's name becomes a path, so it must be one component."""
     with pytest.raises(EvaluationError, match="cannot name a report file"):
         evaluator_file(name)
 
 
 def test_only_reports_are_removed(tmp_path: Path):
-    """Cleaning up touches what an evaluation writes and nothing else."""
+    """Cleaning up deletes only an evaluation's own files."""
     for name in ("workflow_output.json", "score_output.json", "config_effective.yml", "notes.txt", "data.json"):
         (tmp_path / name).write_text("x")
     remove_reports(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.json", "notes.txt"]
 
 
-def test_a_folder_that_can_be_made_is_not_made_yet(tmp_path):
-    """Trying leaves nothing behind, neither the folder nor those above it, and keeps what was there."""
+def test_checking_a_folder_creates_nothing(tmp_path):
+    """The check creates no folder and keeps what was there."""
     check_writable(tmp_path / "a" / "b", "finetuning.output_dir")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "kept").mkdir()
@@ -135,14 +135,14 @@ def test_a_folder_that_can_be_made_is_not_made_yet(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="there is no /proc on this system")
 @pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc/self"])
-def test_whatever_the_system_refuses_is_an_error_of_the_option(folder):
-    """Permissions do not tell all: root may write to /proc, and yet nothing can be made there."""
+def test_any_refusal_of_the_system_is_an_error_of_the_option(folder):
+    """Permissions are not enough to decide: root may write to /proc, but cannot create files there."""
     with pytest.raises(ConfigError, match=f"finetuning.output_dir: cannot write to {folder}: "):
         check_writable(Path(folder), "finetuning.output_dir")
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
-    """The file is named, not only the folder that cannot be."""
+    """The error names the file in the way, not only the folder."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file is a file, so"):
         check_writable(tmp_path / "file" / "below", "eval.general.output_dir")

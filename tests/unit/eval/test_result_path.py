@@ -10,36 +10,36 @@ class Reply(BaseModel):
 
 @pytest.mark.parametrize("output", [Reply(move=3), {"move": 3}, '{"move": 3}'])
 def test_a_path_finds_its_value_in_records_dicts_and_json_text(output):
-    """However the workflow returns its record, the same path finds the same value."""
+    """The same path finds the value in a record, a dict or JSON text."""
     assert answer_of(output, compile_path("$.move")) == 3
 
 
-def test_json_that_cannot_be_read_is_text():
-    """A model may say any depth and any number; the path finds nothing in it, as in other text."""
+def test_invalid_json_is_text():
+    """A path finds nothing in text that is no valid JSON, whatever its depth and numbers."""
     for output in ("[" * 100_000, '{"move": 1' + "0" * 5000 + "}"):
         with pytest.raises(LookupError):
             answer_of(output, compile_path("$.move"))
 
 
 def test_the_first_match_counts():
-    """A path with several matches gives the first."""
+    """The first of several matches is used."""
     assert answer_of([{"m": 1}, {"m": 2}], compile_path("$[*].m")) == 1
 
 
 def test_nothing_at_the_path_is_an_error_that_shows_the_output():
-    """A missing answer is an error, not an empty answer."""
+    """A missing answer is an error that shows the output, not an empty answer."""
     with pytest.raises(LookupError, match="'plain text'"):
         answer_of("plain text", compile_path("$.move"))
 
 
 def test_without_a_path_the_output_is_the_answer():
-    """Text and values stay as they are; a record becomes its JSON text."""
+    """Text and values are returned unchanged; a record becomes its JSON text."""
     assert answer_of("0042", None) == "0042"
     assert answer_of({"a": 1}, None) == {"a": 1}
     assert answer_of(Reply(move=3), None) == '{\n  "move": 3\n}'
 
 
-def test_a_text_that_is_no_path_is_refused():
-    """The parser's words are kept."""
+def test_an_invalid_path_is_refused():
+    """The error has the parser's message."""
     with pytest.raises(ValueError, match=r"'\$\.a\[' is not a JSON path: Parse error"):
         compile_path("$.a[")

@@ -1,4 +1,4 @@
-"""No number for what could not be scored."""
+"""Items that could not be scored have no number."""
 
 import math
 from fractions import Fraction
@@ -24,29 +24,29 @@ def output(*items):
     return EvalOutput(average_score=99, eval_output_items=list(items))
 
 
-def test_average_leaves_out_what_has_no_score():
-    """A failure is neither a zero nor part of the count; without any number there is no average."""
+def test_average_leaves_out_items_without_a_score():
+    """A failure is no zero and does not count; without any number there is no average."""
     assert average([scored("a", 1.0), unscored("b", "broken"), scored("c", 0)]) == 0.5
     assert average([unscored("a", "broken")]) is None
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))
 def test_average_lies_between_the_scores(scores):
-    """The mean is a mean, and is not rounded."""
+    """The mean lies between the scores and is not rounded."""
     mean = average([scored(n, s) for n, s in enumerate(scores)])
     assert mean is not None
     assert min(scores) - 1e-9 <= mean <= max(scores) + 1e-9
 
 
 def test_each_given_item_has_one_score_in_order():
-    """The output is brought into the order of the input, and its average is made anew."""
+    """Scores are sorted into the order of the items, and the average is computed again."""
     result = validate_output(output(scored("b", 0.0), scored("a", 1.0)), given_items("a", "b"))
     assert [item.id for item in result.eval_output_items] == ["a", "b"]
     assert result.average_score == 0.5
 
 
-def test_missing_doubled_unknown_and_empty_scores_are_records():
-    """What an evaluator got wrong is said for each item, and none of it has a number."""
+def test_missing_duplicate_unknown_and_empty_scores_have_reasons():
+    """Each mistake of an evaluator is a reason on its item, without a number."""
     given_ = given_items("missing", "twice", "none", "nan", "good")
     result = validate_output(
         output(
@@ -69,8 +69,8 @@ def test_missing_doubled_unknown_and_empty_scores_are_records():
     assert result.average_score == 1.0
 
 
-def test_an_evaluators_own_records_survive():
-    """Fields of a subclass and scores that are no numbers are the evaluator's business."""
+def test_an_evaluators_own_records_are_kept():
+    """Fields of a subclass and scores that are no numbers are kept."""
 
     class Detailed(EvalOutputItem):
         detail: str
@@ -82,15 +82,15 @@ def test_an_evaluators_own_records_survive():
 
 
 @pytest.mark.parametrize("score", [1e308, -1e16, 10**400, -(10**5000)], ids=range(4))
-def test_a_score_that_would_overflow_is_a_record_with_its_size(score):
-    """Means, squares and JSON could not hold it; the other scores keep their mean."""
+def test_a_score_that_would_overflow_is_no_score(score):
+    """Its reason has the size; the other scores keep their mean."""
     result = validate_output(output(scored("a", score), scored("b", 1.0)), given_items("a", "b"))
     assert result.eval_output_items[0].score is None
     assert "only scores up to 1e+15 can be averaged" in (result.eval_output_items[0].error or "")
     assert result.average_score == 1.0
 
 
-def test_numbers_of_other_libraries_become_pythons_own():
-    """A report is JSON, which knows no np."""
+def test_numbers_of_other_libraries_become_python_numbers():
+    """JSON cannot write NumPy's numbers."""
     result = validate_output(output(scored("a", np.float32(0.5)), scored("b", Fraction(1, 2))), given_items("a", "b"))
     assert [(type(item.score), item.score) for item in result.eval_output_items] == [(float, 0.5), (float, 0.5)]

@@ -25,7 +25,7 @@ def item(item_id: str, *steps: IntermediateStep) -> EvalInputItem:
 
 
 def test_tokens_are_summed_by_item_and_model():
-    """Each model's tokens are counted apart, and an item's total is their sum."""
+    """Tokens are counted for each model; an item's total is their sum."""
     usage = usage_of([item("a", answer("m", 1, 10, 2), answer("m", 3, 20, 3), answer("n", 4, 1, 1))])
     used = usage.usage_stats_items["a"]
     assert used.usage_stats_per_llm["m"].prompt_tokens == 30
@@ -34,7 +34,7 @@ def test_tokens_are_summed_by_item_and_model():
 
 
 def test_the_runtime_spans_all_items():
-    """Items run side by side, so their times are not added up; one without steps has none."""
+    """Concurrent items' times are not added up; an item without steps has no time."""
     usage = usage_of(
         [item("a", answer("m", 10, 1, 1), answer("m", 14, 1, 1)), item("b", answer("m", 12, 1, 1)), item("c")]
     )

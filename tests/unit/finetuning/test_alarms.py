@@ -16,8 +16,8 @@ def names(epochs, config=CONFIG):
     return [alarm.name for alarm in alarms(epochs, config)]
 
 
-def test_a_healthy_run_is_quiet():
-    """No metric, no alarm; and none before the first epoch."""
+def test_a_healthy_run_has_no_alarms():
+    """Without a metric, or before the first epoch, there is no alarm."""
     assert names([]) == []
     assert names(epoch_records([0.1] * 30)) == []
 
@@ -43,7 +43,7 @@ def test_a_healthy_run_is_quiet():
     ],
 )
 def test_a_metric_beyond_its_level_warns(metric, value, name, text, config):
-    """The warning has the number and the level, and the level can be set."""
+    """The warning has the number and the level; the level is configurable."""
     epochs = [epoch_record(metrics={metric: value})]
     (alarm,) = alarms(epochs, CONFIG)
     assert alarm.name == name
@@ -51,15 +51,15 @@ def test_a_metric_beyond_its_level_warns(metric, value, name, text, config):
     assert names(epochs, GuardsConfig(**config)) == []
 
 
-def test_the_advice_on_cut_answers_holds_whatever_is_set():
-    """An epoch does not tell whether truncated rollouts are left out already, so nobody is told to set that."""
+def test_the_remedy_for_truncated_answers_needs_no_other_setting():
+    """An epoch does not show whether truncated rollouts are already masked, so the remedy does not mention it."""
     (alarm,) = alarms([epoch_record(metrics={TRUNCATED: 0.25})], CONFIG)
     assert "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out" in alarm.text
     assert "or set" not in alarm.text
 
 
 def test_a_job_that_trained_nothing_warns():
-    """The backend left out all that was submitted; where nothing was submitted, it was not the backend."""
+    """A job that left out all submitted groups is a warning; an epoch without submitted groups is not."""
     metrics = {"train/trained_groups": 0.0}
     (alarm,) = alarms([epoch_record(metrics=metrics)], CONFIG)
     assert "none of the 24 groups (192 rollouts)" in alarm.text
@@ -67,7 +67,7 @@ def test_a_job_that_trained_nothing_warns():
 
 
 def test_only_the_last_epoch_counts_for_a_level():
-    """An alarm that is over is not repeated."""
+    """An alarm of an earlier epoch is not repeated."""
     assert (
         names(
             [
@@ -80,7 +80,7 @@ def test_only_the_last_epoch_counts_for_a_level():
 
 
 def test_many_equal_groups_warn_after_five_epochs():
-    """One such epoch is chance; five in a row above the level are not."""
+    """Five epochs in a row above the level are a warning; a single one is chance."""
     epochs = epoch_records([0.5] * 5, groups_without_difference=20)
     assert names(epochs) == ["equal_groups"]
     assert names(epochs[1:]) == []
@@ -89,7 +89,7 @@ def test_many_equal_groups_warn_after_five_epochs():
 
 
 def test_a_fall_of_the_entropy_warns():
-    """Half of it lost within twenty epochs is a collapse; the same fall over a longer time is learning."""
+    """Losing half of the entropy within twenty epochs is a warning; the same over a longer time is not."""
 
     def run(length):
         return [epoch_record(n, metrics={"train/entropy": 1.0 if n == 0 else 0.45}) for n in range(length)]
@@ -101,13 +101,13 @@ def test_a_fall_of_the_entropy_warns():
 
 
 def test_clipping_at_both_ends_counts_together():
-    """Low and high are reported apart; the level is for their sum."""
+    """The level applies to the sum of low and high clipping."""
     assert names([epoch_record(metrics=dict.fromkeys(CLIPPED, 0.14))]) == []
     assert names([epoch_record(metrics=dict.fromkeys(CLIPPED, 0.16))]) == ["clip_fraction"]
 
 
-def test_the_embedded_backend_reports_what_the_alarms_read():
-    """A renamed metric would silence its alarm for good."""
+def test_the_embedded_backend_reports_the_metrics_of_the_alarms():
+    """A renamed metric would silence its alarm."""
     assert {*CLIPPED, EFFECTIVE_SAMPLES, ENTROPY, "train/trained_groups"} <= prefixed(dict.fromkeys(UPDATE, 0.0)).keys()
     assert TRUNCATED in EPOCH
 
@@ -119,28 +119,28 @@ def filled(rewards, **limits) -> EpochWindow:
     return window
 
 
-def test_a_short_run_is_there_whole():
-    """As many epochs as the window holds are all in it, in their order."""
+def test_a_short_run_is_kept_whole():
+    """All epochs within the window are kept in order."""
     assert [record.epoch for record in filled([0.5] * 12).records] == list(range(12))
 
 
-def test_a_long_run_leaves_first_last_and_extremes():
-    """The epochs with the lowest and the highest reward stay, wherever they were."""
+def test_a_long_run_keeps_first_last_and_extremes():
+    """The epochs with the lowest and the highest reward are kept."""
     rewards = [0.5] * 1000
     rewards[300], rewards[400] = 0.2, 0.8
     epochs = [record.epoch for record in filled(rewards).records]
     assert epochs == [0, 1, 2, 300, 400, *range(1000 - ENTROPY_EPOCHS - 1, 1000)]
 
 
-def test_windows_of_the_guards_fit_in():
-    """The window grows with the number of epochs that the guards are set to read."""
+def test_the_window_covers_the_guards():
+    """The window grows with the number of epochs that the guards read."""
     assert len(filled([0.5] * 1000, epochs_without_signal=90).records) >= 90
     assert len(filled([0.5] * 1000, collapse_epochs=50).records) >= 100
 
 
 @pytest.mark.parametrize("length", [6, 60, 600])
 def test_a_collapse_is_found_in_runs_of_any_length(length):
-    """The first epochs are still those of the run's beginning."""
+    """The first epochs are kept, so a collapse is found in a run of any length."""
     rewards = [0.8] * (length - 3) + [0.1] * 3
     with pytest.raises(RewardCollapse, match=r"from 0\.800 in epochs? \d+ to"):
         check_reward(filled(rewards).records, GuardsConfig())
@@ -150,15 +150,15 @@ CONFIG = GuardsConfig()
 
 
 def validations(*shares):
-    """One of 100 games after every tenth epoch, of which a share is won: always the first ones."""
+    """Validations of 100 games after every tenth epoch; always the first games are won."""
     return [
         validation_record(10 * n, {str(game): float(game < 100 * share) for game in range(100)})
         for n, share in enumerate(shares)
     ]
 
 
-def test_a_model_that_learns_its_examples_by_heart_is_told():
-    """The reward in training rises while the held-out score falls below where it began."""
+def test_overfitting_is_a_warning():
+    """The training reward rises while the held-out score falls below its start."""
     text = held_out_warning(
         validations(0.5, 0.6, 0.3), lambda: epoch_records([0.5 + n / 50 for n in range(20)]), CONFIG
     )
@@ -166,8 +166,8 @@ def test_a_model_that_learns_its_examples_by_heart_is_told():
     assert "The mean reward in training did not (0.880 in epoch 20)" in text
 
 
-def test_a_model_that_broke_is_told_with_what_changed():
-    """Both fell: the update is named, as everywhere."""
+def test_a_broken_model_is_a_warning_with_its_cause():
+    """If both rewards fall, the warning names the update that broke the model."""
     epochs = epoch_records([0.5] * 12 + [0.0] * 8, metrics={GRADIENT: 1.0})
     epochs[11] = epochs[11].model_copy(update={"metrics": {KL: 9.0}})
     text = held_out_warning(validations(0.32, 0.79, 0.1), lambda: epochs, CONFIG)
@@ -179,37 +179,37 @@ def test_a_model_that_broke_is_told_with_what_changed():
     [(), (0.5,), (0.5, 0.6), (0.5, 0.9, 0.7), (0.5, 0.48)],
     ids=["none", "one", "a rise", "less than the best", "chance"],
 )
-def test_no_fall_no_warning(shares):
-    """Lower than the best is no fall as long as it is above the start and half of the way up."""
+def test_a_small_fall_is_no_warning(shares):
+    """A score below the best is no fall if it is above the start and half of the rise."""
     assert held_out_warning(validations(*shares), list, CONFIG) is None
 
 
-def test_a_fall_from_the_start_is_told_as_one():
-    """People know no epoch 0: the first scores are those before training."""
+def test_a_fall_below_the_start_mentions_the_start():
+    """Epoch 0 is described as "before training"."""
     text = held_out_warning(validations(0.8, 0.3), list, CONFIG)
     assert text.startswith("The held-out score fell from 0.800 before training to 0.300 after epoch 10. ")
 
 
-def test_a_fall_is_told_once():
-    """At the validation that shows it; and again only after it had recovered."""
+def test_a_fall_is_reported_once():
+    """A fall is reported at its validation, and again only after a recovery."""
     told = [held_out_warning(validations(0.5, 0.8, 0.1, 0.12, 0.8, 0.1)[:n], list, CONFIG) for n in range(1, 7)]
     assert [text is not None for text in told] == [False, False, True, False, False, True]
 
 
-def test_a_trainer_that_tells_the_mean_alone_gets_no_warning():
+def test_a_mean_without_scores_gives_no_warning():
     """A single number before and after cannot be distinguished from chance."""
     means = [validation_record(n, {"all examples": mean}) for n, mean in enumerate([0.8, 0.1])]
     assert held_out_warning(means, list, CONFIG) is None
 
 
-def test_examples_that_failed_compare_with_nothing():
-    """Without an example that was scored both times there is nothing to say."""
+def test_failed_examples_are_not_compared():
+    """Only examples with both scores are compared."""
     one, other = {"a": 1.0, "b": None}, {"a": None, "b": 0.0}
     assert held_out_warning([validation_record(0, one), validation_record(1, other)], list, CONFIG) is None
 
 
-def test_epochs_are_read_only_to_explain_a_fall():
-    """A long run has many of them, and most validations show no fall."""
+def test_epochs_are_read_only_if_the_score_fell():
+    """Most validations show no fall, and a long run has many epochs."""
     read = []
 
     def epochs():

@@ -35,7 +35,7 @@ GROUPS = groups_of((0.0, 0.2), (0.8, 1.0), (0.4, 0.6), (0.5, 0.5))
 
 
 def test_flat_groups_are_filtered_and_the_easiest_come_first():
-    """Groups below `min_reward_diff` carry no signal; the others are ranked by mean reward, best first."""
+    """Groups below `min_reward_diff` carry no signal; the others are ranked by mean reward, highest first."""
     selection, state = chosen(GROUPS, config(initial_percentile=1.0))
     assert means(selection) == [0.9, 0.5, 0.1]
     assert selection.without_difference == (3,)
@@ -43,18 +43,18 @@ def test_flat_groups_are_filtered_and_the_easiest_come_first():
 
 
 def test_the_percentile_keeps_the_easiest_share_and_at_least_one():
-    """ceil(n x percentile) groups, never none."""
+    """Of n groups, ceil(n x percentile) are kept, never none."""
     assert means(chosen(GROUPS, config(initial_percentile=0.5))[0]) == [0.9, 0.5]
     assert means(chosen(GROUPS, config(initial_percentile=0.01))[0]) == [0.9]
 
 
 def test_sort_ascending_begins_with_the_hardest():
-    """The other end of the same ranking."""
+    """`sort_ascending` reverses the ranking."""
     assert means(chosen(GROUPS, config(initial_percentile=0.3, sort_ascending=True))[0]) == [0.1]
 
 
 def test_interval_k_expands_at_epochs_k_minus_1_and_every_k_after():
-    """The memory starts one epoch before the first, as the guide's backends do it."""
+    """The first expansion is one epoch early, as in the guide's backends."""
     settings = config(initial_percentile=0.3, increment_percentile=0.2, expansion_interval=3)
     state, seen = begin(settings), []
     for epoch in range(9):
@@ -65,7 +65,7 @@ def test_interval_k_expands_at_epochs_k_minus_1_and_every_k_after():
 
 
 def test_an_interval_of_one_expands_at_once_and_stops_at_the_whole():
-    """The percentile never passes 1, and a full curriculum expands no more."""
+    """The percentile never exceeds 1, and a full curriculum does not expand."""
     settings = config(initial_percentile=0.9, increment_percentile=0.5, expansion_interval=1)
     first, state = chosen(GROUPS, settings, epoch=0)
     again, after = chosen(GROUPS, settings, epoch=1, state=state)
@@ -81,20 +81,20 @@ def test_no_group_with_signal_leaves_the_state_alone():
 
 
 def test_random_subsample_caps_the_groups_after_the_variance_filter():
-    """At most ceil(n x fraction) groups, n counting those with signal; the ranking stays."""
+    """At most ceil(n x fraction) groups with signal are kept; the ranking stays."""
     selection, _ = chosen(GROUPS, config(initial_percentile=1.0, random_subsample=0.5))
     assert len(selection.groups) == 2
     assert means(selection) == sorted(means(selection), reverse=True)
 
 
 def test_the_subsample_counts_all_groups_with_signal():
-    """The fraction is of all three groups with signal, not of the two that the percentile keeps: ceil(1.2)."""
+    """The fraction applies to all three groups with signal, not to the two within the percentile: ceil(1.2)."""
     settings = config(initial_percentile=0.6, random_subsample=0.4)
     assert means(chosen(GROUPS, settings)[0]) == [0.9, 0.5]
 
 
 def test_the_subsample_is_drawn_with_the_generator():
-    """Every group has its turn; where all fit, nothing is drawn and the generator stays as it was."""
+    """Each group is drawn sometimes; if all fit, nothing is drawn and the generator is unchanged."""
     settings = config(initial_percentile=1.0, random_subsample=0.3)
     dice = Random(0)  # noqa: S311 - a test's dice
     drawn = [select(GROUPS, begin(settings), settings, epoch=0, rng=dice)[0] for _ in range(30)]
@@ -106,7 +106,7 @@ def test_the_subsample_is_drawn_with_the_generator():
 
 
 def test_state_and_selection_are_values():
-    """An epoch gets a new state; nobody changes the one that a resumed run may need."""
+    """An epoch gets a new state; the old one is not changed, because a resumed run may need it."""
     selection, state = chosen(GROUPS, config())
     with pytest.raises(ValidationError, match="frozen"):
         state.current_percentile = 1.0
@@ -114,16 +114,16 @@ def test_state_and_selection_are_values():
         selection.groups = []
 
 
-def test_without_a_least_difference_equal_groups_are_still_no_easy_ones():
-    """They would be ranked first and then teach nothing; they stay where the algorithm compares across groups."""
+def test_without_a_minimum_equal_groups_are_still_left_out():
+    """Equal groups would rank first without a signal; they stay if the algorithm compares across groups."""
     groups, settings = groups_of((1.0, 1.0), (0.0, 0.2)), config(initial_percentile=0.5, min_reward_diff=0.0)
     assert means(chosen(groups, settings)[0]) == [0.1]
     selection, _ = select(groups, begin(settings), settings, epoch=0, rng=Random(0), across_groups=True)  # noqa: S311 - a test's dice
     assert means(selection) == [1.0]
 
 
-def test_a_single_group_is_thinned_and_not_filtered():
-    """With one group there is nothing to rank; its trajectories are sampled if asked for."""
+def test_a_single_group_is_subsampled_and_not_filtered():
+    """A single group cannot be ranked; its trajectories are subsampled if configured."""
     group = groups_of((0.5,) * 5)
     assert chosen(group, config())[0].ranked == (0,)
     assert len(chosen(group, config())[0].groups[0]) == 5
@@ -132,7 +132,7 @@ def test_a_single_group_is_thinned_and_not_filtered():
 
 @given(REWARDS, st.floats(0.01, 1), st.booleans(), st.none() | st.floats(0.01, 1))
 def test_selection_only_ever_selects(rewards, percentile, ascending, fraction):
-    """Whatever the settings: chosen groups are among the given ones, none twice, and inputs are untouched."""
+    """With any settings, selected groups are among the given ones, none twice, and inputs are unchanged."""
     given_groups = groups_of(*rewards)
     before = [list(group) for group in given_groups]
     settings = config(initial_percentile=percentile, sort_ascending=ascending, random_subsample=fraction)
@@ -144,8 +144,8 @@ def test_selection_only_ever_selects(rewards, percentile, ascending, fraction):
     assert 0 < state.current_percentile <= 1
 
 
-def test_the_log_tells_the_expansion():
-    """Users of the guide look for this line."""
+def test_the_log_reports_the_expansion():
+    """Users of the guide search for this line."""
     settings = config(initial_percentile=0.3, expansion_interval=1)
     selection, state = chosen(GROUPS, settings)
     lines = description(selection, state, epoch=0)

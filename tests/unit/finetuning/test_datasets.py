@@ -6,14 +6,14 @@ def games(prefix, *contents):
 
 
 def test_the_same_content_is_the_same_example_under_any_id():
-    """A held-out example counts once, however often it is trained on."""
+    """A held-out example in the training data counts once, however often it is trained on."""
     training = games("train-", "a", "b", "c", "a")
     assert num_shared(training, games("held-", "x", "a", "c", "y")) == 2
     assert num_shared(training, games("held-", "x", "y")) == 0
 
 
-def test_games_that_begin_alike_are_told_apart_by_their_ids():
-    """Each is seeded by its id: the first move of all of them is no content that could be learned by heart."""
+def test_equal_games_are_distinguished_by_their_ids():
+    """Their ids seed the games, so equal first moves are no shared content."""
     training = games("train-", *"XOXOXO")
     assert num_shared(training, games("held-", *"XOXO")) == 0
     assert num_shared(training, training[:4]) == 4

@@ -31,7 +31,7 @@ QUIET = {
     **dict.fromkeys(CLIPPED, 0.02),
 }
 BURST = {KL: 9.1, GRADIENT: 2.88, WEIGHTS: 0.105, ENTROPY: 0.283, RATE: 0.0099, **dict.fromkeys(CLIPPED, 0.1)}
-"""As tic-tac-toe reported it at a learning rate of 0.02, whose first update took every reward to 0."""
+"""The metrics of tic-tac-toe at a learning rate of 0.02, whose first update made every reward 0."""
 
 
 def run(rewards, metrics, **changes):
@@ -41,20 +41,20 @@ def run(rewards, metrics, **changes):
 
 
 def burst(then=3, healthy=2):
-    """Healthy epochs, one update that breaks the model, and epochs in which nothing is won."""
+    """Healthy epochs, one update that breaks the model, and epochs without a reward."""
     rewards = [0.4] * healthy + [0.45] + [0.0] * then
     metrics = [{}] * healthy + [BURST] + [{ENTROPY: 0.0}] * then
     return run(rewards, metrics)
 
 
 def flat(epochs, count):
-    """The last epochs without any difference in reward."""
+    """The last epochs have no difference in reward."""
     dead = {"groups_without_difference": 24, "filtered_groups": 0, "max_reward": 0.0}
     return [*epochs[:-count], *(e.model_copy(update=dead) for e in epochs[-count:])]
 
 
-def test_an_update_that_went_too_far_is_named_with_its_numbers():
-    """The remedy has the learning rate that was used, and one to try."""
+def test_an_update_that_is_too_large_is_named_with_its_numbers():
+    """The remedy has the learning rate that was used and one to try."""
     found = diagnose(burst())
     assert found.cause is Cause.UPDATE_TOO_LARGE
     assert found.seen == (
@@ -70,12 +70,12 @@ def test_an_update_that_went_too_far_is_named_with_its_numbers():
     [{KL: 0.5}, {WEIGHTS: 0.05}, {CLIPPED[0]: 0.6}, {GRADIENT: 60.0}],
     ids=["KL", "weights", "clip", "gradient"],
 )
-def test_each_measure_of_an_update_counts(metrics):
-    """A backend need not report all of them."""
+def test_each_measure_of_an_update_is_enough(metrics):
+    """A backend need not report all measures."""
     assert diagnose(run([0.4, 0.45, 0.0], [{}, metrics, {}])).cause is Cause.UPDATE_TOO_LARGE
 
 
-def test_updates_before_the_best_epoch_broke_nothing():
+def test_updates_before_the_best_epoch_are_not_blamed():
     """Updates before the highest reward cannot be the reason for its fall."""
     assert diagnose(run([0.4, 0.6, 0.1], [BURST, {}, {}])).cause is Cause.UNKNOWN
 
@@ -92,22 +92,22 @@ def test_updates_before_the_best_epoch_broke_nothing():
         ),
     ],
 )
-def test_other_causes_are_told_apart(metrics, cause, text):
-    """The learning rate is not blamed for what other numbers explain, nor where no number stands out."""
+def test_other_causes_are_named(metrics, cause, text):
+    """The learning rate is not blamed if other numbers explain the fall, or if no number is unusual."""
     found = diagnose(run([0.4, 0.45, 0.1], [{}, {}, metrics]))
     assert found.cause is cause
     assert text in found.seen
     assert "it was" not in found.remedy
 
 
-def test_without_numbers_nothing_is_said():
-    """A backend that reports nothing gives no cause; nor do no epochs."""
+def test_without_metrics_there_is_no_cause():
+    """Neither a backend without metrics nor a run without epochs gives a cause."""
     assert diagnose(epoch_records([0.5, 0.1])) is None
     assert diagnose([]) is None
 
 
 def test_equal_rewards_after_a_burst_are_not_blamed_on_the_examples():
-    """The finding: at a learning rate of 0.02 every reward became 0, and the error spoke of too hard examples."""
+    """After a learning rate of 0.02 made every reward 0, the error must not say that the examples are too hard."""
     with pytest.raises(NoLearningSignal) as caught:
         guards.check_signal(flat(burst(), 3), CONFIG)
     text = str(caught.value)
@@ -117,13 +117,13 @@ def test_equal_rewards_after_a_burst_are_not_blamed_on_the_examples():
 
 
 def test_equal_rewards_from_the_start_are_still_blamed_on_the_examples():
-    """Nothing fell, so no update is the cause, even if one was large."""
+    """If nothing fell, no update is the cause, even a large one."""
     with pytest.raises(NoLearningSignal, match="If the examples are too hard"):
         guards.check_signal(flat(run([0.0] * 3, [BURST, {}, {}]), 3), CONFIG)
 
 
 def test_a_collapse_is_explained_by_what_changed():
-    """With quiet updates the rewards are suspected, and not the learning rate."""
+    """If the updates were small, the error suspects the rewards and not the learning rate."""
     for epochs, remedy in [
         (burst(healthy=3), "Lower the learning rate"),
         (run([0.6] * 3 + [0.1] * 3, [{}] * 6), "look at what is rewarded"),
@@ -133,7 +133,7 @@ def test_a_collapse_is_explained_by_what_changed():
 
 
 def test_a_job_that_fails_after_a_burst_names_it():
-    """The backend sees one update only; what broke the model may have been the one before."""
+    """The backend sees only its own update; an earlier one may have broken the model."""
     failed = TrainingJobStatus(run_id="r", backend="b", status=TrainingStatusEnum.FAILED, message="gradient zero")
     with pytest.raises(TrainingFailed, match=r"gradient zero\n  The update of epoch 3 moved.*\n  → Lower the learning"):
         guards.check_job(failed, before=lambda: burst(then=0))
@@ -141,8 +141,8 @@ def test_a_job_that_fails_after_a_burst_names_it():
         guards.check_job(failed, before=lambda: run([0.4], [{}]))
 
 
-def test_a_workflow_that_fails_on_what_a_broken_model_says_is_not_blamed():
-    """Rollouts that fail after an update that went too far fail because of it."""
+def test_a_workflow_that_fails_on_a_broken_model_is_not_blamed():
+    """Rollouts that fail after a too large update fail because of it."""
     counts = tally(rollout_record(str(n), left_out=LeftOutCause.FAILED, error="ValueError: no JSON") for n in range(8))
     with pytest.raises(TooManyFailures, match="Lower the learning rate"):
         guards.check_failures(counts, max_failure_rate=0.5, before=lambda: burst(then=0))
@@ -150,8 +150,8 @@ def test_a_workflow_that_fails_on_what_a_broken_model_says_is_not_blamed():
         guards.check_failures(counts, max_failure_rate=0.5, before=lambda: run([0.4], [{}]))
 
 
-def test_warnings_look_at_what_changed():
-    """Neither the examples nor max_tokens are the cause where rollouts went well before: a broken model rambles."""
+def test_warnings_consider_what_changed():
+    """If rollouts went well before, neither the examples nor max_tokens are the cause."""
     epochs = flat(burst(then=5), 5)
     epochs[-1].metrics[TRUNCATED] = 1.0
     found = {alarm.name: alarm.text for alarm in alarms(epochs, CONFIG)}
@@ -170,7 +170,7 @@ def advice(rewards=FLAT, verdict=Verdict.NOT_SHOWN, **changes) -> str | None:
 
 
 def test_a_model_that_improved_needs_no_advice():
-    """Nor does a run without epochs, of which nothing is known."""
+    """A run without epochs gets no advice either."""
     assert advice(verdict=Verdict.IMPROVED) is None
     assert advice([]) is None
 
@@ -192,26 +192,26 @@ def test_a_model_that_improved_needs_no_advice():
         ({}, "Train longer, or raise the learning rate."),
     ],
 )
-def test_what_stands_out_is_said(changes, expected):
-    """Without a signal no learning rate helps; with one, answers that were cut off and a low rate may both be why."""
+def test_unusual_numbers_are_named(changes, expected):
+    """Without a signal no learning rate helps; with one, truncated answers and a low rate are both named."""
     assert expected in str(advice(**changes))
 
 
-def test_a_reward_that_rose_tells_too_few_held_out_examples_from_learning_by_heart():
-    """Without held-out examples, a reward that rose is all that was asked for."""
+def test_a_risen_reward_distinguishes_few_examples_from_overfitting():
+    """Without held-out examples, a reward that rose needs no advice."""
     assert "rose (0.105 in the first third of the epochs, 0.605 in the last). Use more held-out" in str(advice(RISING))
     assert "learns its own examples" in str(advice(RISING, Verdict.WORSE))
     assert advice(RISING, None) is None
     assert "did not rise" in str(advice(FLAT, None))
 
 
-def test_a_fall_is_explained_by_the_update_before_it():
-    """The cause that the guards would have named, had the run gone on."""
+def test_a_fall_is_explained_by_an_earlier_update():
+    """The cause is the one that the guards would name if the run continued."""
     epochs = epoch_records([0.5, 0.8, 0.1], metrics={"train/approx_kl": 4.0, "train/learning_rate": 0.02})
     assert "moved the policy too far" in str(next_step(Verdict.WORSE, epochs, GuardsConfig()))
 
 
 @pytest.mark.parametrize(("count", "words"), [(1, "1 epoch is few"), (5, "5 epochs are few")])
-def test_few_epochs_tell_nothing_of_a_rise(count, words):
-    """Two epochs in each third are the least that have a spread."""
+def test_few_epochs_show_no_rise(count, words):
+    """Each third needs at least two epochs to have a spread."""
     assert words in str(advice([0.5] * count))

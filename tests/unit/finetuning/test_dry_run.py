@@ -10,7 +10,7 @@ from nat.finetuning.progress import RunProgress
 
 
 class Heard(RunProgress):
-    """Remembers the messages."""
+    """A listener that keeps the messages."""
 
     def __init__(self):
         self.messages = []
@@ -20,7 +20,7 @@ class Heard(RunProgress):
 
 
 async def test_a_dry_run_resolves_counts_and_builds_but_plays_nothing(tmp_path):
-    """The plan has what the run would do; no request is made and no folder is left."""
+    """The plan has the run's numbers; no request is sent and no folder is created."""
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
         with project.registered():
@@ -38,8 +38,8 @@ async def test_a_dry_run_resolves_counts_and_builds_but_plays_nothing(tmp_path):
     assert not project.output_dir.exists()
 
 
-async def test_a_dry_run_warns_of_what_will_disappoint(tmp_path):
-    """One generation has nothing to compare; training data cannot show that anything was learned."""
+async def test_a_dry_run_warns_of_settings_that_cannot_work(tmp_path):
+    """One generation has nothing to compare with; training data cannot show an improvement."""
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
         project.config["trajectory_builders"]["builder"]["num_generations"] = 1
@@ -50,8 +50,8 @@ async def test_a_dry_run_warns_of_what_will_disappoint(tmp_path):
     assert "num_generations is 1" in plan.warnings[1]
 
 
-async def test_a_misspelt_column_of_answers_is_a_warning_of_the_plan_and_of_the_run(tmp_path):
-    """It is read in both datasets; this project's evaluator does not say whether it compares."""
+async def test_a_misspelt_answer_column_is_a_warning(tmp_path):
+    """Plan and run warn for both datasets, since the project's evaluator does not declare that it compares."""
     heard = Heard()
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
@@ -65,8 +65,8 @@ async def test_a_misspelt_column_of_answers_is_a_warning_of_the_plan_and_of_the_
     assert [told in "".join(texts) for texts in (plan.warnings, heard.messages)] == [True, True]
 
 
-async def test_examples_in_both_datasets_are_counted_by_their_content(tmp_path):
-    """Two of eight held-out examples are trained on, in another file and under other ids."""
+async def test_shared_examples_are_found_by_their_content(tmp_path):
+    """Two of eight held-out examples are trained on, from another file and with other ids."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         rows = json.loads(project.held_out.read_text())
@@ -83,7 +83,7 @@ async def test_examples_in_both_datasets_are_counted_by_their_content(tmp_path):
 
 @pytest.mark.parametrize("which", ["training", "held-out"])
 async def test_a_dataset_without_the_answers_that_the_reward_needs_is_an_error(tmp_path, which):
-    """Before anything is built: the file, the columns that there are, and the option that names another."""
+    """The error before anything is built has the file, its columns, and the option for another column."""
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
         name = {"training": project.dataset, "held-out": project.held_out}[which].name
@@ -98,7 +98,7 @@ async def test_a_dataset_without_the_answers_that_the_reward_needs_is_an_error(t
 
 
 async def test_a_dry_run_warns_of_a_target_that_is_no_function(tmp_path):
-    """Else the mistake is told of after the first epoch only; code may name functions itself, so it is no error."""
+    """An unknown target function is a warning, because code may name functions itself."""
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
         project.config["finetuning"]["target_functions"] = ["<workflov>"]
@@ -109,7 +109,7 @@ async def test_a_dry_run_warns_of_a_target_that_is_no_function(tmp_path):
 
 
 async def test_a_dry_run_finds_a_backend_that_is_down(tmp_path):
-    """The adapter's health is asked, as a run would."""
+    """A dry run checks the adapter's health, as a run does."""
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
         project.adapter.healthy = False
@@ -118,7 +118,7 @@ async def test_a_dry_run_finds_a_backend_that_is_down(tmp_path):
 
 
 async def test_no_secret_is_in_the_plan(tmp_path):
-    """The resolved configuration is shown with its keys starred out."""
+    """Keys in the resolved configuration are starred."""
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
         project.config["llms"]["student"]["api_key"] = "sk-very-secret"

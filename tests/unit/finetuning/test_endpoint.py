@@ -1,4 +1,4 @@
-"""Finetuning with the workflow behind a URL: the same training as in this process, or a reason why not."""
+"""Finetuning a workflow behind a URL equals training in this process, or fails with a reason."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,13 +26,13 @@ from nat.runs.records import Phase
 
 
 def dice(request) -> Say:
-    """What is said depends on the seed and on the conversation, as with a real sampler."""
+    """An answer that depends on the seed and the conversation, as of a real sampler."""
     seed = request.body.get("seed", 0)
     return Say("right" if (seed + len(prompt_ids(request.messages))) % 2 else f"wrong {seed}")
 
 
 async def agent(question: str, ask: Any) -> str:
-    """Two calls in one function, the first with a reward of its own, and one in another that is not trained."""
+    """Two calls in one function, the first with its own reward, and one call in a function that is not trained."""
     with Context.get().push_active_function("critic", input_data=question):
         await ask(f"criticise {question}, {Context.get().rollout_seed}")
     with Context.get().push_active_function("solver", input_data=question):
@@ -42,13 +42,13 @@ async def agent(question: str, ask: Any) -> str:
 
 @asynccontextmanager
 async def served(project: FinetuningProject) -> AsyncIterator[str]:
-    """The project's own YAML behind a URL."""
+    """The project's YAML, served at a URL."""
     async with serving_file(project.given().config_file) as client:
         yield url_of(client)
 
 
 def told(collections: list[TrajectoryCollection]) -> list[Any]:
-    """Everything that was handed to the trainer, but the run's own id."""
+    """Everything that the trainer got, without the run's id."""
     return [
         [
             [
@@ -62,8 +62,8 @@ def told(collections: list[TrajectoryCollection]) -> list[Any]:
 
 
 @pytest.mark.parametrize("credit", ["outcome", "return_to_go"])
-async def test_the_same_is_trained_on(tmp_path, credit):
-    """Trajectory by trajectory: messages, log probabilities, ids, rewards, groups; and so is what the journal keeps."""
+async def test_the_same_data_is_trained_on(tmp_path, credit):
+    """Messages, log probabilities, ids, rewards, groups and the journal equal those of a local run."""
     async with OpenAIServer(dice, fingerprint="m@0") as server:
         here = FinetuningProject(_folder(tmp_path / "here"), server, agent)
         here.finetuning.update(target_functions=["solver"], reward_function={"name": "match", "credit": credit})
@@ -92,8 +92,8 @@ async def test_the_same_is_trained_on(tmp_path, credit):
     assert there.built == 1
 
 
-async def test_nothing_is_built_here(tmp_path):
-    """The workflow may need what only the other machine has."""
+async def test_no_workflow_is_built_here(tmp_path):
+    """The workflow may need resources that only the other machine has."""
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)
         with project.registered():
@@ -104,8 +104,8 @@ async def test_nothing_is_built_here(tmp_path):
     assert project.built == 1
 
 
-async def test_a_dead_endpoint_is_told_before_anything_is_played(tmp_path):
-    """By a run and by a dry run."""
+async def test_a_dead_endpoint_is_an_error_before_any_rollout(tmp_path):
+    """A run and a dry run both report it."""
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)
         with project.registered():
@@ -115,8 +115,8 @@ async def test_a_dead_endpoint_is_told_before_anything_is_played(tmp_path):
         assert server.requests == []
 
 
-async def test_another_server_is_told_before_anything_is_played(tmp_path):
-    """Its steps have no log probabilities, so an epoch of rollouts would be for nothing."""
+async def test_another_server_is_an_error_before_any_rollout(tmp_path):
+    """Its steps lack log probabilities, so its rollouts could not be trained on."""
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)
         async with running(Starlette()) as other:  # knows no /health, as old servers
@@ -126,7 +126,7 @@ async def test_another_server_is_told_before_anything_is_played(tmp_path):
 
 
 async def test_a_dead_server_is_reported_as_the_cause(tmp_path):
-    """The failed rollouts are the symptom; what ends the run is told as what it is."""
+    """The run's error is the dead server, not the failed rollouts."""
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)
         with project.registered():
@@ -137,8 +137,8 @@ async def test_a_dead_server_is_reported_as_the_cause(tmp_path):
                 await project.run(endpoint=url)
 
 
-async def test_failures_there_are_failures_here(tmp_path):
-    """Counted with their cause, never a reward of 0; too many of them end the run."""
+async def test_remote_failures_are_counted_here(tmp_path):
+    """Remote failures have a cause and never a reward of 0; too many end the run."""
 
     async def fails(question, ask):
         raise KeyError("board")
@@ -152,8 +152,8 @@ async def test_failures_there_are_failures_here(tmp_path):
     assert project.adapter.submitted == []
 
 
-async def test_a_validation_yaml_is_played_there_too(tmp_path):
-    """Its dataset and evaluators are its own; the workflow is the one at the URL."""
+async def test_a_validation_yaml_uses_the_endpoint_too(tmp_path):
+    """Its dataset and evaluators are its own; its rollouts run at the URL."""
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)
         with project.registered():
@@ -167,11 +167,11 @@ async def test_a_validation_yaml_is_played_there_too(tmp_path):
 
 
 class HostedConfig(LLMBaseConfig, name="hosted_here"):
-    """A model that the harness serves for itself."""
+    """An LLM that the harness serves inside its own process."""
 
 
-async def test_a_model_of_this_process_cannot_be_asked_for_there(tmp_path):
-    """The workflow there would sample another model than the one that is trained: an error, and what works."""
+async def test_a_model_of_this_process_cannot_be_trained_at_an_endpoint(tmp_path):
+    """The remote workflow would sample another model; the error says what works."""
     async with OpenAIServer(dice) as server:
         project = FinetuningProject(tmp_path, server, agent)
         project.config["llms"]["hosted"] = {"_type": "hosted_here"}

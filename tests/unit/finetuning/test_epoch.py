@@ -23,7 +23,7 @@ from nat.wire.training import JobStatus, TrainingRow
 
 
 def collection(**groups):
-    """One group per keyword: the rewards of its generations."""
+    """One group per keyword, with the rewards of its generations."""
     made = [
         [Trajectory(episode=[], reward=r, metadata={"id": name, "generation": n}) for n, r in enumerate(rewards)]
         for name, rewards in groups.items()
@@ -43,18 +43,18 @@ GROUPS = {"flat": (1.0, 1.0), "mixed": (0.0, 1.0)}
 
 
 def test_groups_of_equal_rewards_carry_no_signal():
-    """Their advantage is zero whatever the algorithm, as long as it compares inside the group."""
+    """Algorithms that compare inside a group give them an advantage of zero."""
     assert ids(with_signal(collection(**GROUPS), across_groups=False)) == ["mixed"]
 
 
-def test_across_groups_equal_ones_teach_unless_all_are_equal():
-    """Batch-normalised rewards need any two rewards that differ."""
+def test_across_groups_equal_groups_carry_signal_unless_all_are_equal():
+    """With batch normalisation, any two different rewards are enough."""
     assert ids(with_signal(collection(**GROUPS), across_groups=True)) == ["flat", "mixed"]
     assert ids(with_signal(collection(a=(1.0,), b=(1.0,)), across_groups=True)) == []
 
 
-def test_records_of_groups_that_were_not_chosen_say_why():
-    """Too little difference, or outside the curriculum; records that had a cause keep it."""
+def test_records_of_left_out_groups_have_the_reason():
+    """The reason is too little difference, or the curriculum; records with a cause keep it."""
     config = CurriculumLearningConfig(enabled=True, min_reward_diff=0.1)
     given = {"close": (0.5, 0.55), "easy": (0.5, 1.0), "hard": (0.0, 0.5)}
     collected = collection(**given)
@@ -69,8 +69,8 @@ def test_records_of_groups_that_were_not_chosen_say_why():
     ]
 
 
-def test_thinning_inside_a_group_is_the_curriculums_choice():
-    """Of a group that was kept, trajectories that were not drawn are marked one by one."""
+def test_records_of_subsampled_trajectories_have_the_reason():
+    """Within a kept group, each trajectory that was not drawn has a record."""
     collected = collection(only=(0.0, 0.5, 1.0))
     chosen = TrajectoryCollection(trajectories=[collected.trajectories[0][:2]], run_id="r")
     found = marked(records(only=(0.0, 0.5, 1.0)), collected, chosen, CurriculumLearningConfig(enabled=True))
@@ -86,7 +86,7 @@ def finished(of):
 
 
 def test_an_epochs_record_counts_all_and_the_trained():
-    """`avg_reward` is over everything that was played, `filtered_*` over what was trained on."""
+    """`avg_reward` averages all rollouts, `filtered_*` the trained ones."""
     collected = collection(**GROUPS)
     chosen = with_signal(collected, across_groups=False)
     found = marked(records(**GROUPS), collected, chosen, CurriculumLearningConfig())
@@ -98,14 +98,14 @@ def test_an_epochs_record_counts_all_and_the_trained():
 
 
 def test_an_epoch_that_trained_on_nothing_has_no_filtered_mean():
-    """None, not zero: nothing has no mean."""
+    """The filtered mean of an epoch that trained on nothing is None, not zero."""
     collected = collection(flat=(1.0, 1.0))
     record = finished(played(collected, with_signal(collected, across_groups=False), records(flat=(1.0, 1.0))))
     assert (record.filtered_avg_reward, record.filtered_groups) == (None, 0)
 
 
 def test_an_epoch_without_trajectories_has_no_record():
-    """A guard ends the run before; reaching this is a programming error."""
+    """A guard ends the run earlier, so a record without trajectories is a programming error."""
     nothing = collection()
     with pytest.raises(ValueError, match="has no trajectory"):
         finished(played(nothing, nothing, []))
@@ -126,15 +126,15 @@ def status(state, **metadata):
     return TrainingJobStatus(run_id="r", backend="b", status=state, message="said", metadata=metadata)
 
 
-def test_a_job_has_the_backends_id_or_one_of_the_epoch():
-    """So that the journal and the backend's log can be read side by side."""
+def test_a_job_has_the_backends_id_or_one_of_its_epoch():
+    """The ids let the journal and the backend's log be read together."""
     named = TrainingJobRef(run_id="r", backend="b", metadata={"job_id": "r-000003"})
     assert submitted_job(named, PLAYED, NOON).id == "r-000003"
     assert submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON).id == "r-000002"
 
 
 def test_a_completed_job_counts_the_tokens_that_carried_loss():
-    """Rollouts that were left out trained nothing, and neither does a failed job."""
+    """Left-out rollouts and failed jobs have no trained tokens."""
     job = submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
     done = finished_job(job, status(TrainingStatusEnum.COMPLETED, policy_version="m@3"), PLAYED, NOON)
     failed = finished_job(job, status(TrainingStatusEnum.FAILED), PLAYED, NOON)
@@ -142,8 +142,8 @@ def test_a_completed_job_counts_the_tokens_that_carried_loss():
     assert (failed.tokens_trained, failed.message, failed.status) == (0, "said", JobStatus.FAILED)
 
 
-def test_the_backends_own_count_of_trained_tokens_holds():
-    """What was submitted is not what was trained: the backend leaves out what carries no signal."""
+def test_the_backends_count_of_trained_tokens_wins():
+    """The backend leaves out groups without a signal, so fewer tokens may be trained than submitted."""
     job = submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
     done = finished_job(job, status(TrainingStatusEnum.COMPLETED, metrics={"trained_tokens": 0.0}), PLAYED, NOON)
     assert done.tokens_trained == 0
@@ -153,7 +153,7 @@ def test_the_backends_own_count_of_trained_tokens_holds():
 
 
 def test_only_numbers_are_metrics():
-    """Backends of others put anything into their metadata."""
+    """Other values in a backend's metadata are ignored."""
     mixed = {"loss": 1, "note": "text", "nested": {}}
     assert reported_metrics(status(TrainingStatusEnum.COMPLETED, metrics=mixed)) == {"loss": 1.0}
     assert reported_metrics(status(TrainingStatusEnum.COMPLETED, metrics="none")) == {}

@@ -40,7 +40,7 @@ def all_left_out(cause, count=8, **changes) -> RolloutTally:
 
 
 def test_one_usable_rollout_is_enough_to_go_on():
-    """Only an epoch without any trajectory is an error; what the trainer itself left out was usable."""
+    """Only an epoch without any trajectory is an error; trajectories that the trainer left out count as usable."""
     lost = rollout_record("a", left_out=LeftOutCause.NO_LOGPROBS)
     usable = rollout_record("b", left_out=LeftOutCause.OUTSIDE_CURRICULUM)
     check_trajectories(tally([lost, usable]), target_functions=["<workflow>"], target_model=None)
@@ -48,7 +48,7 @@ def test_one_usable_rollout_is_enough_to_go_on():
 
 
 def test_missing_logprobs_end_the_run_and_name_the_remedy():
-    """The commonest way to train on nothing: the server was never asked for logprobs."""
+    """The error's remedy is to request log probabilities from the server."""
     text = no_trajectories(all_left_out(LeftOutCause.NO_LOGPROBS))
     assert "8 rollouts were left out" in text
     assert "8 x the server sent no logprobs" in text
@@ -56,7 +56,7 @@ def test_missing_logprobs_end_the_run_and_name_the_remedy():
 
 
 def test_an_unseen_target_function_is_shown_beside_those_that_were_seen():
-    """The user sees both names, and so the typing error."""
+    """The error shows both names, so the user sees a misspelling."""
     counts = all_left_out(LeftOutCause.NO_TARGET_FUNCTION, functions={"play": 3, "judge": 1})
     text = no_trajectories(counts, target_functions=["plya"])
     assert "target_functions: plya; LLM calls came from: play (24 calls), judge (8 calls)" in text
@@ -64,7 +64,7 @@ def test_an_unseen_target_function_is_shown_beside_those_that_were_seen():
 
 
 def test_an_unseen_target_model_is_shown_beside_those_that_were_seen():
-    """Likewise for the model."""
+    """The error shows both names of the model."""
     counts = all_left_out(LeftOutCause.NO_TARGET_MODEL, functions={"play": 1}, models={"qwen": 1})
     text = no_trajectories(counts, target_model="qwem")
     assert "target_model: qwem; LLM calls went to: qwen (8 calls)" in text
@@ -72,14 +72,14 @@ def test_an_unseen_target_model_is_shown_beside_those_that_were_seen():
 
 
 def test_no_llm_call_at_all_has_its_own_remedy():
-    """A workflow that brings its own client is not captured; renaming targets would not help."""
+    """A workflow with its own client is not captured, so the remedy is `builder.get_llm` and not another target."""
     text = no_trajectories(all_left_out(LeftOutCause.NO_TARGET_FUNCTION))
     assert "LLM calls came from: nowhere" in text
     assert "must take its client from builder.get_llm" in text
 
 
-def test_when_all_rollouts_fail_the_commonest_error_is_shown():
-    """Not a hundred tracebacks: one line, with how often it happened."""
+def test_when_all_rollouts_fail_the_most_frequent_error_is_shown():
+    """The error has one line and its count, not a hundred tracebacks."""
     records = [rollout_record(str(n), left_out=LeftOutCause.FAILED, error="ValueError: boom") for n in range(5)]
     records.append(rollout_record("x", left_out=LeftOutCause.TIMED_OUT, error="TimeoutError: 30 s"))
     text = no_trajectories(tally(records))
@@ -88,25 +88,25 @@ def test_when_all_rollouts_fail_the_commonest_error_is_shown():
 
 
 def test_missing_scores_end_the_run():
-    """An evaluator that scores nothing leaves no reward to learn from."""
+    """An evaluator without scores leaves no reward to learn from."""
     text = no_trajectories(all_left_out(LeftOutCause.NO_SCORE, reward=None))
     assert "8 x the evaluator gave no score" in text
     assert "Fix the evaluator" in text
 
 
-def test_an_empty_dataset_ends_the_run():
-    """No rollout was left out, since none was started."""
+def test_an_epoch_without_rollouts_ends_the_run():
+    """The error does not count left-out rollouts, since none was started."""
     assert "no rollout was started" in no_trajectories(RolloutTally())
 
 
 @pytest.mark.parametrize("cause", [cause for cause in LeftOutCause if not cause.by_choice])
 def test_each_cause_has_a_remedy(cause):
-    """Whatever left all rollouts out, the error says what to do."""
+    """Each cause that can leave out all rollouts has a remedy."""
     assert "→" in no_trajectories(all_left_out(cause))
 
 
 def test_more_failures_than_allowed_end_the_run():
-    """max_failure_rate is a share of the rollouts that were started; the error tells seen and allowed."""
+    """`max_failure_rate` is a share of the started rollouts; the error has the seen and the allowed rate."""
     causes = Counter({LeftOutCause.FAILED: 50, LeftOutCause.NO_SCORE: 7, LeftOutCause.NO_REWARD_DIFFERENCE: 90})
     failures = counted([(LeftOutCause.NO_SCORE, None)] * 7 + [(LeftOutCause.FAILED, "KeyError: 'x'")] * 50)
     counts = RolloutTally(150, causes, failures)
@@ -120,7 +120,7 @@ def test_more_failures_than_allowed_end_the_run():
 
 
 def test_no_failure_at_all_passes_even_when_none_is_allowed():
-    """A rate of zero forbids one failure, not zero of them; an empty epoch has none."""
+    """A rate of zero forbids a single failure; an empty epoch has none."""
     check_failures(tally([rollout_record()]), max_failure_rate=0)
     check_failures(RolloutTally(), max_failure_rate=0)
     with pytest.raises(TooManyFailures, match="1 x the workflow raised an error"):
@@ -134,7 +134,7 @@ def dead_epochs(count, **changes):
 
 @pytest.mark.parametrize("patience", [1, 4])
 def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
-    """`epochs_without_signal` says how many in a row; one epoch fewer, or a living one between, passes."""
+    """`epochs_without_signal` is a number of consecutive epochs; one with a signal resets it."""
     config = GuardsConfig(epochs_without_signal=patience)
     check_signal(dead_epochs(patience - 1), config)
     check_signal([*dead_epochs(patience - 1), epoch_record(patience - 1, groups_without_difference=23)], config)
@@ -152,15 +152,15 @@ def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
         pytest.param({"max_reward": 1.0}, "a more varied model", id="examples differ, generations do not"),
     ],
 )
-def test_the_remedy_fits_the_kind_of_silence(changes, remedy):
-    """Equal rewards have several causes, and the numbers tell them apart."""
+def test_the_remedy_depends_on_the_rewards(changes, remedy):
+    """Equal rewards have several causes, which the numbers distinguish."""
     with pytest.raises(NoLearningSignal) as caught:
         check_signal(dead_epochs(3, **changes), CONFIG)
     assert remedy in str(caught.value)
 
 
 def test_a_backend_that_compares_across_groups_needs_no_difference_within():
-    """`reinforce_pp` learns from one rollout per example as long as the examples' rewards differ."""
+    """`reinforce_pp` learns from one rollout per example if the examples' rewards differ."""
     epochs = dead_epochs(3, max_reward=1.0, filtered_groups=24)
     check_signal(epochs, CONFIG, across_groups=True)
     with pytest.raises(NoLearningSignal):
@@ -173,7 +173,7 @@ UNTRAINED = {"metrics": {"train/trained_groups": 0.0}}
 
 
 def test_jobs_that_trained_no_group_end_the_run():
-    """Groups were submitted and jobs completed, yet the backend reports that it trained none of them."""
+    """Completed jobs that trained none of the submitted groups end the run."""
     with pytest.raises(NoLearningSignal) as caught:
         check_signal(epoch_records([0.5] * 3, **UNTRAINED), CONFIG)
     assert "groups trained: 0 of 24 submitted, 0 of 24 submitted, 0 of 24 submitted" in str(caught.value)
@@ -181,8 +181,8 @@ def test_jobs_that_trained_no_group_end_the_run():
     check_signal([epoch_record(0), *epoch_records([0.5] * 2, **UNTRAINED)], CONFIG)
 
 
-def test_jobs_of_any_trainer_that_all_trained_nothing_are_an_error():
-    """Also where no epoch is recorded; one job that trained, or that does not say, is enough to go on."""
+def test_a_run_whose_jobs_all_trained_nothing_is_an_error():
+    """The guard needs no recorded epoch; one job that trained, or reports nothing, is enough."""
 
     def job(**metrics):
         done = TrainingStatusEnum.COMPLETED
@@ -196,13 +196,13 @@ def test_jobs_of_any_trainer_that_all_trained_nothing_are_an_error():
 
 
 def test_rewards_that_differ_by_rounding_are_equal_across_groups():
-    """The same rule as for the groups themselves."""
+    """Rewards across groups are compared with the same tolerance as those inside a group."""
     with pytest.raises(NoLearningSignal, match="Every reward is"):
         check_signal(dead_epochs(3, min_reward=0.3, max_reward=0.1 + 0.2), CONFIG, across_groups=True)
 
 
 def test_a_collapsed_reward_ends_the_run():
-    """Far below the first epochs, and not by chance: the numbers of both ends are in the error."""
+    """A reward far below the first epochs, beyond chance, ends the run; the error has both numbers."""
     with pytest.raises(RewardCollapse) as caught:
         check_reward(epoch_records([0.5, 0.6, 0.7, 0.8, 0.1, 0.1, 0.1]), CONFIG)
     text = str(caught.value)
@@ -212,7 +212,7 @@ def test_a_collapsed_reward_ends_the_run():
 
 @given(st.floats(-100, 100), st.floats(0.01, 100))
 def test_collapse_does_not_depend_on_the_scale_of_rewards(shift, scale):
-    """Rewards from -1 to 1 are judged like those from 0 to 1."""
+    """Rewards from -1 to 1 are judged like rewards from 0 to 1."""
 
     def epochs(rewards):
         bounds = {"min_reward": shift, "max_reward": shift + scale}
@@ -224,7 +224,7 @@ def test_collapse_does_not_depend_on_the_scale_of_rewards(shift, scale):
 
 
 def test_a_low_reward_that_chance_explains_is_no_collapse():
-    """With two groups an epoch, a fall from 0.3 to 0.1 happens by itself."""
+    """With two groups per epoch, a fall from 0.3 to 0.1 may be chance."""
     check_reward(epoch_records([0.3, 0.3, 0.3, 0.1, 0.1, 0.1], num_groups=2), CONFIG)
     with pytest.raises(RewardCollapse):
         check_reward(epoch_records([0.3, 0.3, 0.3, 0.1, 0.1, 0.1], num_groups=200), CONFIG)
@@ -232,14 +232,14 @@ def test_a_low_reward_that_chance_explains_is_no_collapse():
 
 @given(st.lists(st.floats(0, 1), max_size=5))
 def test_a_short_run_cannot_collapse(rewards):
-    """The first epochs and the present must not overlap: six epochs are the fewest that can be judged."""
+    """The first and the last epochs must not overlap, so six epochs are the minimum."""
     check_reward(epoch_records(rewards), CONFIG)
     with pytest.raises(RewardCollapse):
         check_reward(epoch_records([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), CONFIG)
 
 
 def test_collapse_thresholds_have_their_effect():
-    """`collapse_share` is how far, 0 is off; `collapse_epochs` is how many epochs are averaged."""
+    """`collapse_share` sets the fall, 0 turns the guard off; `collapse_epochs` sets the averaged epochs."""
     epochs = epoch_records([0.6, 0.6, 0.6, 0.2, 0.2, 0.2])
     check_reward(epochs, GuardsConfig(collapse_share=0.3))
     check_reward(epochs, GuardsConfig(collapse_share=0))
@@ -250,7 +250,7 @@ def test_collapse_thresholds_have_their_effect():
 
 @pytest.mark.parametrize("status", [TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED])
 def test_a_job_without_new_weights_is_an_error(status):
-    """A failed or canceled job of any backend is never reported as success."""
+    """A failed or canceled job of any backend is not a success."""
     with pytest.raises(TrainingFailed, match=rf"job r1 on art {status.value}: HTTP 500"):
         check_job(TrainingJobStatus(run_id="r1", backend="art", status=status, message="HTTP 500"))
 
@@ -258,7 +258,7 @@ def test_a_job_without_new_weights_is_an_error(status):
 @pytest.mark.parametrize(
     "status", [TrainingStatusEnum.PENDING, TrainingStatusEnum.RUNNING, TrainingStatusEnum.COMPLETED]
 )
-def test_other_jobs_pass(status):
+def test_running_and_completed_jobs_pass(status):
     """A job that is running or completed raises no error."""
     assert check_job(TrainingJobStatus(run_id="r1", backend="art", status=status)) is None
 
@@ -267,13 +267,13 @@ def test_other_jobs_pass(status):
     "wrong", [{"epochs_without_signal": 0}, {"collapse_share": 1.0}, {"max_truncated": 1.1}, {"max_truncation": 0.1}]
 )
 def test_thresholds_out_of_bounds_and_unknown_ones_are_errors(wrong):
-    """A threshold that can never fire, or a misspelt one, would switch its guard off in silence."""
+    """An impossible or misspelt threshold would silently turn its guard off."""
     with pytest.raises(ValidationError):
         GuardsConfig(**wrong)
 
 
-def test_a_greedy_agent_is_told_which_function_samples_how():
-    """Not that there are no trajectories: what was seen by function, and both remedies."""
+def test_a_greedy_agent_is_an_error_with_its_functions():
+    """The error shows the sampling of each function and both remedies."""
     calls = {"play": {"temperature=0": 2}, "plan": {"temperature=0, top_p=0.9": 1}}
     counts = all_left_out(LeftOutCause.UNTRAINABLE_SAMPLING, untrainable_calls=calls)
     with pytest.raises(UntrainableSampling) as caught:
@@ -285,16 +285,16 @@ def test_a_greedy_agent_is_told_which_function_samples_how():
     assert "finetuning.sampling_in_training: {temperature: 1.0}" in text
 
 
-def test_a_forced_form_has_a_remedy_of_its_own():
-    """Other sampling would not help: the agent reads the form."""
+def test_a_forced_format_has_its_own_remedy():
+    """Other sampling would not help, because the agent reads the format."""
     counts = all_left_out(LeftOutCause.UNTRAINABLE_SAMPLING, untrainable_calls={"play": {"response_format=…": 1}})
     text = no_trajectories(counts)
     assert "Let the model answer without response_format" in text
     assert "sampling_in_training" not in text
 
 
-def test_a_commoner_cause_is_told_first():
-    """Where most rollouts failed, the failure is what to mend."""
+def test_the_most_frequent_cause_is_reported():
+    """If most rollouts failed, the error reports the failure."""
     counts = tally(
         [
             rollout_record(

@@ -77,7 +77,7 @@ async def initialized():
 
 
 def test_the_three_are_where_the_guide_imports_them_from():
-    """Module paths of the guide, and the short ones."""
+    """The guide's module paths and the short ones give the same classes."""
     assert finetuning_runner.Trainer is nat.finetuning.Trainer
     assert trainer_adapter.TrainerAdapter is nat.finetuning.TrainerAdapter
     assert trajectory_builder.TrajectoryBuilder is nat.finetuning.TrajectoryBuilder
@@ -107,12 +107,12 @@ def test_the_three_are_where_the_guide_imports_them_from():
     ],
 )
 def test_signatures_are_those_of_the_guide(interface, method, arguments):
-    """Names and order, so that keyword calls of plug-ins work."""
+    """Names and order of parameters match, so plug-ins can call by keyword."""
     assert list(inspect.signature(getattr(interface, method)).parameters)[1:] == arguments
 
 
 def test_only_what_the_guide_calls_abstract_must_be_implemented():
-    """A plug-in written from the guide can be instantiated."""
+    """A plug-in that implements the guide's abstract methods can be instantiated."""
     assert TrajectoryBuilder.__abstractmethods__ == {"start_run", "finalize", "log_progress"}
     assert TrainerAdapter.__abstractmethods__ == {
         "is_healthy",
@@ -125,7 +125,7 @@ def test_only_what_the_guide_calls_abstract_must_be_implemented():
 
 
 async def test_initialize_reaches_all_three_and_sets_the_reward():
-    """The trainer initializes what is bound to it; each config learns the reward function."""
+    """The trainer initializes the bound parts; each config gets the reward function."""
     runner = await initialized()
     assert runner.trajectory_builder.run_config is runner.trainer_adapter.run_config is CONFIG
     assert runner.trainer_config.reward == CONFIG.reward_function
@@ -134,7 +134,7 @@ async def test_initialize_reaches_all_three_and_sets_the_reward():
 
 
 async def test_the_curriculum_state_begins_as_the_guide_says():
-    """Four keys; `get_curriculum_state` gives them ready for JSON, with the configuration."""
+    """The initial state has four keys; `get_curriculum_state` returns them with the configuration as JSON values."""
     runner = await initialized()
     assert runner._curriculum_state == {
         "current_percentile": 0.4,
@@ -148,27 +148,27 @@ async def test_the_curriculum_state_begins_as_the_guide_says():
 
 
 async def test_applying_a_curriculum_is_left_to_the_trainer():
-    """The base refuses rather than doing nothing."""
+    """The base class raises instead of doing nothing."""
     with pytest.raises(NotImplementedError, match="Override to implement curriculum learning"):
         (await initialized()).apply_curriculum_learning(TrajectoryCollection(trajectories=[], run_id="r"), 0)
 
 
 @pytest.mark.parametrize(("score", "reward"), [(0.5, 0.5), (True, 1.0), (None, 0.0)])
 async def test_the_default_reward_is_the_score(score, reward):
-    """The documented default; the harness's own flow never asks it about an item without a score."""
+    """The default reward is the score; the harness never calls it for an item without a score."""
     builder = Builder(TrajectoryBuilderConfig())
     assert await builder.compute_reward(EvalOutputItem(id="a", score=score, reasoning=None)) == reward
 
 
 async def test_run_eval_without_a_configuration_file_says_so():
-    """A builder used outside of a run has no workflow."""
+    """A builder outside of a run has no workflow, so `run_eval` raises."""
     builder = Builder(TrajectoryBuilderConfig())
     await builder.initialize(FinetuneConfig())
     with pytest.raises(ConfigError, match="config_file: not set"):
         await builder.run_eval()
 
 
-async def test_validation_without_a_dataset_says_so():
-    """An upstream-like record of zeros would look like a score."""
+async def test_validation_without_a_dataset_is_an_error():
+    """A record of zeros would look like a score."""
     with pytest.raises(ConfigError, match="validation_dataset: not set"):
         await (await initialized()).run_validation_evaluation(0, "r")

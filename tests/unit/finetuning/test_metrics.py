@@ -26,8 +26,8 @@ def played(**fields):
     return rollout_record(**{"num_calls": 2, "completion_tokens": 2, "rows": [row], "left_out": None, **fields})
 
 
-def test_flat_groups_are_told_apart_by_what_they_reached():
-    """All-lost and all-won groups ask for different remedies."""
+def test_flat_groups_are_counted_by_their_reward():
+    """Groups that always lose and groups that always win need different remedies."""
     metrics = reward_metrics(
         [
             [said("a", 0.0), said("b", 0.0)],
@@ -43,7 +43,7 @@ def test_flat_groups_are_told_apart_by_what_they_reached():
 
 
 def test_groups_that_differ_by_rounding_are_flat():
-    """0.3 and 0.1 + 0.2 are one reward, also where it is asked whether it is the lowest or the highest."""
+    """Rewards of 0.3 and 0.1 + 0.2 are equal, also as the lowest and the highest."""
     metrics = reward_metrics([[said("a", 0.3), said("b", 0.1 + 0.2)], [said("c", 1.0), said("d", 0.3)]])
     assert (metrics["reward/equal_groups"], metrics["reward/equal_groups_lowest"]) == (0.5, 0.5)
     metrics = reward_metrics([[said("a", 0.3), said("b", 0.1 + 0.2)]])
@@ -51,32 +51,32 @@ def test_groups_that_differ_by_rounding_are_flat():
     assert "reward/top_duplicates" not in metrics
 
 
-def test_tokens_that_no_server_tells_are_unknown():
-    """Every prompt has tokens, so a count of zero means unknown and is left out of the mean."""
+def test_a_zero_token_count_is_unknown():
+    """Every prompt has tokens, so a count of zero is left out of the mean."""
     metrics = rollout_metrics([played(prompt_tokens=0), played(prompt_tokens=8)])
     assert metrics["rollout/prompt_tokens"] == 8.0
     assert "rollout/prompt_tokens" not in rollout_metrics([played()])
 
 
 def test_copies_among_the_best_are_counted():
-    """Many identical top rollouts are a sign of reward hacking."""
+    """Many identical top rollouts suggest reward hacking."""
     assert reward_metrics([[said("same", 1.0), said("same", 1.0), said("no", 0.0)]])["reward/top_duplicates"] == 0.5
 
 
-def test_nothing_has_no_metrics():
-    """An epoch without rollouts has no means, rather than zeros."""
+def test_an_empty_epoch_has_no_metrics():
+    """Without rollouts there are no means, rather than zeros."""
     assert reward_metrics([]) == {}
     assert rollout_metrics([]) == failure_metrics([]) == {}
 
 
-def test_what_went_wrong_is_counted_over_all_rollouts():
-    """Also over those that got no answer at all: attempts that failed are no calls, and a retry hides none of them."""
+def test_failed_attempts_are_counted_over_all_rollouts():
+    """Rollouts without an answer count, too; failed attempts are no calls, and a retry does not hide them."""
     failed = rollout_record(left_out=LeftOutCause.FAILED, reward=None, num_failed_calls=3)
     assert failure_metrics([played(num_failed_calls=1), failed]) == {"rollout/failed": 0.5, "rollout/failed_calls": 2.0}
 
 
 def test_drift_counts_what_is_not_exact():
-    """Rows per rollout, broken prefixes and the policies that played."""
+    """The metrics count rows per rollout, broken prefixes and policy versions."""
     records = [played(policy_versions={"m@1": 2, "m@2": 1}, broken_prefixes=1), played(policy_versions={"m@2": 3})]
     metrics = drift_metrics(records, [])
     assert (metrics["drift/rows_per_rollout"], metrics["drift/broken_prefixes"]) == (1.0, 1.0)
@@ -84,7 +84,7 @@ def test_drift_counts_what_is_not_exact():
 
 
 def test_broken_prefixes_are_counted_by_cause():
-    """Causes that broke nothing are no metrics."""
+    """A cause without broken prefixes has no metric."""
     records = [
         played(broken_prefixes=3, broken_by={"template_rewrites": 2, "retokenized": 1}),
         played(broken_prefixes=1, broken_by={"template_rewrites": 1}),
@@ -113,8 +113,8 @@ def test_an_epoch_has_its_batch_its_time_and_its_speed():
     assert (metrics["rollout/truncated"], metrics["train/loss"]) == (0.5, 0.5)
 
 
-def test_every_metric_has_a_meaning_and_every_meaning_a_metric():
-    """The reference page is made of these meanings; a small epoch computes each of them, here by hand."""
+def test_the_metrics_are_those_of_the_reference():
+    """The reference page lists exactly the computed metrics; a small epoch is computed by hand."""
     row = TrainingRow(token_ids=[1, 2, 3, 4], logprobs=[None, None, -0.5, -0.5])
     whole = {"num_calls": 2, "prompt_tokens": 10, "completion_tokens": 4, "left_out": None, "rows": [row]}
     records = [

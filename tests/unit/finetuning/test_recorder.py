@@ -1,4 +1,4 @@
-"""What the recorder does beside writing."""
+"""What the recorder does besides writing."""
 
 import gc
 import weakref
@@ -11,14 +11,14 @@ from nat.runs.plot import PLOT_NAME
 
 
 class Node:
-    """Refers to itself."""
+    """An object that refers to itself."""
 
     def __init__(self):
         self.itself = self
 
 
 async def test_cycles_of_many_epochs_are_freed(tmp_path):
-    """A command collects seldom; what epochs leave behind in cycles is freed after every few of them all the same."""
+    """Garbage collection is rare in a command, so the recorder collects every few epochs."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     garbage = weakref.ref(Node())

@@ -10,29 +10,29 @@ AFTER = {str(i): 1.0 for i in range(10)}
 
 
 def test_the_first_and_the_last_validation_are_compared():
-    """What lies in between is for the plot."""
+    """Validations in between do not count."""
     validations = [validation_record(0, BEFORE), validation_record(5, BEFORE), validation_record(8, AFTER)]
     found = compared(validations, 8)
     assert found is not None
     assert (found.before, found.after, found.verdict) == (0.0, 1.0, Verdict.IMPROVED)
 
 
-def test_without_both_ends_there_is_no_comparison():
-    """A run without a validation dataset, or one that trained no epoch, gets no verdict."""
+def test_without_two_validations_there_is_no_comparison():
+    """A run without a validation dataset, or without an epoch, gets no verdict."""
     assert compared([], 8) is None
     assert compared([validation_record(0, BEFORE)], 8) is None
     assert compared([validation_record(0, BEFORE)], 0) is None
 
 
 def test_the_summary_adds_up_the_trained_tokens():
-    """Jobs that failed trained nothing."""
+    """Failed jobs have no trained tokens."""
     jobs = [job_record("a", tokens_trained=100), job_record("b", tokens_trained=50)]
     record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model", plot=None)
     assert (record.tokens_trained, record.epochs, record.verdict, record.plot) == (150, 2, None, None)
 
 
-def test_the_summary_adds_up_what_rows_shared():
-    """A backend that tells nothing of it adds nothing."""
+def test_the_summary_adds_up_shared_tokens():
+    """A backend that does not report sharing adds nothing."""
     told = {"row_tokens": 30.0, "packed_tokens": 12.0, "unique_tokens": 10.0}
     jobs = [job_record("a", metrics=told), job_record("b", metrics=told), job_record("c")]
     record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model", plot=None)
@@ -40,7 +40,7 @@ def test_the_summary_adds_up_what_rows_shared():
 
 
 def test_broken_prefixes_are_added_up_by_cause():
-    """Over all epochs, the most frequent first; other metrics are not among them."""
+    """Causes are summed over all epochs, the most frequent first; other metrics are not included."""
     epochs = [
         epoch_record(0, metrics={"drift/broken_prefixes": 3, "drift/broken_by_answer_edited": 3.0}),
         epoch_record(1, metrics={"drift/broken_by_answer_edited": 1.0, "drift/broken_by_template_rewrites": 5.0}),
@@ -48,8 +48,8 @@ def test_broken_prefixes_are_added_up_by_cause():
     assert list(broken_prefixes(epochs).items()) == [("template_rewrites", 5), ("answer_edited", 4)]
 
 
-def test_the_summary_adds_up_what_failed():
-    """By cause, with the error that was seen first; each rollout of training and validation counts."""
+def test_the_summary_adds_up_failures():
+    """Failures are counted by cause with the first error; each rollout of training and validation counts."""
     raised = FailureCount(cause="the workflow raised an error", count=3, error="KeyError: 'city'")
     unscored = FailureCount(cause="the evaluator gave no score", count=1, error=None)
     epochs = [
@@ -64,8 +64,8 @@ def test_the_summary_adds_up_what_failed():
     assert (record.rollouts, record.failures_file) == (22, "failures.txt")
 
 
-def test_paths_are_relative_where_they_can_be():
-    """A model inside the run's folder moves with it; another one is named in full."""
+def test_paths_inside_the_run_folder_are_relative():
+    """A model inside the run's folder has a relative path; another one has its full path."""
     assert path_in_run(Path("/runs/r/model"), Path("/runs/r")) == "model"
     assert path_in_run(Path("/elsewhere/model"), Path("/runs/r")) == "/elsewhere/model"
     assert path_in_run(None, Path("/runs/r")) is None

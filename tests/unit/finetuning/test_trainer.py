@@ -13,7 +13,7 @@ from nat.runs.records import RunState
 
 
 class ByHand(TrajectoryBuilder):
-    """A plug-in's builder that keeps no records of its rollouts."""
+    """A plug-in's builder without records of its rollouts."""
 
     def __init__(self, *rewards, **fields):
         super().__init__(BuilderConfig())
@@ -44,8 +44,8 @@ async def trainer_with(builder, tmp_path, **fields):
     return trainer
 
 
-async def test_a_trainer_alone_begins_a_run_of_its_own(tmp_path):
-    """Without the runtime, as in a plug-in's tests, there is a run folder all the same."""
+async def test_a_trainer_without_the_runtime_makes_a_run_folder(tmp_path):
+    """A trainer that is called directly, as in a plug-in's tests, starts its own run."""
     trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path, num_epochs=2)
     statuses = await run_finetuning(trainer)
     assert [status.status for status in statuses] == ["completed"] * 2
@@ -55,14 +55,14 @@ async def test_a_trainer_alone_begins_a_run_of_its_own(tmp_path):
         assert journal.info().state is RunState.COMPLETED
 
 
-async def test_running_before_initialize_says_so():
+async def test_running_before_initialize_is_an_error():
     """The order of the guide's calls is part of the interface."""
     with pytest.raises(RuntimeError, match="not initialized"):
         await EpochTrainer(EpochTrainerConfig()).run(1)
 
 
-async def test_the_builder_is_told_the_epoch_and_abandoned_on_an_error(tmp_path):
-    """A collection that breaks is ended before the error goes on."""
+async def test_the_builder_gets_the_epoch_and_is_abandoned_on_an_error(tmp_path):
+    """The builder's `abandon` is called before the error is raised."""
     builder = ByHand("broken")
     trainer = await trainer_with(builder, tmp_path)
     with pytest.raises(RuntimeError, match="no rows"):
@@ -72,7 +72,7 @@ async def test_the_builder_is_told_the_epoch_and_abandoned_on_an_error(tmp_path)
     assert builder.abandoned == [trainer.context.run_id]
 
 
-async def test_a_builder_that_gives_nothing_is_an_error(tmp_path):
+async def test_a_builder_without_trajectories_is_an_error(tmp_path):
     """An epoch without trajectories does not count as completed."""
     trainer = await trainer_with(ByHand(), tmp_path)
     with pytest.raises(NoTrajectories, match="ByHand gave no trajectory in epoch 1"):
@@ -81,7 +81,7 @@ async def test_a_builder_that_gives_nothing_is_an_error(tmp_path):
 
 
 async def test_the_metrics_keep_every_final_status(tmp_path):
-    """Backends forget finished jobs; the trainer does not."""
+    """Backends forget finished jobs, so the trainer keeps their statuses."""
     trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path, num_epochs=2)
     await trainer.run(2)
     metrics = await trainer.get_metrics("r")
@@ -90,7 +90,7 @@ async def test_the_metrics_keep_every_final_status(tmp_path):
 
 
 async def test_the_log_lines_are_those_of_the_guide(tmp_path, caplog):
-    """Users search their consoles for these."""
+    """The log has the lines that users of the guide search for."""
     caplog.set_level("INFO")
     trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
     await trainer.run(1)
@@ -109,7 +109,7 @@ async def test_the_log_lines_are_those_of_the_guide(tmp_path, caplog):
     assert [message for message in caplog.messages if message in wanted] == wanted
 
 
-async def test_progress_can_be_logged_to_a_folder_of_ones_own(tmp_path):
+async def test_progress_can_be_logged_to_another_folder(tmp_path):
     """`output_dir` has an effect: a line of JSON per call."""
     trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
     trainer.log_progress(0, {"avg_reward": 0.5, "num_trajectories": 2}, output_dir=str(tmp_path))
@@ -118,7 +118,7 @@ async def test_progress_can_be_logged_to_a_folder_of_ones_own(tmp_path):
 
 
 async def test_progress_of_any_metrics_goes_into_a_new_folder(tmp_path):
-    """The folder need not exist, no metric is required, and epochs with a reward make `reward_history.json`."""
+    """The folder is created, no metric is required, and epochs with a reward make `reward_history.json`."""
     trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
     folder = tmp_path / "new" / "folder"
     trainer.log_progress(0, {"loss": 0.25}, output_dir=str(folder))
@@ -138,7 +138,7 @@ async def test_progress_of_any_metrics_goes_into_a_new_folder(tmp_path):
 
 
 class BreaksTwice(ByHand):
-    """Fails, and fails again when it is abandoned."""
+    """A builder that fails, and fails again when it is abandoned."""
 
     async def abandon(self, run_id):
         await super().abandon(run_id)
@@ -146,7 +146,7 @@ class BreaksTwice(ByHand):
 
 
 async def test_abandoning_does_not_hide_the_builders_own_error(tmp_path, caplog):
-    """The cause is raised; what went wrong in `abandon` is logged."""
+    """The builder's error is raised; an error in `abandon` is logged."""
     trainer = await trainer_with(BreaksTwice("broken"), tmp_path)
     with pytest.raises(RuntimeError, match="no rows"):
         await trainer.run(1)
@@ -155,8 +155,8 @@ async def test_abandoning_does_not_hide_the_builders_own_error(tmp_path, caplog)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), 1e308])
-async def test_a_reward_that_cannot_be_averaged_ends_the_run_with_its_value(tmp_path, reward):
-    """A builder of others may give any float; means, variances and advantages would overflow without a word."""
+async def test_an_invalid_reward_ends_the_run_with_its_value(tmp_path, reward):
+    """Another builder may give any float; means, variances and advantages would overflow silently."""
     trainer = await trainer_with(ByHand(0.5, reward), tmp_path)
     with pytest.raises(InvalidTrajectories, match=f"1 of 2 trajectories .* the reward is {reward:g}".replace("+", ".")):
         await trainer.run(1)
@@ -164,8 +164,8 @@ async def test_a_reward_that_cannot_be_averaged_ends_the_run_with_its_value(tmp_
 
 
 @pytest.mark.parametrize("shaped", [float("nan"), 1e308])
-async def test_so_does_the_reward_of_an_answer(tmp_path, shaped):
-    """It is compared like the reward of a rollout, so it must be a score like one."""
+async def test_an_invalid_reward_of_an_answer_ends_the_run(tmp_path, shaped):
+    """Rewards of answers are compared like rewards of rollouts, so the same limits apply."""
     trainer = await trainer_with(ByHand(0.5, 0.5, shaped_rewards=[0.0, shaped]), tmp_path)
     with pytest.raises(InvalidTrajectories, match=r"2 of 2 trajectories .* a shaped reward is"):
         await trainer.run(1)

@@ -55,7 +55,7 @@ def test_means_over_tokens():
 
 
 @pytest.mark.parametrize("options", [{}, {"beta": 0.1}, {"kl_penalty_coef": 0.1, "num_iterations": 2}], ids=str)
-def test_every_metric_has_a_meaning_and_every_meaning_a_metric(make_learner, loaded, options):
+def test_the_metrics_are_those_of_the_reference(make_learner, loaded, options):
     """The reported metrics are those of the reference; without a reference model there is no KL to it."""
     metrics = make_learner(loaded).update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-4, **options)))
     assert set(UPDATE) - set(metrics) == (set() if options else {"reference_kl"})

@@ -63,7 +63,7 @@ async def test_it_prints_the_summary(tmp_path: Path):
 
 
 async def test_json_is_one_object(tmp_path: Path):
-    """stdout has one JSON object with the same facts and nothing else."""
+    """The output is one JSON object with the same facts and nothing else."""
     async with OpenAIServer(lambda request: Say(request.last_text + "!")) as server:
         result = await invoked(scripted_with_llm(tmp_path, server), "--json")
     record = json.loads(result.stdout)

@@ -62,7 +62,7 @@ async def test_the_trained_model_comes_with_the_command_that_uses_it(project, ca
 
 
 async def test_json_is_one_object_on_stdout(project, capsys):
-    """stdout has the content of `summary.json` and the run's folder, and nothing else."""
+    """The output is `summary.json` with the run's folder, and nothing else."""
     assert await nat(project, "--validation_dataset", str(project.held_out), "--json") == 0
     told = json.loads(capsys.readouterr().out)
     written = json.loads((Path(told["run_dir"]) / "summary.json").read_text())

@@ -43,7 +43,7 @@ def test_a_taken_port_is_an_error(config_file):
 
 @pytest.mark.parametrize("given", [None, "mine"])
 def test_it_runs_until_it_is_stopped(config_file, given):
-    """It prints its address, and its key only if it generated it; SIGTERM ends it with its usual exit code."""
+    """It prints its address, and its key only if it generated it; SIGTERM ends it with exit code 0."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NAT_")}
     if given is not None:
         environment["NAT_GATEWAY_API_KEY"] = given

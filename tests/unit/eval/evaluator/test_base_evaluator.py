@@ -1,4 +1,4 @@
-"""Items are scored side by side, and one failing item harms no other."""
+"""Items are scored concurrently, and one that fails affects no other."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from nat.eval.scoring import scoring_limit
 
 
 class Lengths(BaseEvaluator):
-    """Scores the length of the answer; refuses to score nothing."""
+    """Scores the length of the answer; raises for an empty one."""
 
     running = 0
     most = 0
@@ -37,7 +37,7 @@ def inputs(*answers) -> EvalInput:
 
 
 async def test_sys_exit_is_an_item_without_score():
-    """An evaluator that ends the process ends the scoring of one item."""
+    """A SystemExit in an evaluator fails one item."""
 
     class Quits(Lengths):
         async def evaluate_item(self, item):
@@ -49,8 +49,8 @@ async def test_sys_exit_is_an_item_without_score():
 
 
 @pytest.mark.parametrize("wrong", [None, 1.0, {"id": "0", "score": 1.0}])
-async def test_whatever_is_no_item_is_named_as_what_it_is(wrong):
-    """A bare number or a forgotten `return` is the commonest slip in an evaluator; it has no attribute `score`."""
+async def test_a_result_that_is_no_item_is_named(wrong):
+    """Evaluators often return a plain number or nothing; the error names the value."""
 
     class Slips(Lengths):
         async def evaluate_item(self, item):
@@ -61,8 +61,8 @@ async def test_whatever_is_no_item_is_named_as_what_it_is(wrong):
     assert item.error == f"evaluate_item returned {wrong!r}, not an EvalOutputItem"
 
 
-async def test_an_item_that_hangs_is_given_up_alone():
-    """Each score has the limit of `eval.general.scoring_timeout`; the pass as a whole then needs none."""
+async def test_an_item_that_hangs_fails_alone():
+    """Each score is limited by `eval.general.scoring_timeout`, so the pass needs no limit."""
 
     class Hangs(Lengths):
         async def evaluate_item(self, item):
@@ -77,7 +77,7 @@ async def test_an_item_that_hangs_is_given_up_alone():
 
 
 async def test_a_timeout_of_the_evaluators_own_is_its_error():
-    """Only the limit of the configuration counts as too late."""
+    """Only the configured limit counts as a timeout."""
 
     class Impatient(Lengths):
         async def evaluate_item(self, item):
@@ -89,8 +89,8 @@ async def test_a_timeout_of_the_evaluators_own_is_its_error():
     assert not result.eval_output_items[0].timed_out
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_an_items_error():
-    """A CancelledError that leaks out of the evaluator cancels no run; one from outside goes through."""
+async def test_an_unrequested_cancellation_is_an_items_error():
+    """A CancelledError of the evaluator cancels no run; one from outside is passed on."""
 
     class Leaks(Lengths):
         async def evaluate_item(self, item):
@@ -104,7 +104,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_an_items_error():
 
 
 async def test_an_exception_is_an_item_without_score():
-    """The error is in the item, the score is None, and the average is that of the others."""
+    """The item has the error and no score; the average is that of the others."""
     result = await Lengths().evaluate(inputs("abc", None, "a"))
     assert [item.score for item in result.eval_output_items] == [3, None, 1]
     assert result.eval_output_items[1].error == "ValueError: nothing to measure"
@@ -118,14 +118,14 @@ async def test_concurrency_is_bounded():
     assert evaluator.most == 3
 
 
-async def test_tasks_carry_the_description():
-    """`tqdm_desc` names the tasks, so that a stuck evaluator can be told from another."""
+async def test_tasks_have_the_description_as_name():
+    """`tqdm_desc` names the tasks, which identifies a stuck evaluator."""
     result = await Lengths(tqdm_desc="Measuring").evaluate(inputs("a"))
     assert result.eval_output_items[0].reasoning == "Measuring 0"
 
 
 async def test_cancellation_ends_all_items():
-    """No scoring goes on after the evaluation was cancelled."""
+    """After a cancellation no scoring continues."""
     ended = set()
     begun = asyncio.Semaphore(0)
 

@@ -4,15 +4,15 @@ from nat.finetuning.interfaces.held_out import held_out_records, scores_by_examp
 
 
 def played(scores):
-    """An evaluation's output, by item id; None is an item without a score."""
+    """An evaluation's output by item id; None is an item without a score."""
     items = [EvalInputItem(id=item_id, input_obj="q", expected_output_obj="a", output_obj="b") for item_id in scores]
     scored = [EvalOutputItem(id=item_id, score=score, reasoning=None) for item_id, score in scores.items()]
     results = [("match", EvalOutput(average_score=0.0, eval_output_items=scored))]
     return EvaluationRunOutput(eval_input=EvalInput(eval_input_items=items), evaluation_results=results)
 
 
-def test_an_example_that_is_played_three_times_is_one_example():
-    """Its rollouts share its luck, so they are no three pieces of evidence: their mean is its score."""
+def test_repetitions_of_an_example_are_one_example():
+    """Repetitions are not independent, so their mean is the example's score."""
     output = played({"a_rep0": 1.0, "a_rep1": 0.0, "a_rep2": None, "b_rep0": None, "b_rep1": None, "b_rep2": None})
     records = held_out_records(output, "match")
     assert [(r.example_id, r.generation) for r in records] == [(e, g) for e in ("a", "b") for g in range(3)]
@@ -20,5 +20,5 @@ def test_an_example_that_is_played_three_times_is_one_example():
 
 
 def test_an_example_that_is_played_once_keeps_its_score():
-    """The usual case."""
+    """An example that is played once keeps its score."""
     assert scores_by_example(held_out_records(played({"a": 1.0, "b": 0.25}), "match")) == {"a": 1.0, "b": 0.25}
