@@ -32,7 +32,7 @@ def output(items, scores, **fields):
 
 
 class Scripted(EvalTrajectoryBuilder):
-    """Each pass gives the next of some prepared outputs, or raises it."""
+    """A builder whose passes return prepared outputs or raise them."""
 
     def __init__(self, *outputs, generations=None):
         super().__init__(EvalTrajectoryBuilderConfig(num_generations=generations or len(outputs)))
@@ -60,7 +60,7 @@ async def collected(builder, **fields):
 
 
 async def test_evaluation_runs_hold_the_passes_until_they_are_finalized():
-    """The guide's tests look into `evaluation_runs`; an id can be used again afterwards."""
+    """The guide's tests read `evaluation_runs`; an id can be used again after `finalize`."""
     builder = await ready(Scripted(output([], {}), output([], {}), output([], {}), output([], {}), generations=2))
     await builder.start_run("r")
     assert len(builder.evaluation_runs["r"]) == 2
@@ -73,13 +73,13 @@ async def test_evaluation_runs_hold_the_passes_until_they_are_finalized():
 
 
 async def test_finalize_needs_a_start():
-    """An unknown id is an error of the caller."""
+    """An unknown id is an error."""
     with pytest.raises(ValueError, match="No evaluation runs found for run_id: nobody"):
         await Scripted(generations=1).finalize("nobody")
 
 
-async def test_one_group_per_example_in_first_seen_order():
-    """Generations of one example meet, whatever order their passes list them in."""
+async def test_groups_are_one_per_example_in_first_seen_order():
+    """Generations of an example are grouped, whatever the order of their passes."""
     one = output([item("b"), item("a")], {"b": 1.0, "a": 0.0})
     two = output([item("a"), item("b")], {"a": 0.5, "b": 0.25})
     collection = await collected(Scripted(one, two))
@@ -87,13 +87,13 @@ async def test_one_group_per_example_in_first_seen_order():
 
 
 async def test_one_generation_never_mixes_examples():
-    """With a single generation there are groups of one, not one group of different prompts."""
+    """A single generation gives groups of one, not one group of different prompts."""
     collection = await collected(Scripted(output([item("a"), item("b")], {"a": 1.0, "b": 0.0})))
     assert [len(group) for group in collection.trajectories] == [1, 1]
 
 
-async def test_metadata_says_where_a_trajectory_comes_from():
-    """Id, run, generation, epoch and the rows that it will become."""
+async def test_metadata_has_the_origin_of_a_trajectory():
+    """The metadata has id, run, generation, epoch and the training rows."""
     (trajectory,) = (await collected(Scripted(output([item("007")], {"007": 1.0})))).trajectories[0]
     assert trajectory.metadata is not None
     wanted = {
@@ -109,8 +109,8 @@ async def test_metadata_says_where_a_trajectory_comes_from():
     assert "trainer_config" not in trajectory.metadata
 
 
-async def test_what_is_left_out_is_recorded_with_its_cause():
-    """Failed, timed out, unscored, aimed elsewhere or without logprobs: nothing is rewarded 0."""
+async def test_left_out_rollouts_are_recorded_with_their_cause():
+    """Rollouts that failed, timed out, or lack a score, a target call or logprobs are not rewarded 0."""
     items = [
         item("raised"),
         item("late"),
@@ -141,8 +141,8 @@ async def test_what_is_left_out_is_recorded_with_its_cause():
     assert {(record.seed, record.seconds) for record in builder.rollouts("r")} == {(11, 0.5)}
 
 
-async def test_a_record_names_the_weights_of_each_answer():
-    """Weights may change in the middle of a rollout; the answers of another model than the target are not counted."""
+async def test_a_record_has_the_policy_version_of_each_answer():
+    """Weights may change during a rollout; answers of other models than the target do not count."""
     versions = ["m@1", "m@2", "m@2"]
     calls = [call([user(v)], "a", ids=([1], [2]), policy_version=v) for v in versions]
     judge = call([user("q")], "a", ids=([1], [2]), llm_name="judge", policy_version="judge-7", finish_reason="length")
@@ -154,8 +154,8 @@ async def test_a_record_names_the_weights_of_each_answer():
     assert not record.truncated
 
 
-async def test_a_rollout_that_failed_is_truncated_all_the_same():
-    """An answer that hit its token limit is a common cause of a failure, so it counts where there is no reward, too."""
+async def test_a_failed_rollout_may_be_truncated():
+    """An answer at its token limit is a frequent cause of failures, so it counts without a reward, too."""
     cut = call([user("q")], "{", ids=([1], [2]), finish_reason="length")
     failures = [RolloutFailure(item_id="raised", kind="raised", type="ValueError", message="no JSON")]
     builder = Scripted(
@@ -166,8 +166,8 @@ async def test_a_rollout_that_failed_is_truncated_all_the_same():
     assert found == {"raised": True, "unscored": True, "fine": False}
 
 
-async def test_a_reward_of_ones_own_that_raises_is_no_score():
-    """`compute_reward` is user code: its error is that rollout's, with its text."""
+async def test_an_error_in_compute_reward_is_a_missing_score():
+    """`compute_reward` is user code, so its error fails only its rollout."""
 
     class Strict(Scripted):
         async def compute_reward(self, output_item, meta=None):
@@ -181,8 +181,8 @@ async def test_a_reward_of_ones_own_that_raises_is_no_score():
     assert builder.rollouts("r")[0].error == "compute_reward: ZeroDivisionError: no moves"
 
 
-async def test_a_reward_of_ones_own_has_a_deadline():
-    """One that hangs is that rollout's failure; an error of the same kind of its own is told as it is."""
+async def test_compute_reward_has_a_deadline():
+    """A reward that hangs fails its rollout; a TimeoutError of its own is reported as an ordinary error."""
 
     class Slow(Scripted):
         reward_seconds = 0.05
@@ -204,7 +204,7 @@ async def test_a_reward_of_ones_own_has_a_deadline():
 
 
 async def test_a_failed_pass_ends_the_others_and_is_raised():
-    """The first failure propagates; no task is left behind."""
+    """The first failure is raised; no task is left behind."""
     builder = await ready(Scripted(output([], {}), RuntimeError("dataset gone")))
     await builder.start_run("r")
     tasks = builder.evaluation_runs["r"]
@@ -220,8 +220,8 @@ class BreaksWhenAbandoned(Scripted):
         raise SystemExit(3)
 
 
-async def test_abandoning_hides_no_failure_of_a_pass(caplog):
-    """A builder made from this one may fail to abandon; the pass's own error is the cause."""
+async def test_an_error_in_abandon_hides_no_failure_of_a_pass(caplog):
+    """A subclass may fail in `abandon`; the pass's own error is raised."""
     builder = await ready(BreaksWhenAbandoned(RuntimeError("dataset gone")))
     await builder.start_run("r")
     with pytest.raises(RuntimeError, match="dataset gone"):
@@ -229,8 +229,8 @@ async def test_abandoning_hides_no_failure_of_a_pass(caplog):
     assert "BreaksWhenAbandoned.abandon failed too" in caplog.messages
 
 
-async def test_abandoning_ends_the_passes():
-    """What a run started and does not finalize is cancelled, and waited for."""
+async def test_abandoning_cancels_the_passes():
+    """Unfinished passes of a run are cancelled and awaited."""
     builder = await ready(Scripted(output([], {})))
     await builder.start_run("r")
     (task,) = builder.evaluation_runs["r"]
@@ -240,13 +240,13 @@ async def test_abandoning_ends_the_passes():
 
 @pytest.mark.parametrize("reward", ["typo", None])
 async def test_a_missing_reward_evaluator_is_an_error(reward):
-    """A wrong name would otherwise be an epoch without trajectories."""
+    """A wrong evaluator name is an error instead of an epoch without trajectories."""
     with pytest.raises(EvaluationError, match="evaluators that gave scores are"):
         await collected(Scripted(output([item("a")], {"a": 1.0})), reward=reward)
 
 
 async def test_target_functions_and_model_come_from_the_run():
-    """The builder trains on what `finetuning.target_functions` and `target_model` say."""
+    """The builder uses `finetuning.target_functions` and `target_model`."""
     builder = Scripted(output([item("a")], {"a": 1.0}))
     collection = await collected(builder, target_functions=["planner"])
     assert collection.trajectories == []
@@ -255,7 +255,7 @@ async def test_target_functions_and_model_come_from_the_run():
 
 
 async def test_log_progress_appends_a_line(tmp_path):
-    """One JSON line per call, with what the contract names."""
+    """Each call appends one JSON line with the contract's fields."""
     builder = Scripted(generations=4)
     builder.log_progress("r", {"built": 3}, output_dir=str(tmp_path / "deep"))
     builder.log_progress("r", {"built": 5}, output_dir=str(tmp_path / "deep"))

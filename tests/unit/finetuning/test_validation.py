@@ -9,7 +9,7 @@ from nat.finetuning.validation import plateaued, validate
 
 
 class OwnValidation(EpochTrainer):
-    """A trainer whose validation answers with the guide's keys and nothing else."""
+    """A trainer whose validation returns only the guide's keys."""
 
     def __init__(self, **metrics):
         super().__init__(TrainerConfig())
@@ -27,42 +27,42 @@ def run(tmp_path):
         yield opened
 
 
-async def test_a_validation_of_ones_own_is_kept_by_its_mean(run):
-    """A trainer of others need not tell the single scores to be in the history and the plot."""
+async def test_a_custom_validation_is_recorded_by_its_mean(run):
+    """History and plot need no single scores."""
     record = await validate(OwnValidation(avg_reward=0.75, num_examples=8), 2, run)
     assert (record.epoch, record.avg_reward) == (2, 0.75)
     assert run.journal.validations() == [record]
 
 
 async def test_an_epoch_is_validated_once(run):
-    """The weights have not changed, and the games are the same."""
+    """A second validation of unchanged weights would play the same games."""
     trainer = OwnValidation(avg_reward=0.75)
     assert await validate(trainer, 2, run) == await validate(trainer, 2, run)
     assert trainer.asked == 1
 
 
 async def test_an_error_is_never_a_score(run):
-    """Zeros with an `error` beside them would look like a bad model in history and plot."""
+    """A validation that returns zeros and an `error` is an error, not a score."""
     with pytest.raises(EvaluationError, match="validation after epoch 2 failed: judge is down"):
         await validate(OwnValidation(avg_reward=0.0, error="judge is down"), 2, run)
     assert run.journal.validations() == []
 
 
-async def test_a_mean_that_is_no_number_is_an_error(run):
+async def test_an_invalid_mean_is_an_error(run):
     """A plug-in's validation may return anything."""
     with pytest.raises(EvaluationError, match="avg_reward is a whole number of more than 308 digits"):
         await validate(OwnValidation(avg_reward=10**400), 1, run)
 
 
-def test_stops_after_patience_scores_without_a_rise():
-    """The best of the last `patience` scores must beat the best before them."""
+def test_early_stopping_needs_patience_scores_without_a_rise():
+    """The best of the last `patience` scores must exceed the best before them."""
     config = EarlyStoppingConfig(patience=2)
     assert not plateaued([0.5, 0.4], config)
     assert plateaued([0.5, 0.4, 0.5], config)
     assert not plateaued([0.5, 0.4, 0.6], config)
 
 
-def test_a_rise_within_min_delta_is_none():
-    """Small rises do not keep a run alive."""
+def test_a_rise_within_min_delta_does_not_count():
+    """Small rises do not prevent early stopping."""
     assert plateaued([0.5, 0.55], EarlyStoppingConfig(patience=1, min_delta=0.1))
     assert not plateaued([0.5, 0.65], EarlyStoppingConfig(patience=1, min_delta=0.1))

@@ -18,13 +18,13 @@ def scores(*values):
 
 
 def games(seed, share, count=100):
-    """Win or loss of `count` games, won with probability `share`."""
+    """Wins and losses of `count` games with win probability `share`."""
     generator = Random(seed)  # noqa: S311 - statistics, not secrets
     return scores(*(float(generator.random() < share) for _ in range(count)))
 
 
 def test_a_clear_rise_is_an_improvement():
-    """An interval above zero is the word `improved`, and the sentence has all the numbers."""
+    """If the interval is above zero the word is `improved`, and the sentence has all numbers."""
     comparison = compare(games(1, 0.4), games(2, 0.85))
     assert comparison.verdict is Verdict.IMPROVED
     assert 0 < comparison.interval[0] < comparison.difference < comparison.interval[1]
@@ -41,8 +41,8 @@ def test_a_clear_fall_is_worse():
     assert down.sentence.startswith("Worse:")
 
 
-def test_what_chance_explains_is_not_shown():
-    """An interval that contains zero gives no verdict, and the sentence says what would help."""
+def test_a_change_within_chance_is_not_shown():
+    """If the interval contains zero there is no verdict, and the sentence says what would help."""
     comparison = compare(games(1, 0.5), games(2, 0.5))
     low, high = comparison.interval
     assert low <= 0 <= high
@@ -52,28 +52,28 @@ def test_what_chance_explains_is_not_shown():
 
 @pytest.mark.parametrize(("count", "verdict"), [(5, Verdict.NOT_SHOWN), (6, Verdict.IMPROVED)])
 def test_few_examples_prove_nothing(count, verdict):
-    """All alike is 2 of 2^n cases of chance, so fewer than six are no proof, and the sentence says so."""
+    """Fewer than six equal changes have a chance above 5 %, so they give no verdict, and the sentence says so."""
     comparison = compare(scores(*[0.0] * count), scores(*[1.0] * count))
     assert comparison.verdict is verdict
     assert ("Too few held-out examples: a verdict takes at least 6" in comparison.sentence) is (count < 6)
 
 
-def test_few_examples_that_fall_prove_nothing_either():
-    """Five that all fell are no proof, and six are."""
+def test_few_examples_that_fall_prove_nothing():
+    """Five falls of five are no proof, six are."""
     assert compare(scores(*[1.0] * 5), scores(*[0.0] * 5)).verdict is Verdict.NOT_SHOWN
     assert compare(scores(*[1.0] * 6), scores(*[0.0] * 6)).verdict is Verdict.WORSE
 
 
 @pytest.mark.parametrize("unchanged", [0, 300])
-def test_six_examples_that_changed_are_not_too_few(unchanged):
-    """With six, what is in doubt is the interval, not the number of examples."""
+def test_six_changed_examples_are_enough(unchanged):
+    """With six changed examples, only the interval decides."""
     same = [0.0] * unchanged
     comparison = compare(scores(*[0.0, 1.0] * 3, *same), scores(*[1.0, 0.0] * 3, *same))
     assert comparison.num_differing == 6
     assert comparison.sentence.endswith("The interval contains zero; more held-out examples would make it narrower.")
 
 
-def test_the_interval_is_in_the_unit_of_the_scores():
+def test_the_interval_scales_with_the_scores():
     """Scores of 0 and 10 have ten times the interval of scores of 0 and 1: 2.08 · sqrt(2/21) / sqrt(22) for 20."""
     one, ten = ([low, high] * 10 for low, high in [(0.0, 1.0), (2.0, 12.0)])
     assert compare(scores(*one), scores(*one)).interval[1] == pytest.approx(0.1368, abs=1e-3)
@@ -81,7 +81,7 @@ def test_the_interval_is_in_the_unit_of_the_scores():
 
 
 def test_few_changed_examples_prove_nothing():
-    """Five that rose among many that stayed are five coins, so zero stays in the interval."""
+    """Five rises among many unchanged examples are like five coins, so the interval contains zero."""
     comparison = compare(scores(*[0.0] * 300), scores(*[1.0] * 5, *[0.0] * 295))
     assert comparison.verdict is Verdict.NOT_SHOWN
     assert comparison.interval[0] <= 0 < comparison.interval[1]
@@ -91,7 +91,7 @@ def test_few_changed_examples_prove_nothing():
 
 
 def test_an_unchanged_model_is_not_shown_to_improve():
-    """Examples that all stay do not prove that nothing changes: the interval has a width, and holds zero."""
+    """Unchanged examples do not prove that nothing changes: the interval has a width and contains zero."""
     same = games(1, 0.5)
     comparison = compare(same, same)
     low, high = comparison.interval
@@ -101,19 +101,19 @@ def test_an_unchanged_model_is_not_shown_to_improve():
 
 
 def test_scores_without_any_spread_have_an_interval():
-    """If every score is the same, the range that scores can have is unknown, and 1 is taken for it."""
+    """If all scores are equal, their possible range is unknown and taken as 1."""
     comparison = compare(scores(*[7.0] * 20), scores(*[7.0] * 20))
     assert comparison.interval == (pytest.approx(-0.1368, abs=1e-3), pytest.approx(0.1368, abs=1e-3))
     assert comparison.verdict is Verdict.NOT_SHOWN
 
 
-def test_no_difference_is_larger_than_the_range_of_the_scores():
+def test_the_interval_is_within_the_range_of_the_scores():
     """Wins and losses differ by at most 1, and so does the interval."""
     assert compare(scores(*[0.0] * 9), scores(*[1.0] * 9)).interval[1] == 1.0
 
 
 def test_failed_examples_are_left_out_of_both_sides():
-    """A failure is not scored 0: means use only examples with both scores, and the others are counted."""
+    """Means use only examples with both scores; the others are counted and not scored 0."""
     before = scores(1.0, None, 0.0, 0.0) | {"only before": 1.0}
     after = scores(1.0, 1.0, None, 1.0) | {"only after": 0.0}
     comparison = compare(before, after)
@@ -123,13 +123,13 @@ def test_failed_examples_are_left_out_of_both_sides():
 
 
 def test_no_pair_at_all_is_an_error_with_the_counts():
-    """There is nothing to compare, and a number would be invented."""
+    """Without a pair there is nothing to compare."""
     with pytest.raises(EvaluationError, match=r"before \(1 of 2 have one\) and after training \(0 of 2\)"):
         compare(scores(1.0, None), scores(None, None))
 
 
-def test_thirds_that_cancel_are_zero():
-    """Rounding errors of repeated examples must not become an improvement."""
+def test_rounding_of_repeated_examples_is_no_improvement():
+    """Thirds that cancel have a difference of exactly zero."""
     before = scores(*[1 / 3, 1.0, 2 / 3] * 4)
     after = scores(*[2 / 3, 2 / 3, 2 / 3] * 4)
     assert compare(before, after).difference == 0.0
@@ -137,8 +137,8 @@ def test_thirds_that_cancel_are_zero():
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(max_size=3), st.tuples(SCORE, SCORE), min_size=1, max_size=12))
-def test_the_interval_is_sane_for_any_scores(pairs):
-    """It holds the difference, has a width, and says what the verdict says."""
+def test_the_interval_is_consistent_for_any_scores(pairs):
+    """The interval contains the difference, has a width, and agrees with the verdict."""
     before = {key: pair[0] for key, pair in pairs.items()}
     after = {key: pair[1] for key, pair in pairs.items()}
     if all(None in pair for pair in pairs.values()):
@@ -151,8 +151,8 @@ def test_the_interval_is_sane_for_any_scores(pairs):
     assert comparison.verdict is (Verdict.IMPROVED if low > 0 else Verdict.WORSE if high < 0 else Verdict.NOT_SHOWN)
 
 
-def test_validation_records_feed_it():
-    """The scores of two validations go in as they are recorded."""
+def test_the_verdict_reads_validation_records():
+    """The verdict uses the recorded scores of two validations."""
     record = ValidationRecord(epoch=0, timestamp=NOON, scores={"a": 0.5, "b": None})
     assert compare(record.scores, record.scores).num_left_out == 1
 
@@ -185,7 +185,7 @@ NULLS = [normal, heavy_tailed, mostly_zero, binary]
 
 
 def missed(draw, mean, count, scale=None):
-    """Share of the simulated intervals that do not hold the true mean."""
+    """Share of the simulated intervals that exclude the true mean."""
     rng = Random(f"{draw.__name__} {count}")  # noqa: S311 - statistics, not secrets
     wrong = 0
     for _ in range(RUNS):
@@ -198,20 +198,20 @@ def missed(draw, mean, count, scale=None):
 @pytest.mark.parametrize("count", [6, 10, 30, 100])
 @pytest.mark.parametrize("draw", NULLS)
 def test_an_unchanged_model_rarely_gets_a_verdict(draw, count):
-    """Zero is left out in about 5 % of the cases at most, whatever the differences look like; 7 % is 2.3 sigma off."""
+    """For any distribution of differences, at most about 5 % of intervals exclude zero; 7 % is 2.3 sigma off."""
     assert missed(draw, 0.0, count) <= 0.07
 
 
 @pytest.mark.parametrize("count", [6, 10, 30, 100])
 def test_skewed_differences_of_mean_zero_rarely_give_a_verdict(count):
-    """Many that fall a little and few that rise much, with a mean of zero: plain t is wrong in 7 to 11 %."""
+    """If many fall a little and few rise much with mean zero, plain t is wrong in 7 to 11 % of the cases."""
     assert missed(skewed, 0.0, count) <= 0.085
 
 
 @pytest.mark.parametrize(("rise", "fall"), [(0.03, 0.0), (0.9, 0.0), (0.5, 0.05), (0.3, 0.1)])
 @pytest.mark.parametrize("count", [6, 10, 30, 100])
-def test_the_true_change_of_wins_is_inside(rise, fall, count):
-    """Also where every difference that was seen is the same, so that their own spread is zero."""
+def test_the_interval_contains_the_true_change_of_wins(rise, fall, count):
+    """This also holds if all observed differences are equal and have no spread."""
 
     def won(rng):
         value = rng.random()
@@ -221,8 +221,8 @@ def test_the_true_change_of_wins_is_inside(rise, fall, count):
 
 
 @pytest.mark.parametrize("count", [6, 10, 30, 100])
-def test_a_rare_rise_is_inside(count):
-    """Nine of ten examples stay as they are, the others rise by up to 1: what was not seen is allowed for."""
+def test_the_interval_allows_for_unseen_rises(count):
+    """If nine of ten examples stay and others rise by up to 1, rises may be missing from the sample."""
     assert missed(lambda rng: rng.random() if rng.random() < 0.1 else 0.0, 0.05, count, scale=1.0) <= 0.07
 
 
@@ -233,7 +233,7 @@ def test_a_clear_change_of_few_continuous_scores_is_found():
 
 
 def test_the_interval_mirrors():
-    """What rose, told the other way round, fell."""
+    """Swapping before and after mirrors the interval."""
     differences = [0.3, -0.1, 0.8, 0.0, 0.25, 0.7, 0.9, 0.4]
     low, high = mean_interval(differences, 1.0)
     mirrored = mean_interval([-difference for difference in differences], 1.0)
@@ -241,7 +241,7 @@ def test_the_interval_mirrors():
 
 
 SERIES = {7: 2.364575373950131661, 9: 2.262143575445636335, 29: 2.045229605341896472}
-"""Student's t at 97.5 % by the series 26.7.5 of Abramowitz and Stegun (1964), summed with 40 digits."""
+"""Student's t at 97.5 % by series 26.7.5 of Abramowitz and Stegun (1964), summed with 40 digits."""
 
 
 @pytest.mark.parametrize(("freedom", "exact"), [(7, 2.364624), (9, 2.262157), (29, 2.045230)])
@@ -254,8 +254,8 @@ def test_the_quantile_is_that_of_the_tables(freedom, exact):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_end_that_tells_a_change_is_halls(sign):
-    """With skew g it solves θ + gθ²/3 + g²θ³/27 + g/6n = t/√n for θ, its distance from the mean in deviations."""
+def test_the_deciding_end_is_halls(sign):
+    """With skew g, Hall's end solves θ + gθ²/3 + g²θ³/27 + g/6n = t/√n for its distance θ in deviations."""
     differences = [sign * value for value in (1.0, 1.1, 0.9, 1.2, 1.05, 0.95, 1.1, 0.25, 0.3, 1.0)]
     low, high = mean_interval(differences, scale=9.0)
     end, other = (low, high) if sign > 0 else (high, low)
@@ -269,8 +269,8 @@ def test_the_end_that_tells_a_change_is_halls(sign):
     assert sign * other > sign * mean + 2
 
 
-def test_the_plain_end_stays_where_halls_is_nearer():
-    """A skew in the other direction does not make the interval narrower."""
+def test_the_plain_end_is_used_if_halls_is_nearer():
+    """A skew in the other direction does not narrow the interval."""
     differences = [1.0, 1.1, 0.9, 1.2, 1.05, 0.95, 1.1, 1.75, 1.9, 1.0]
     low, _ = mean_interval(differences, scale=9.0)
     mean = fsum(differences) / 10
@@ -278,7 +278,7 @@ def test_the_plain_end_stays_where_halls_is_nearer():
     assert low == pytest.approx(mean - SERIES[9] * spread / sqrt(10), rel=1e-12)
 
 
-def test_the_same_small_rise_everywhere_is_found():
-    """Differences without spread are as certain as differences get, from the sixth example on."""
+def test_a_small_equal_rise_of_all_is_found():
+    """Differences without spread are certain from the sixth example on."""
     assert mean_interval([0.001] * 6, scale=1.0)[0] == pytest.approx(0.001)
     assert mean_interval([0.001] * 5, scale=1.0)[0] < 0

@@ -11,7 +11,7 @@ from nat.registry.decorators import register_llm_provider
 
 
 class HostedConfig(LLMBaseConfig, name="hosted_for_test"):
-    """A model that the harness serves by itself."""
+    """An LLM that the harness serves itself."""
 
     temperature: float = 1.0
     max_tokens: int | None = None
@@ -32,22 +32,22 @@ async def served(llm, name="student"):
             return await _served(name, llm, training, builder)
 
 
-async def test_a_hosted_model_is_validated_where_it_is_trained():
-    """A second server would hold a model that nobody trains; sampling is the validation's own."""
+async def test_a_hosted_model_is_validated_on_the_training_server():
+    """A second server would hold an untrained model; the validation's own sampling is used."""
     found = await served(HostedConfig(temperature=0.25))
     assert isinstance(found, OpenAIModelConfig)
     assert (found.base_url, found.temperature, found.model_name) == ("http://127.0.0.1:1/v1", 0.25, "m")
 
 
-async def test_what_the_validation_leaves_out_is_as_in_training():
+async def test_the_validation_inherits_unset_keys():
     """Only keys that the validation's YAML sets replace the training's."""
     found = await served(HostedConfig(max_tokens=5))
     assert isinstance(found, OpenAIModelConfig)
     assert (found.temperature, found.max_tokens) == (1.0, 5)
 
 
-async def test_other_models_are_taken_as_the_validation_has_them():
-    """A judge that only the validation has, or a remote server, keeps the validation's settings."""
+async def test_other_models_have_the_validations_settings():
+    """A judge of the validation, or a remote server, has the validation's settings."""
     judge = OpenAIModelConfig(model_name="judge")
     assert await served(judge, "judge") is judge
     assert await served(judge) is judge

@@ -29,22 +29,22 @@ async def test_every_route_needs_the_key(tmp_path, authorization, status):
             assert status == 200 or "NAT_SERVE_API_KEY" in answer.json()["error"]["message"]
 
 
-async def test_a_body_may_not_have_too_many_objects(tmp_path):
-    """Each takes memory, and time in which no other request is answered."""
+async def test_the_objects_of_a_body_are_limited(tmp_path):
+    """Each object needs memory and parsing time, so a body may have only so many."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         assert (await client.post("/generate", json=[{}] * 100_001)).status_code == 413
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
-async def test_without_a_key_pages_of_others_are_refused(tmp_path, origin):
-    """A foreign web page could otherwise call the agent on this machine; the server's own API page may."""
+async def test_without_a_key_foreign_pages_are_refused(tmp_path, origin):
+    """A foreign page could otherwise call the agent on this machine; the server's own API page may."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         assert (await client.post("/generate", json="x", headers={"Origin": origin})).status_code == 403
         assert (await client.post("/generate", json="x", headers={"Origin": url_of(client)})).status_code == 200
 
 
 async def test_a_name_that_leads_here_is_not_this_machine(tmp_path):
-    """A site may resolve its name to loopback; host and origin then agree, and the request is still refused."""
+    """A site may resolve its name to loopback, so that host and origin agree; the request is still refused."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         headers = {"Origin": "http://evil.example:8000", "Host": "evil.example:8000"}
         assert (await client.post("/generate", json="x", headers=headers)).status_code == 403
@@ -59,6 +59,6 @@ def test_a_public_host_needs_a_key(host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
-def test_this_machine_needs_none(host):
+def test_loopback_needs_no_key(host):
     """Other machines cannot connect to loopback."""
     assert ServeOptions(host=host).api_key is None

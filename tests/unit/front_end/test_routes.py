@@ -29,15 +29,15 @@ def lines(text: str, prefix: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("body", [{"question": "hi"}, {"input_message": "hi"}, "hi"])
-async def test_an_input_by_any_of_its_names(tmp_path, body):
-    """By the workflow's own argument, as the toolkit's clients call it, or bare."""
+async def test_an_input_may_have_any_of_its_names(tmp_path, body):
+    """The input may have the name of the workflow's argument, the name of the toolkit's clients, or none."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         answer = await client.post("/generate", json=body)
     assert (answer.status_code, answer.json()) == (200, {"value": "hi!"})
 
 
-async def test_an_object_is_given_as_it_is(tmp_path):
-    """An object is returned unchanged; anything else as `value`."""
+async def test_an_object_is_returned_unchanged(tmp_path):
+    """Any other result is returned as `value`."""
 
     async def board(question):
         return {"move": [1, 2]}
@@ -67,7 +67,7 @@ async def test_errors_of_the_client(tmp_path, content, status, told):
 
 
 async def test_a_workflow_that_raises(tmp_path):
-    """500 with the exception's name and text; in a stream, whose status is sent, a last line with the same."""
+    """The status is 500 with the exception's name and text; in a stream, the last line has them."""
 
     async def fails(question):
         raise KeyError("board")
@@ -83,7 +83,7 @@ async def test_a_workflow_that_raises(tmp_path):
 
 
 async def test_a_deadline_is_reported_as_a_timeout(tmp_path):
-    """504, and the option that sets it."""
+    """The status is 504, and the error names the option."""
 
     async def hangs(question):
         await asyncio.Event().wait()
@@ -97,7 +97,7 @@ async def test_a_deadline_is_reported_as_a_timeout(tmp_path):
 
 
 async def test_steps_as_the_toolkits_clients_read_them(tmp_path):
-    """Each step's payload is JSON in a text, and fits the toolkit's class; the result is the last line."""
+    """Each step's payload is JSON in a text, as in the toolkit's class; the result is the last line."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         answer = await client.post("/generate/full", json={"input_message": "hi"})
     steps = lines(answer.text, "intermediate_data: ")
@@ -108,8 +108,8 @@ async def test_steps_as_the_toolkits_clients_read_them(tmp_path):
     assert ROLLOUT_HEADER not in answer.headers
 
 
-async def test_options_make_a_rollout(tmp_path):
-    """The workflow sees seed and purpose of the rollout, and its steps come whole."""
+async def test_options_make_a_training_rollout(tmp_path):
+    """The workflow gets the rollout's seed and purpose, and its steps are complete."""
     seen, replaced = [], []
 
     async def look(question):
@@ -171,7 +171,7 @@ async def test_closing_the_connection_cancels_the_workflow(tmp_path):
 
 
 async def test_requests_beyond_the_limit_wait(tmp_path):
-    """`eval.general.max_concurrency` is the limit here, too; all are answered."""
+    """`eval.general.max_concurrency` limits concurrent requests; all are answered."""
     running, most = 0, 0
 
     async def counts(question):
@@ -191,7 +191,7 @@ async def test_requests_beyond_the_limit_wait(tmp_path):
 
 
 async def test_health_and_description(tmp_path):
-    """The toolkit's health answer; a page of the routes with the workflow's own arguments."""
+    """Health answers as the toolkit's; the API page describes the workflow's own arguments."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         health = await client.get("/health")
         page = await client.get("/docs")
@@ -221,7 +221,7 @@ async def test_an_unknown_path_is_reported(tmp_path):
 
 
 async def test_steps_of_threads_keep_their_order(tmp_path):
-    """Blocking code pushes its steps from a thread; the answer has them as they happened, the result last."""
+    """Steps of a blocking function in a thread keep their order; the result is the last line."""
 
     async def blocks(question):
         def push():
@@ -253,7 +253,7 @@ def sdk(client) -> AsyncOpenAI:
 
 @pytest.mark.parametrize("route", ["/chat", "/v1/chat/completions"])
 async def test_a_workflow_with_one_text_gets_the_last_user_message(tmp_path, route):
-    """The answer has OpenAI's shape, and the model's name of the request, else that of the workflow."""
+    """The answer has OpenAI's shape with the request's model name, else the workflow's."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         named = (await client.post(route, json={"messages": MESSAGES, "model": "mine"})).json()
         unnamed = (await client.post(route, json={"messages": MESSAGES})).json()
@@ -275,7 +275,7 @@ async def test_the_openai_client(tmp_path):
 
 
 async def test_failures_reach_the_openai_client(tmp_path):
-    """As its own exceptions, with the workflow's text."""
+    """The SDK raises its own exceptions with the workflow's text."""
 
     async def fails(question):
         raise KeyError("board")
@@ -296,7 +296,7 @@ async def test_failures_reach_the_openai_client(tmp_path):
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "has no text"),
     ],
 )
-async def test_what_is_no_chat(tmp_path, body, told):
+async def test_an_invalid_chat_is_refused(tmp_path, body, told):
     """A request without a usable text is the client's error."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
         answer = await client.post("/chat", json=body)
@@ -318,7 +318,7 @@ async def test_a_workflow_that_takes_messages_gets_all(tmp_path):
 
 
 async def test_usage_is_that_of_the_calls(tmp_path):
-    """The tokens of all LLM calls of the workflow, summed."""
+    """The usage is the sum over all LLM calls of the workflow."""
 
     async def asks(question):
         client = await Builder.current().get_llm("model", "openai")

@@ -124,8 +124,8 @@ async def test_completions_and_models():
     assert rollout.calls[0].token_ids == message_ids({"content": "five"})
 
 
-async def test_rollouts_at_once_keep_apart():
-    """Each key's calls land in its own rollout, under its own function."""
+async def test_concurrent_rollouts_are_separate():
+    """Each key's calls are recorded in its own rollout, under its own function."""
     async with gateway(lambda request: Say(f"re: {request.last_text}")) as gate:
 
         async def play(name: str) -> list[str]:
@@ -180,7 +180,7 @@ async def test_the_gateway_retries_as_the_llm_configures():
     assert len({body["seed"] for body in gate.server.bodies}) == 1
 
 
-async def test_a_stream_that_breaks_off_says_so():
+async def test_a_broken_stream_ends_with_an_error_event():
     """The agent gets an error instead of a truncated answer; no call is recorded."""
     replies = [HangUp(2, Say("hello world"))]
     async with gateway(replies) as gate, gate.rollout() as rollout, client_of(rollout) as client:
@@ -190,7 +190,7 @@ async def test_a_stream_that_breaks_off_says_so():
     assert len(failed_calls(rollout.steps)) == 1
 
 
-async def test_a_call_has_the_time_of_its_llm():
+async def test_a_call_has_the_timeout_of_its_llm():
     """After the LLM's `timeout` the agent gets a 504."""
 
     async def never(_: object) -> Say:

@@ -26,7 +26,7 @@ def sent(text: str, *, delivered: bool = True) -> Sent:
     return Sent("application/json", text.encode(), delivered)
 
 
-def test_an_answer_that_was_missed_is_given_again_once():
+def test_a_missed_answer_is_repeated_once():
     """The next equal request gets the missed answer; the one after that is a new call."""
     answers = Answers()
     answers.settle(b"q", sent("a", delivered=False))
@@ -52,8 +52,8 @@ def test_a_retry_of_a_failed_call_is_that_call():
     assert answers.again(b"q", retry=True).content == b"a"
 
 
-def test_answers_are_forgotten_in_time():
-    """A rollout of thousands of calls keeps the last few."""
+def test_old_answers_are_forgotten():
+    """A rollout of thousands of calls keeps the last few answers."""
     answers = Answers()
     for number in range(100):
         answers.settle(b"%d" % number, sent("a"))
@@ -90,7 +90,7 @@ async def test_a_client_that_disconnected_retries(stream):
     assert len({body["seed"] for body in gate.server.bodies}) == 1
 
 
-async def test_asking_the_same_again_is_a_new_call():
+async def test_an_equal_request_is_a_new_call():
     """An agent that wants two samples gets two, with different seeds."""
     async with gateway([Say("one"), Say("two")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
         said = [(await client.chat.completions.create(**ASK)).choices[0].message.content for _ in range(2)]
@@ -145,7 +145,7 @@ class Connection:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_was_lost_on_its_way_is_repeated(stream):
+async def test_a_lost_answer_is_repeated(stream):
     """If the client disconnects after the call was recorded, an equal request gets the same tokens, recorded once."""
     async with gateway([Say("one"), Say("two")]) as gate, gate.rollout() as rollout:
         app = GatewayApp(gate.keyring)

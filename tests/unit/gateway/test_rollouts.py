@@ -80,7 +80,7 @@ async def test_a_rollout_from_opening_to_end(tmp_path):
 
 
 async def test_the_same_seed_samples_the_same(tmp_path):
-    """The seed of a rollout goes into those of its calls; without one they bring none."""
+    """A rollout's seed determines those of its calls; without it they have none."""
     async with gateway(tmp_path) as (server, admin):
         for wanted in ({"seed": 5}, {"seed": 5}, {"seed": 6}, {}):
             await ask(await opened(admin, **wanted))
@@ -89,7 +89,7 @@ async def test_the_same_seed_samples_the_same(tmp_path):
     assert none is None
 
 
-async def test_tokens_can_be_left_alone(tmp_path):
+async def test_tokens_are_optional(tmp_path):
     """Without log probabilities and token ids, the server gets no extra fields."""
     async with gateway(tmp_path) as (server, admin):
         await ask(await opened(admin, logprobs=False, token_ids=False))
@@ -129,8 +129,8 @@ async def test_an_agents_key_opens_no_rollouts(tmp_path):
         ([], "object"),
     ],
 )
-async def test_a_wrong_body_is_refused(tmp_path, body, told):
-    """400, with the field."""
+async def test_an_invalid_body_is_refused(tmp_path, body, told):
+    """The status is 400, and the error names the field."""
     async with gateway(tmp_path) as (_, admin):
         answer = await admin.post("/rollouts", json=body)
     assert answer.status_code == 400

@@ -44,14 +44,14 @@ async def test_it_listens_on_loopback_by_default():
     "headers", [{"authorization": "Bearer {}"}, {"x-api-key": "{}"}, {"authorization": "bearer {}"}]
 )
 async def test_a_key_comes_as_either_sdk_sends_it(headers):
-    """As a bearer token, or as `x-api-key`."""
+    """The key may be a bearer token or an `x-api-key`."""
     async with gateway() as gate, gate.rollout() as rollout:
         sent = {name: value.format(rollout.key) for name, value in headers.items()}
         assert (await post(gate.url, sent)).status_code == 200
 
 
 async def test_nothing_opens_without_the_whole_key():
-    """No key, a part of it, more than it, another scheme: 401 in the shape of the API, and no request goes upstream."""
+    """A missing, partial, longer or differently sent key gets a 401 in the API's shape; nothing is sent upstream."""
     async with gateway() as gate, gate.rollout() as rollout:
         key = rollout.key
         wrong = [{}, bearer(key[:-1]), bearer(key + "x"), bearer(key.swapcase()), bearer(f"{key} {key}")]
@@ -66,7 +66,7 @@ async def test_nothing_opens_without_the_whole_key():
 
 
 async def test_keys_are_found_by_digest():
-    """A guess is looked up by its digest, and the key that is found is compared in constant time."""
+    """A key is looked up by its digest and then compared in constant time."""
     keyring, access = Keyring(), RolloutAccess({})
     async with keyring.opened(access) as key:
         assert keyring.find(key.encode()) is access
@@ -76,14 +76,14 @@ async def test_keys_are_found_by_digest():
     assert keyring.find(b"") is None
 
 
-async def test_a_key_is_of_one_rollout():
-    """Calls with one rollout's key are steps of that rollout alone."""
+async def test_a_key_belongs_to_one_rollout():
+    """Calls with a rollout's key are steps of that rollout alone."""
     async with gateway() as gate, gate.rollout() as mine, gate.rollout() as theirs:
         await post(gate.url, bearer(mine.key))
     assert (len(mine.calls), len(theirs.calls)) == (1, 0)
 
 
-async def test_a_key_dies_with_its_rollout():
+async def test_a_key_ends_with_its_rollout():
     """After the rollout the key is refused, and the error gives the reason."""
     async with gateway() as gate:
         async with gate.rollout() as rollout:
@@ -95,8 +95,8 @@ async def test_a_key_dies_with_its_rollout():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_call_under_way_ends_with_its_rollout(stream):
-    """The agent gets an error, the server's request is cancelled, and no step follows the end."""
+async def test_a_running_call_ends_with_its_rollout(stream):
+    """The agent gets an error, the upstream request is cancelled, and no step follows the end."""
     asked = asyncio.Event()
 
     async def never(_: SeenRequest) -> Say:
@@ -113,7 +113,7 @@ async def test_a_call_under_way_ends_with_its_rollout(stream):
     assert rollout.calls == []
 
 
-async def test_a_body_that_comes_too_late_is_no_call():
+async def test_a_late_body_is_no_call():
     """A request that arrives after the rollout's end is recorded nowhere and not forwarded."""
     async with gateway() as gate:
         async with gate.rollout() as rollout:
@@ -140,8 +140,8 @@ async def test_a_key_opens_the_model_and_nothing_else():
     assert gate.server.requests == []
 
 
-async def test_a_body_may_not_be_too_large():
-    """413: before the body is read if its size is announced, else while it is read."""
+async def test_the_size_of_a_body_is_limited():
+    """A large body gets a 413: before it is read if its size is announced, else while it is read."""
 
     async def endless():
         for _ in range(1000):
@@ -154,8 +154,8 @@ async def test_a_body_may_not_be_too_large():
     assert "1000 bytes" in said.json()["error"]["message"]
 
 
-async def test_a_body_may_not_have_too_many_objects():
-    """Each takes memory, and time in which no other request is answered; a few megabytes hold millions of them."""
+async def test_the_objects_of_a_body_are_limited():
+    """Each object needs memory and parsing time; a few megabytes hold millions of them."""
     async with gateway() as gate, gate.rollout() as rollout:
         many = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 100_000})
         few = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 1000})
@@ -163,7 +163,7 @@ async def test_a_body_may_not_have_too_many_objects():
     assert len(gate.server.requests) == 1
 
 
-async def test_a_rollout_may_not_have_too_much():
+async def test_the_size_of_a_rollout_is_limited():
     """All requests and answers of a rollout count, failed ones too; each rollout has its own limit."""
     refused = [Refuse(400, "no")]
     async with (
@@ -179,7 +179,7 @@ async def test_a_rollout_may_not_have_too_much():
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"null"])
-async def test_what_is_no_request_goes_nowhere(content):
+async def test_an_invalid_body_is_not_forwarded(content):
     """A body that is no JSON object is refused here."""
     async with gateway() as gate, gate.rollout() as rollout:
         answer = await post(gate.url, bearer(rollout.key), json=None, content=content)
@@ -200,8 +200,8 @@ class Elsewhere(HttpServer):
         return True
 
 
-async def test_no_request_chooses_where_it_goes():
-    """Hosts and URLs in a request line, in headers or in fields change nothing: upstream is the configuration's."""
+async def test_a_request_cannot_choose_its_upstream():
+    """Hosts and URLs in request line, headers or fields have no effect; the configuration names the upstream."""
     async with Elsewhere() as evil, gateway(lambda _: Say()) as gate, gate.rollout() as rollout:
         url, upstream = evil.base_url, f"127.0.0.1:{gate.server.port}"
         fields = {"base_url": url, "api_base": url, "model": f"{url}/v1", "url": url}
@@ -241,16 +241,16 @@ async def test_a_redirect_of_the_server_is_not_followed():
     assert evil.seen == []
 
 
-async def test_the_servers_opinion_on_our_key_stays_here():
-    """An agent learns nothing of the key that the gateway uses, and does not mistake it for its own."""
+async def test_a_refusal_of_our_key_is_hidden():
+    """An agent learns nothing of the upstream's key and does not mistake the error for its own."""
     async with gateway([Refuse(401, "Incorrect API key: upst***key")]) as gate, gate.rollout() as rollout:
         answer = await post(gate.url, bearer(rollout.key))
     assert answer.status_code == 502
     assert "upst" not in answer.text
 
 
-async def test_agents_headers_stay_here():
-    """Only the body is passed on: the agent's cookies, organisation and key do not reach the server."""
+async def test_headers_of_agents_are_not_forwarded():
+    """Only the body is forwarded; cookies, organisation and key of the agent are not."""
     async with gateway() as gate, gate.rollout() as rollout:
         await post(gate.url, bearer(rollout.key) | {"cookie": "a=b", "openai-organization": "mine"})
     [seen] = gate.server.requests
@@ -265,8 +265,8 @@ async def test_health_needs_no_key_and_reveals_nothing():
     assert (answer.status_code, answer.json()) == (200, {"status": "healthy"})
 
 
-async def test_a_known_path_with_another_method_says_so():
-    """405, in the API's shape."""
+async def test_a_known_path_with_another_method_gets_a_405():
+    """The error has the API's shape."""
     async with gateway() as gate, gate.rollout() as rollout, httpx.AsyncClient(base_url=gate.url) as client:
         answer = await client.get(CHAT, headers=bearer(rollout.key))
     assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")

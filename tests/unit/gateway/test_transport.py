@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a socket, as far as a model server speaks it."""
+"""HTTP/1.1 over a socket, as model servers use it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 class Line:
-    """A client, and what its server saw."""
+    """A client and what its server received."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
@@ -23,7 +23,7 @@ class Line:
 
 @asynccontextmanager
 async def line(*pieces: bytes, close_after: int | None = None) -> AsyncIterator[Line]:
-    """A server that answers each request with these pieces, and closes a connection after so many requests."""
+    """A server that answers each request with these pieces, and closes a connection after some requests."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -57,8 +57,8 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def test_a_whole_answer_and_its_connection_again():
-    """Status, headers and body arrive; the next request goes over the same connection."""
+async def test_a_connection_is_reused():
+    """Status, headers and body arrive; the next request uses the same connection."""
     async with line(OK + b"content-type: text/x\r\ncontent-length: 5\r\n\r\nhello") as known:
         for _ in range(3):
             answer = await known.client.get("/a?b=c", headers={"x-mine": "1"})
@@ -79,14 +79,14 @@ async def test_chunks_come_as_they_are_sent():
 
 
 async def test_a_body_without_length_ends_with_its_connection():
-    """As servers of HTTP/1.0 answer; the connection is not used again."""
+    """HTTP/1.0 servers answer so; the connection is not used again."""
     async with line(OK + b"\r\n", b"hel", b"lo", close_after=1) as known:
         assert [(await known.client.get("/")).text for _ in range(2)] == ["hello", "hello"]
     assert known.connections == 2
 
 
 async def test_a_kept_connection_that_was_closed_is_replaced():
-    """The request is sent once more over a new one, since its server cannot have seen it."""
+    """The request is sent again over a new connection, since the server cannot have received it."""
     async with line(OK + b"content-length: 2\r\n\r\nok", close_after=1) as known:
         for _ in range(3):
             assert (await known.client.get("/")).text == "ok"
@@ -95,7 +95,7 @@ async def test_a_kept_connection_that_was_closed_is_replaced():
 
 
 async def test_interim_answers_are_skipped():
-    """103 and its like announce the answer and are none."""
+    """Interim responses such as 103 are skipped."""
     async with line(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", OK + b"content-length: 2\r\n\r\nok") as known:
         answer = await known.client.get("/")
     assert (answer.status_code, answer.text) == (200, "ok")
@@ -113,7 +113,7 @@ async def test_interim_answers_are_skipped():
         (),
     ],
 )
-async def test_an_answer_that_is_none_is_an_error(pieces):
+async def test_an_invalid_response_is_an_error(pieces):
     """Malformed or truncated HTTP is never taken for a response."""
     async with line(*pieces, close_after=1) as known:
         with pytest.raises(httpx.RemoteProtocolError):
@@ -121,7 +121,7 @@ async def test_an_answer_that_is_none_is_an_error(pieces):
 
 
 async def test_a_refused_connection_is_an_error():
-    """As with httpx's own transport."""
+    """A refused connection raises the same error as httpx's own transport."""
     async with line() as known:
         url = str(known.client.base_url)
     async with httpx.AsyncClient(transport=PlainTransport()) as client:
@@ -129,8 +129,8 @@ async def test_a_refused_connection_is_an_error():
             await client.get(url)
 
 
-async def test_an_answer_that_is_left_closes_its_connection():
-    """Half an answer must not be the beginning of the next one."""
+async def test_an_unread_answer_closes_its_connection():
+    """The rest of an answer must not be read as the start of the next one."""
     async with line(OK + b"content-length: 1000\r\n\r\n" + b"x" * 500) as known:
         for _ in range(2):
             async with known.client.stream("GET", "/") as answer:
@@ -139,8 +139,8 @@ async def test_an_answer_that_is_left_closes_its_connection():
     assert known.connections == 2
 
 
-async def test_a_slow_reader_holds_its_server_back():
-    """What waits here is bounded; nothing of it is lost."""
+async def test_a_slow_reader_slows_its_server_down():
+    """The buffer is limited, and nothing is lost."""
     size = 8 * 2**20
     body = [b"x" * 2**16] * (size // 2**16)
     async with (
@@ -153,8 +153,8 @@ async def test_a_slow_reader_holds_its_server_back():
     assert len(pieces[0]) < 4 * 2**20
 
 
-async def test_headers_end_where_they_end():
-    """A value cannot smuggle in another header."""
+async def test_a_header_value_cannot_add_a_header():
+    """Line breaks in a value are refused."""
     async with line() as known:
         with pytest.raises(httpx.LocalProtocolError):
             await known.client.get("/", headers={"x": "a\r\ny: b"})

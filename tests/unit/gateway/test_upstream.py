@@ -1,4 +1,4 @@
-"""What goes upstream: answer lengths within the limit, and sampling as it is recorded."""
+"""Requests to the upstream: limited answer lengths, and recorded sampling."""
 
 from dataclasses import replace
 
@@ -16,8 +16,8 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 
 @pytest.mark.parametrize(("asked", "told"), [(16_000, 100), (100, 100), (7, 7)])
-async def test_an_agent_gets_no_more_than_the_llm_says(asked, told):
-    """Agents ask for what the models that they know can do; shorter answers are theirs to ask for."""
+async def test_the_llm_limits_an_agents_answer_length(asked, told):
+    """Agents request the maximum of models that they know; shorter answers are allowed."""
     async with gateway([Say(), Say()], max_tokens=100) as gate, gate.rollout() as rollout:
         async with AsyncAnthropic(base_url=rollout.url, api_key=rollout.key) as client:
             await client.messages.create(model="m", max_tokens=asked, messages=HELLO)
@@ -50,8 +50,8 @@ async def post(rollout, route, **fields):
 
 @pytest.mark.parametrize(("route", "field"), LENGTHS)
 @pytest.mark.parametrize("asked", [10_000, 10_000.0, "10000", 1e12])
-async def test_the_bound_holds_for_a_number_of_any_type(route, field, asked):
-    """A lenient server reads all of them as numbers, so the gateway does."""
+async def test_the_limit_holds_for_numbers_of_any_type(route, field, asked):
+    """A lenient server accepts numbers of any type, so the gateway does, too."""
     async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
         assert (await post(rollout, route, **{field: asked})).status_code == 200
     (body,) = gate.server.bodies
@@ -60,8 +60,8 @@ async def test_the_bound_holds_for_a_number_of_any_type(route, field, asked):
 
 @pytest.mark.parametrize(("route", "field"), [*LENGTHS, ("/v1/chat/completions", "n"), ("/v1/completions", "best_of")])
 @pytest.mark.parametrize("asked", [True, "many", "1e9", 0, -1, 2.5, [5], {"a": 1}, 1e300, "9" * 5000])
-async def test_what_is_no_number_is_refused(route, field, asked):
-    """With the field's own name, what came and what is wanted; the model server never sees it."""
+async def test_an_invalid_length_is_refused(route, field, asked):
+    """The error names the field, its value and the expected type; nothing is sent upstream."""
     async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
         answer = await post(rollout, route, **{field: asked})
     assert answer.status_code == 400
@@ -70,15 +70,15 @@ async def test_what_is_no_number_is_refused(route, field, asked):
 
 
 @pytest.mark.parametrize(("route", "field"), LENGTHS)
-async def test_no_length_is_as_good_as_none(route, field):
-    """A null is what is not there, so the LLM's own takes its place."""
+async def test_a_null_length_counts_as_absent(route, field):
+    """The LLM's own length replaces a null."""
     async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
         assert (await post(rollout, route, **{field: None})).status_code == 200
     assert gate.server.bodies[0]["max_tokens"] == 100
 
 
 async def test_without_a_limit_the_agents_length_is_passed_on():
-    """A configuration that names no length leaves it to the agent and the server."""
+    """Without a configured length, the agent and the server decide."""
     async with (
         gateway([Say()]) as gate,
         gate.rollout() as rollout,
@@ -98,7 +98,7 @@ GREEDY = {"temperature": 0, "top_p": 0.9, "top_k": 5}
 
 
 async def recorded(route, policy=EXACT, **fields):
-    """The call of an agent that asks so, and what the server got."""
+    """The recorded call of an agent, and the server's request."""
     async with gateway([Say()]) as gate, gate.rollout(policy) as rollout:
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {rollout.key}"}) as client:
             body = {"model": "m", **BODIES[route], **fields}
@@ -108,8 +108,8 @@ async def recorded(route, policy=EXACT, **fields):
 
 
 @pytest.mark.parametrize("route", BODIES)
-async def test_how_an_agent_samples_is_recorded(route):
-    """Its temperature and what else changes the distribution, so that it is not trained on unseen."""
+async def test_an_agents_sampling_is_recorded(route):
+    """The record has its temperature and all fields that change the distribution."""
     greedy, _ = await recorded(route, **GREEDY)
     assert greedy.untrainable_by == ["temperature=0", "top_p=0.9", "top_k=5"]
     cold, _ = await recorded(route, temperature=0.5)
@@ -118,7 +118,7 @@ async def test_how_an_agent_samples_is_recorded(route):
 
 @pytest.mark.parametrize("route", BODIES)
 async def test_an_agents_sampling_is_replaced_in_training(route):
-    """What the server gets is drawn from the model's own distribution, whatever the dialect."""
+    """In every dialect, the request samples from the model's own distribution."""
     call, sent = await recorded(route, replace(EXACT, replaced=ReplacedSampling(0.8, "student")), **GREEDY)
     assert read_sampling(sent) == Sampling(0.8)
     assert (call.temperature, call.untrainable_by) == (0.8, [])

@@ -1,4 +1,4 @@
-"""How long a server waits for a client, and for how many."""
+"""Limits on the time and the number of clients' connections."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def application(told):
 
 @asynccontextmanager
 async def served(told=None, **bounds):
-    """A function that opens a connection."""
+    """A function that opens a connection to a server."""
     with bind("127.0.0.1", 0, command="a test") as listener:
         ready = asyncio.Event()
         app = application([] if told is None else told)
@@ -69,7 +69,7 @@ async def served(told=None, **bounds):
 
 
 async def heard(reader):
-    """Status and body of a response after which the server closes the connection."""
+    """Status and body of a response that ends with its connection."""
     head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]["message"]
 
@@ -84,8 +84,8 @@ async def healthy(connect):
 @pytest.mark.parametrize(
     "begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-slow: 1\r\n", HEALTH + b"GE"]
 )
-async def test_a_client_that_does_not_finish_its_headers_is_disconnected(begun):
-    """Whether it said nothing, a part of its first request, or a part of its second."""
+async def test_slow_headers_end_the_connection(begun):
+    """A client that sends nothing, a part of its first or a part of its second request is disconnected."""
     async with served(head_seconds=0.2) as connect:
         reader, writer = await connect()
         writer.write(begun)
@@ -94,8 +94,8 @@ async def test_a_client_that_does_not_finish_its_headers_is_disconnected(begun):
         assert await heard(reader) == (408, "the headers of this request did not come in time")
 
 
-async def test_half_open_connections_are_gone_while_others_are_answered():
-    """A hundred of them leave no more than one that is used."""
+async def test_half_open_connections_are_closed_while_others_are_answered():
+    """A hundred half-open connections leave no more memory than one."""
     async with served(head_seconds=0.2) as connect:
         half_open = [await connect() for _ in range(100)]
         for _, writer in half_open:
@@ -104,8 +104,8 @@ async def test_half_open_connections_are_gone_while_others_are_answered():
         assert [(await heard(reader))[0] for reader, _ in half_open] == [408] * 100
 
 
-async def test_a_client_that_does_not_finish_its_body_is_disconnected():
-    """Byte after byte, for as long as it likes, is too slow; the application learns that the client is gone."""
+async def test_a_slow_body_ends_the_connection():
+    """A body that comes byte by byte is too slow; the application learns that the client disconnected."""
     told = []
     async with served(told, body_seconds=0.2) as connect:
         reader, writer = await connect()
@@ -114,8 +114,8 @@ async def test_a_client_that_does_not_finish_its_body_is_disconnected():
     assert told == ["gone"]
 
 
-async def test_a_large_body_gets_the_time_that_it_takes():
-    """Each piece buys time at the rate of the slowest client that is welcome."""
+async def test_a_large_body_gets_enough_time():
+    """Each piece extends the deadline at the lowest allowed rate."""
     async with served(body_seconds=0.2, body_rate=1000) as connect:
         reader, writer = await connect()
         writer.write(POST + b"content-length: 1000\r\n\r\n")
@@ -125,8 +125,8 @@ async def test_a_large_body_gets_the_time_that_it_takes():
         assert (await reader.readuntil(b"1000")).startswith(b"HTTP/1.1 200")
 
 
-async def test_headers_have_a_size():
-    """However many there are, and whichever request of a connection they belong to."""
+async def test_headers_are_limited():
+    """The size of headers is limited, however many there are and in every request of a connection."""
     async with served(head_bytes=1000) as connect:
         reader, writer = await connect()
         writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 2000)
@@ -134,8 +134,8 @@ async def test_headers_have_a_size():
 
 
 @pytest.mark.parametrize("rest", [b"0\r\n" + b"a: b\r\n" * 1000, b"0\r\na: " + b"x" * 5000, b"1;" + b"x" * 5000])
-async def test_what_surrounds_a_body_has_a_size(rest):
-    """Trailers, one or many, and what is said of a chunk: hundreds of megabytes of it would be kept or read through."""
+async def test_trailers_and_chunk_extensions_are_limited(rest):
+    """Hundreds of megabytes of trailers or chunk extensions would be stored or parsed."""
     async with served(head_bytes=1000) as connect:
         reader, writer = await connect()
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
@@ -146,24 +146,24 @@ async def test_what_surrounds_a_body_has_a_size(rest):
         assert (await heard(reader))[0] == 431
 
 
-async def test_a_body_in_small_chunks_is_no_head():
-    """However many chunks there are."""
+async def test_chunks_do_not_count_as_headers():
+    """A body may have any number of chunks."""
     async with served(head_bytes=1000) as connect:
         reader, writer = await connect()
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n")
         assert (await reader.readuntil(b"2000")).startswith(b"HTTP/1.1 200")
 
 
-async def test_what_follows_a_body_is_no_header():
-    """It comes after the checks of the headers: a second host, a key, a length."""
+async def test_trailers_are_no_headers():
+    """Trailers come after the checks, so a second host, key or length among them is ignored."""
     async with served() as connect:
         reader, writer = await connect()
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nhost: evil.example\r\n\r\n")
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
 
 
-async def test_there_are_as_many_connections_as_the_server_is_ready_for():
-    """The next one gets a 503; when one closes, there is room again."""
+async def test_the_number_of_connections_is_limited():
+    """A connection beyond the limit gets a 503; when one closes, there is room again."""
     async with served(connections=3) as connect:
         kept = [await connect() for _ in range(3)]
         for reader, writer in kept:
@@ -176,8 +176,8 @@ async def test_there_are_as_many_connections_as_the_server_is_ready_for():
         assert await healthy(connect)
 
 
-async def test_a_response_that_is_not_read_is_ended():
-    """The work behind it stops, and other clients are answered meanwhile."""
+async def test_an_unread_response_is_ended():
+    """Its work stops, and other clients are answered meanwhile."""
     told = []
     async with served(told, unread_seconds=0.2) as connect:
         _, writer = await connect()
@@ -189,13 +189,13 @@ async def test_a_response_that_is_not_read_is_ended():
 
 
 async def test_malformed_http_gets_an_error_in_the_common_shape():
-    """Not in plain text, which clients of the API could not read."""
+    """Malformed HTTP gets a JSON error, which clients of the API can read."""
     async with served() as connect:
         reader, writer = await connect()
         writer.write(b"\x16\x03\x01 this is TLS\r\n\r\n")
         assert (await heard(reader))[0] == 400
 
 
-def test_files_have_room_beside_connections():
-    """A process has a limit of open files, and connections are some of them."""
+def test_the_limit_of_connections_leaves_room_for_files():
+    """A process has a limit of open files, which connections count towards."""
     assert 0 < ConnectionLimits().max_connections <= ConnectionLimits().connections

@@ -1,4 +1,4 @@
-"""The one error of all servers."""
+"""All servers share one form of error."""
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -25,20 +25,20 @@ def test_the_type_follows_from_the_status(status, kind):
     assert ApiError("why", status=status).body().error.type == kind
 
 
-def test_the_body_has_openais_shape_and_that_of_fastapi():
+def test_the_body_has_openais_shape_and_fastapis():
     """Clients of both find the message."""
     body = ApiError("why", type="Boom", param="input", code="c").body().model_dump()
     assert body == {"error": {"message": "why", "type": "Boom", "param": "input", "code": "c"}, "detail": "why"}
 
 
-def test_a_message_has_no_secrets_and_no_megabytes():
-    """It may quote what a client sent; a secret is replaced before the message is cut."""
+def test_a_message_is_redacted_and_short():
+    """A message may quote the client; secrets are replaced before it is cut."""
     error = ApiError(f"{'x' * 3990}{new_key()}{'y' * 1_000_000}")
     assert error.message == str(error) == f"{'x' * 3990}{REDACTED} …"
 
 
 def test_findings_become_one_message():
-    """The first ten, and how many more there are."""
+    """The message has the first ten findings and the number of others."""
 
     class Request(BaseModel):
         n: int

@@ -1,4 +1,4 @@
-"""By which names a server may be called."""
+"""The host names that a server accepts."""
 
 import httpx
 import pytest
@@ -12,21 +12,21 @@ REBOUND += ["localhost:80@evil.example", "localhost:evil.example", "127.0.0.1:80
 
 
 @pytest.mark.parametrize("bound", ["localhost", "127.0.0.1", "::1"])
-def test_what_only_this_machine_can_reach_is_called_so(bound):
-    """A page that gave its own name this machine's address comes with its own name."""
+def test_a_loopback_server_accepts_loopback_names(bound):
+    """A foreign page that resolves its own name to this machine sends that name."""
     names = HostNames(bound)
     assert all(map(names.match, LOOPBACK))
     assert not any(map(names.match, REBOUND))
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", "::", "10.0.0.1", "box.example"])  # noqa: S104 - not bound here
-def test_what_others_can_reach_is_called_as_they_know_it(bound):
-    """Containers and other machines have names of their own for it; its key keeps pages out."""
+def test_a_public_server_accepts_any_name(bound):
+    """Containers and other machines use their own names for it; its key refuses foreign pages."""
     assert all(map(HostNames(bound).match, [*LOOPBACK, *REBOUND, "host.docker.internal:8000"]))
 
 
-def test_named_names_are_the_only_further_ones():
-    """Of a proxy in front of loopback, or of a server that others can reach."""
+def test_allowed_hosts_are_the_only_other_names():
+    """The option adds names of a proxy to loopback, and restricts those of a public server."""
     for bound in ("127.0.0.1", "10.0.0.1"):
         names = HostNames(bound, ["agent.example"])
         assert all(map(names.match, [*LOOPBACK, "agent.example", "Agent.Example:443", bound]))
@@ -43,7 +43,7 @@ async def ask(*hosts):
 
 
 async def test_another_name_is_refused_with_the_remedy():
-    """In the common shape, before the application is called."""
+    """The error has the common shape and comes before the application."""
     assert (await ask("localhost")).text == "in"
     for hosts in (["evil.example"], ["localhost", "evil.example"], [""]):
         answer = await ask(*hosts)

@@ -1,4 +1,4 @@
-"""How large bodies may be, alone and together, and how many values they may have."""
+"""Limits on the size of bodies, alone and together, and on their number of values."""
 
 import asyncio
 
@@ -12,16 +12,16 @@ from nat.http.errors import ApiError
 from nat.http.limits import MAX_BATCH_VALUES, MAX_OBJECTS, MAX_VALUES, HeldBodies, check_batch, check_request
 
 
-def test_a_request_has_as_many_values_as_a_conversation():
-    """However large it is."""
+def test_a_request_may_have_as_many_values_as_a_conversation():
+    """The limit does not grow with the size of the body."""
     check_request(b"[{" * (MAX_OBJECTS // 2) + b"," * MAX_VALUES + b" " * 10_000_000)
     for body in (b"[" * (MAX_OBJECTS + 1), b"{" * MAX_OBJECTS + b"[", b"," * (MAX_VALUES + 1)):
         with pytest.raises(ApiError, match="at most"):
             check_request(body)
 
 
-def test_a_batch_has_as_many_as_its_tokens():
-    """Millions of them; of whichever kind they are."""
+def test_a_batch_may_have_a_value_per_token():
+    """A batch may have millions of values of any kind."""
     for kind in (b"{", b"[", b",", b"{},["):
         most = kind * (MAX_BATCH_VALUES // (len(kind) - kind.count(b"}")))
         check_batch(most)
@@ -46,8 +46,8 @@ def served(told, answering):
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
-async def test_a_body_without_room_is_refused_until_others_are_answered():
-    """Each is small enough; together they are not. To the application, the refused client has disconnected."""
+async def test_a_body_beyond_the_total_is_refused_until_others_are_answered():
+    """Bodies within their own limit can exceed the total; to the application, the refused client disconnected."""
     told, answering = asyncio.Queue(), asyncio.Event()
     async with served(told, answering) as client:
         first = asyncio.create_task(client.post("/length", content=b"x" * 600))

@@ -1,4 +1,4 @@
-"""Server-sent events, written and read."""
+"""Server-sent events are written and read."""
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,8 @@ OBJECTS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=
 
 
 @given(st.lists(OBJECTS, max_size=4), st.data())
-def test_events_are_read_as_they_were_written(written, data):
-    """However the stream is cut into pieces."""
+def test_events_are_read_as_written(written, data):
+    """A stream may be cut into any pieces."""
     stream = b"".join(event(to_json(each), data.draw(st.sampled_from(["", "delta"]))) for each in written) + DONE
     reader, read = EventReader(), []
     while stream:
@@ -31,7 +31,7 @@ def test_nothing_is_read_after_the_end():
 
 @pytest.mark.parametrize("data", [b"[1]", b"{", b"null"])
 def test_an_event_is_an_object(data):
-    """Anything else is an error of the server that sent it."""
+    """Anything but an object is an error of the server that sent it."""
     with pytest.raises(ValueError, match=r"."):
         EventReader().feed(event(data))
 

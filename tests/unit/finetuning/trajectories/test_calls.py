@@ -13,21 +13,21 @@ from nat.runs.rollouts import LeftOutCause
 
 
 def test_captured_calls_come_in_order_with_their_function():
-    """The record of the wire is taken as it is; the function is the innermost one that ran."""
+    """The recorded call is used unchanged; its function is the innermost active one."""
     first, second = call([user("a")], "b"), call([user("c")], "d")
     seen = calls_of([*steps(first, function="planner"), *steps(second)])
     assert [(s.call, s.function) for s in seen] == [(first, "planner"), (second, "<workflow>")]
 
 
 def test_calls_survive_a_dump_of_their_steps():
-    """Steps that went through JSON carry dicts; the call is read out of them all the same."""
+    """Steps that went through JSON hold dicts, from which the call is read."""
     made = call([system("s"), user("u")], "a", ids=([1, 2], [3]))
     dumped = [IntermediateStep.model_validate(step.model_dump(mode="json")) for step in steps(made)]
     assert calls_of(dumped)[0].call == made
 
 
-def test_steps_pushed_by_hand_count_with_what_they_tell():
-    """A workflow that pushes LLM steps by itself gives messages, text and logprobs, but no token ids."""
+def test_steps_of_the_workflow_have_no_token_ids():
+    """A workflow that pushes LLM steps gives messages, text and logprobs, but no token ids."""
     node = InvocationNode(function_id="f", function_name="f")
     start = IntermediateStepPayload(
         event_type=IntermediateStepType.LLM_START, name="gpt", data=StreamEventData(input=[user("hi")])
@@ -46,7 +46,7 @@ def test_steps_pushed_by_hand_count_with_what_they_tell():
 
 
 def test_token_logprobs_reads_both_shapes_and_nothing_else():
-    """OpenAI's object and a plain list give numbers; what has no number for each token gives None."""
+    """OpenAI's object and a plain list give numbers; a list with a gap gives None."""
     assert token_logprobs({"content": [{"logprob": -0.5}, {"logprob": 0}]}) == [-0.5, 0.0]
     assert token_logprobs([-0.25]) == [-0.25]
     assert token_logprobs({"content": [{"token": "a"}]}) is None
@@ -63,13 +63,13 @@ def chosen(functions, model=None):
     return [s.call for s in Target(functions, model).select(SEEN).calls]
 
 
-def test_the_workflow_as_target_means_every_call_in_it():
-    """`<workflow>`, the default, trains on all calls, those of nested functions included."""
+def test_the_workflow_as_target_selects_all_calls():
+    """`<workflow>`, the default, includes calls of nested functions."""
     assert chosen(["<workflow>"]) == [PLAN, MOVE]
 
 
-def test_a_named_function_means_its_own_calls():
-    """Only calls that the named function makes itself are kept."""
+def test_a_named_function_selects_its_own_calls():
+    """Calls of functions that it calls are left out."""
     assert chosen(["planner"]) == [PLAN]
 
 
@@ -79,15 +79,15 @@ def test_the_target_model_is_a_yaml_key_or_a_model_name(name):
     assert chosen(["<workflow>"], name) == [MOVE]
 
 
-def test_a_function_that_was_never_seen_is_the_cause():
-    """The cause tells a wrong function name from a wrong model name."""
+def test_an_unknown_function_is_the_cause():
+    """The cause distinguishes a wrong function name from a wrong model name."""
     assert Target(["typo"]).select(SEEN).cause is LeftOutCause.NO_TARGET_FUNCTION
     assert Target(["planner"], "tiny").select(SEEN).cause is LeftOutCause.NO_TARGET_MODEL
     assert Target(["<workflow>"]).select([]).cause is LeftOutCause.NO_TARGET_FUNCTION
 
 
 def test_calls_without_logprobs_are_left_out_and_counted():
-    """A call without logprobs cannot be trained on; without any other call that is the cause."""
+    """If no other call is left, missing logprobs are the cause."""
     silent = call([user("x")], "y", logprobs=None)
     both = calls_of(steps(silent, MOVE))
     some = Target(["<workflow>"]).select(both)
@@ -96,15 +96,15 @@ def test_calls_without_logprobs_are_left_out_and_counted():
     assert (none.calls, none.cause) == ((), LeftOutCause.NO_LOGPROBS)
 
 
-def test_a_model_that_was_redirected_answers_to_both_names():
-    """The YAML says the base model, the request the model that is trained; either names the target."""
+def test_a_redirected_model_has_both_names():
+    """The base model's name of the YAML and the trained model's name select the same calls."""
     seen = calls_of(steps(call([user("x")], "y", llm_name="student", model="my_run", asked_model="base")))
     for name in ("student", "my_run", "base"):
         assert Target(["<workflow>"], name).select(seen).cause is None
 
 
-def test_bent_calls_are_left_out_and_kept_apart():
-    """Greedy calls are no sample of what is trained; others of the rollout are trained on. A temperature is fine."""
+def test_untrainable_calls_are_left_out_and_counted():
+    """Greedy calls are no samples of the trained distribution; other calls, also with a temperature, are trained on."""
     greedy = call([user("g")], "g", untrainable_by=["temperature=0"])
     cold = call([user("c")], "c", temperature=0.4, logprobs_temperature=0.4)
     mixed = Target(["<workflow>"]).select(calls_of(steps(greedy, cold)))

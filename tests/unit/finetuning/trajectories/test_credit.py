@@ -1,4 +1,4 @@
-"""Which answer earns the reward of a step, and what answers are compared by, up to the rows that a backend gets."""
+"""Step rewards are credited to answers and summed to returns, up to the rows for a backend."""
 
 from uuid import uuid4
 
@@ -29,7 +29,7 @@ def node(name, caller=None):
 
 
 def said(text, function="agent", caller=None):
-    """The steps of a call that a function made."""
+    """The steps of a function's call."""
     made = steps(call([user(text)], f"answer to {text}"), function=function)
     return [step.model_copy(update={"function_ancestry": node(function, caller)}) for step in made]
 
@@ -40,7 +40,7 @@ def ended(metadata, function="agent", caller=None, kind=IntermediateStepType.CUS
 
 
 def earned(stream, *, trained=None, named=None):
-    """The rewards of the trained calls (all of them, if not said), and how many rewards nobody earned."""
+    """The rewards of the trained calls (of all calls by default), and the number of rewards without an answer."""
     seen = calls_of(stream)
     chosen = seen if trained is None else [seen[number] for number in trained]
     found = Steps(stream, seen)
@@ -48,7 +48,7 @@ def earned(stream, *, trained=None, named=None):
 
 
 def test_a_reward_is_for_the_last_answer_before_it():
-    """Several rewards of one answer add up; an answer without one earned nothing."""
+    """Rewards after one answer add up; an answer without a reward earned nothing."""
     stream = [
         *said("1"),
         ended({"reward": 0.5}),
@@ -60,16 +60,16 @@ def test_a_reward_is_for_the_last_answer_before_it():
     assert earned(stream) == ([0.75, 0.0, -1.0], 0)
 
 
-def test_any_step_that_ends_can_carry_a_reward():
-    """The result of a tool that the workflow pushed, say; what begins carries none, lest it count twice."""
+def test_any_end_step_can_carry_a_reward():
+    """The END of a tool that the workflow pushed may carry a reward; a START may not, so nothing counts twice."""
     tool = {"reward": 2.0}
     stream = [*said("1"), ended(tool, kind=IntermediateStepType.TOOL_START)]
     assert earned([*stream, ended(tool, kind=IntermediateStepType.TOOL_END)]) == ([2.0], 0)
     assert earned([*said("1"), ended(TraceMetadata(reward=2.0))]) == ([2.0], 0)
 
 
-def test_parallel_agents_earn_their_own_rewards():
-    """Between the answers of one function come those of another; each reward stays in the function that gave it."""
+def test_concurrent_agents_earn_their_own_rewards():
+    """A reward is credited within the function that gave it, even if other functions' answers come between."""
     stream = [
         *said("a", "left", "flow"),
         *said("b", "right", "flow"),
@@ -80,19 +80,19 @@ def test_parallel_agents_earn_their_own_rewards():
 
 
 def test_a_tool_rewards_the_answer_that_called_it():
-    """The tool asked no model itself, so its caller earned it, and not an agent that runs beside it."""
+    """A tool's reward is credited to the answer of its caller, not to a concurrent agent."""
     stream = [*said("plan", "agent", "flow"), *said("x", "other", "flow"), ended({"reward": 1.0}, "tool", "agent")]
     assert earned(stream) == ([1.0, 0.0], 0)
 
 
-def test_what_a_function_called_is_its_own():
-    """A reward after a sub-agent is for the sub-agent's last answer."""
+def test_a_reward_after_a_sub_agent_is_the_sub_agents():
+    """A reward after a sub-agent is credited to the sub-agent's last answer."""
     stream = [*said("1", "flow"), *said("2", "agent", "flow"), ended({"reward": 1.0}, "flow")]
     assert earned(stream) == ([0.0, 1.0], 0)
 
 
-def test_only_trained_answers_earn():
-    """What a judge's answer was given goes to the answer before it; nobody earns what came before all of them."""
+def test_only_trained_answers_earn_rewards():
+    """A reward of a judge's answer goes to the answer before it; one before all answers is lost."""
     stream = [ended({"reward": 4.0}), *said("1"), *said("judge"), ended({"reward": 1.0}), *said("2")]
     assert earned(stream, trained=[0, 2]) == ([1.0, 0.0], 1)
 
@@ -118,7 +118,7 @@ def test_a_reward_may_be_for_an_earlier_step():
     ],
 )
 def test_a_reward_that_cannot_be_credited_is_an_error(metadata, named, words):
-    """A wrong name or a number that is none would silently train on something else."""
+    """A wrong step name or an invalid number is an error, because it would train on something else."""
     with pytest.raises(EvaluationError, match=words):
         earned([*said("1"), ended(metadata)], named=named)
 
@@ -126,7 +126,7 @@ def test_a_reward_that_cannot_be_credited_is_an_error(metadata, named, words):
 FIRST = call([user("1")], "a", ids=([1], [2]))
 AGENT = call([user("other")], "x", ids=([8], [9]))
 SECOND = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4, 5]))
-"""A conversation of two answers, and another one between them."""
+"""A conversation of two answers with another conversation between them."""
 
 
 def config(credit, **fields):
@@ -138,12 +138,12 @@ def config(credit, **fields):
     [("per_step", 1.0, [1, 0, 2]), ("return_to_go", 1.0, [3, 2, 2]), ("return_to_go", 0.5, [1.5, 1, 2])],
 )
 def test_returns_by_hand(credit, gamma, expected):
-    """Rewards 1, 0, 2: alone, summed from each step on, and with each step on the way counting half."""
+    """Rewards 1, 0, 2 are used alone, summed from each step on, or discounted by half per step."""
     assert returns([1.0, 0.0, 2.0], config(credit, gamma=gamma)) == expected
 
 
 def outcome(credit, *, reward=10.0, step_rewards=None, gamma=1.0):
-    """The rollout of three calls; the workflow gave the first answer 1 and the one of the other agent 2."""
+    """A rollout of three calls, in which the first answer earned 1 and the other agent's answer 2."""
     stream, state = [], ContextState()
     state.intermediate_step_manager.subscribe(stream.append)
     with state.active() as context:
@@ -159,7 +159,7 @@ def outcome(credit, *, reward=10.0, step_rewards=None, gamma=1.0):
 
 
 def test_without_credit_nothing_changes():
-    """The default compares rollouts by their score, whatever the workflow said of its steps."""
+    """By default rollouts are compared by their score, whatever the step rewards."""
     trajectory = outcome("outcome").trajectory
     assert (trajectory.reward, trajectory.shaped_rewards) == (10.0, None)
     assert all(row.returns is None for row in outcome("outcome").record.rows)
@@ -176,8 +176,8 @@ def test_without_credit_nothing_changes():
         ("return_to_go", {"step_rewards": {-1: 5.0}}, [8, 5, 7]),
     ],
 )
-def test_shaped_rewards_are_one_number_for_each_answer_in_the_order_of_the_episode(credit, fields, shaped):
-    """In time the other agent came second; the score is the last answer's, unless the evaluator gives step rewards."""
+def test_shaped_rewards_follow_the_order_of_the_episode(credit, fields, shaped):
+    """The score is credited to the last answer unless the evaluator gives step rewards."""
     trajectory = outcome(credit, **fields).trajectory
     assert [item.content for item in trajectory.answers] == ["a", "b", "x"]
     assert trajectory.shaped_rewards == shaped
@@ -185,7 +185,7 @@ def test_shaped_rewards_are_one_number_for_each_answer_in_the_order_of_the_episo
 
 
 def test_rows_carry_a_return_for_each_answer():
-    """The journal and the backend get the same rows: by answer, with its number of tokens."""
+    """Journal and backend get the same rows, with each answer's number of tokens and return."""
     found = outcome("per_step")
     told = [[(answer.num_tokens, answer.value) for answer in row.returns] for row in found.record.rows]
     assert told == [[(1, 1.0), (2, 10.0)], [(1, 2.0)]]
@@ -193,29 +193,29 @@ def test_rows_carry_a_return_for_each_answer():
     assert training_groups(collection)[0].rollouts[0].rows == found.record.rows
 
 
-def test_the_trajectory_says_what_each_answer_earned():
-    """Before it was summed up and discounted; and how many rewards there were."""
+def test_the_trajectory_has_the_rewards_of_each_answer():
+    """The metadata has each answer's reward before summing, and the number of rewards."""
     trajectory = outcome("return_to_go").trajectory
     assert [item.metadata["reward"] for item in trajectory.answers] == [1.0, 10.0, 2.0]
     assert (trajectory.metadata["step_rewards"], trajectory.metadata["uncredited_rewards"]) == (2, 0)
 
 
-def test_a_reward_tied_to_nothing_is_no_score():
+def test_a_reward_without_a_step_is_no_score():
     """The rollout is left out with the reason, as if the evaluator had raised."""
     record = outcome("per_step", step_rewards={7: 1.0}).record
     assert record.left_out is LeftOutCause.NO_SCORE
     assert "tied to call 7, but the rollout made 3 calls" in record.error
 
 
-def test_shaped_rewards_of_others_must_fit():
-    """A builder that gives another number of them means something else by them."""
+def test_shaped_rewards_of_other_builders_must_fit():
+    """Another number of shaped rewards than answers is an error."""
     trajectory = outcome("per_step").trajectory.model_copy(update={"shaped_rewards": [1.0]})
     with pytest.raises(InvalidTrajectories, match="1 shaped_rewards for 3 answers"):
         training_groups(TrajectoryCollection(trajectories=[[trajectory]], run_id="r"))
 
 
 def test_gamma_needs_a_return():
-    """A discount of something that is not summed up would have no effect."""
+    """A discount without a sum of rewards would have no effect and is an error."""
     with pytest.raises(ValidationError, match=r"gamma 0.9 has no effect with credit 'per_step'"):
         config("per_step", gamma=0.9)
 
@@ -224,8 +224,8 @@ def facts(**metadata):
     return Trajectory(episode=[], reward=0.0, metadata=metadata)
 
 
-def test_rewards_that_do_not_count_are_told():
-    """None at all, so that the option has no effect; or some that nobody earned."""
+def test_lost_step_rewards_are_a_warning():
+    """The warning reports that no reward was given, or how many reached no answer."""
     assert "no step of 1 rollouts has a reward" in credit_warnings(config("per_step"), [facts(step_rewards=0)])[0]
     found = credit_warnings(config("per_step"), [facts(step_rewards=3, uncredited_rewards=2)])
     assert [text.split(" in ")[0] for text in found] == ["2 rewards of steps"]

@@ -13,7 +13,7 @@ def items_of(*calls):
 
 
 def test_tool_messages_stay_tool_messages():
-    """A tool's result is never shown as something the model said; ids and tool calls are kept."""
+    """A tool's result keeps its role, ids and tool calls, and never appears as an answer of the model."""
     first = call([system("s"), user("2+2")], ASKED, ids=([1, 2], [3]))
     items = items_of(first, call([system("s"), user("2+2"), ASKED, ANSWERED], "four", ids=([1, 2, 3, 4], [5])))
     assert [item.role.value for item in items] == ["system", "user", "assistant", "tool", "assistant"]
@@ -23,7 +23,7 @@ def test_tool_messages_stay_tool_messages():
 
 
 def test_sampled_answers_carry_exact_tokens():
-    """What was sampled has logprobs, prompt ids, sampled ids, finish reason and the policy's version."""
+    """A sampled answer has logprobs, prompt ids, sampled ids, finish reason and policy version."""
     item = items_of(call([user("u")], "a", ids=([1, 2], [3, 4]), finish_reason="length", policy_version="m@7"))[1]
     assert item.logprobs == [-0.5, -0.5]
     assert item.metadata == {
@@ -36,7 +36,7 @@ def test_sampled_answers_carry_exact_tokens():
 
 
 def test_an_answer_that_was_not_sampled_is_context():
-    """A few-shot example stays in the conversation, marked and without logprobs."""
+    """A few-shot example stays in the conversation as context without logprobs."""
     items = items_of(call([user("1"), assistant("one"), user("2")], "two"))
     assert (items[1].role, items[1].logprobs, items[1].metadata) == (
         EpisodeItemRole.ASSISTANT,
@@ -46,26 +46,26 @@ def test_an_answer_that_was_not_sampled_is_context():
 
 
 def test_several_conversations_are_numbered():
-    """The episode of a rollout with sub-agents says which message belongs where."""
+    """Each item of a rollout with sub-agents has the number of its conversation."""
     items = items_of(call([system("A")], "a"), call([system("B")], "b"))
     assert [(item.metadata or {})["conversation"] for item in items] == [0, 0, 1, 1]
 
 
-def test_parts_keep_their_text_and_the_original():
-    """Multimodal content is text in the item, and whole in its metadata."""
+def test_message_parts_keep_their_text_and_the_original():
+    """An item has the text of multimodal content; its metadata has the original."""
     parts = [{"type": "text", "text": "what is "}, {"type": "image_url", "image_url": {"url": "x"}}]
     item = items_of(call([{"role": "user", "content": parts}], "a cat"))[0]
     assert (item.content, item.metadata) == ("what is ", {"content": parts})
 
 
-def test_roles_of_other_frameworks_are_understood():
-    """A developer message is a system message; an unknown role is kept as `other`."""
+def test_roles_of_other_frameworks_are_mapped():
+    """`developer` becomes `system`; an unknown role is kept as `other`."""
     items = items_of(call([{"role": "developer", "content": "d"}, {"role": "critic", "content": "c"}], "a"))
     assert [item.role for item in items[:2]] == [EpisodeItemRole.SYSTEM, EpisodeItemRole.OTHER]
 
 
-def test_answers_remember_the_tools_that_they_could_call():
-    """A chat template shows the tools, so whoever renders the conversation again needs them."""
+def test_answers_have_the_tools_of_their_request():
+    """A chat template renders the tools, so rendering the conversation again needs them."""
     tools = [{"type": "function", "function": {"name": "add"}}]
     items = items_of(call([user("2+2")], ASKED, tools=tools))
     assert (items[1].metadata or {})["tools"] == tools

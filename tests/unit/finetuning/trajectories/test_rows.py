@@ -16,7 +16,7 @@ def causes(*calls):
 
 
 def test_broken_prefixes_are_counted():
-    """Broken is a call that goes on by its messages and not by its tokens; a fork or a new agent is not."""
+    """A broken prefix is a call that continues by its messages but not by its tokens; forks and new agents are none."""
     first = call([user("1")], "a", ids=([1], [2]))
     broken = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 9, 3], [4]))
     intact = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
@@ -27,8 +27,8 @@ def test_broken_prefixes_are_counted():
     assert len(ConversationGraph(calls_of(steps(first, intact, fork, other))).rows) == 3
 
 
-def test_broken_prefixes_have_the_cause_that_the_server_told():
-    """Where it told none, the way in which the conversation began; a cause that broke no row is not counted."""
+def test_broken_prefixes_have_the_servers_cause():
+    """Without a cause of the server, the reason of the conversation counts; unbroken rows have none."""
     first = call([user("1")], "a", ids=([1], [2]), broken_prefix="not_served")
     again = [user("1"), assistant("a"), user("2")]
     told = call(again, "b", ids=([1, 9, 3], [4]), broken_prefix="template_rewrites")
@@ -43,8 +43,8 @@ def trajectory(example, reward, *calls):
     return Trajectory(episode=episode(conversations(calls_of(steps(*calls)))), reward=reward, metadata={"id": example})
 
 
-def test_training_groups_are_the_collection_on_the_wire():
-    """Groups keep their examples, rollouts their rewards; a token limit marks the rollout as truncated."""
+def test_training_groups_have_the_collections_examples_and_rewards():
+    """An answer at the token limit marks its rollout as truncated."""
     one = trajectory("a", 1.0, call([user("1")], "x", ids=([1], [2]), finish_reason="length"))
     two = trajectory("a", 0.0, call([user("1")], "y", ids=([1], [3])))
     three = trajectory("b", 0.5, call([user("2")], "z", ids=([4], [5])))
@@ -54,8 +54,8 @@ def test_training_groups_are_the_collection_on_the_wire():
     assert groups[0].rollouts[0].rows[0].token_ids == [1, 2]
 
 
-def test_each_answer_goes_to_the_backend_with_its_temperature():
-    """From the calls and from the episodes alike: the one that its log probabilities are of."""
+def test_each_answer_is_submitted_with_its_temperature():
+    """Calls and episodes give the same temperature, that of the log probabilities."""
     first = call([user("1")], "x", ids=([1], [2]), temperature=0.5, logprobs_temperature=0.5)
     second = call([user("1"), assistant("x"), user("2")], "y", ids=([1, 2, 3], [4, 5]))
     raw = call([user("3")], "z", ids=([6], [7]), temperature=0.5)
@@ -69,8 +69,8 @@ def test_each_answer_goes_to_the_backend_with_its_temperature():
         assert rows[1].temperatures is None
 
 
-def test_trajectories_without_ids_are_left_out_and_none_at_all_is_an_error():
-    """Text is never tokenised again; a collection without any ids says so."""
+def test_trajectories_without_ids_are_left_out():
+    """Text is never tokenised again; a collection without any ids is an error."""
     exact = trajectory("a", 1.0, call([user("1")], "x", ids=([1], [2])))
     text = trajectory("a", 0.0, call([user("1")], "x"))
     mixed = training_groups(TrajectoryCollection(trajectories=[[exact, text]], run_id="r"))
@@ -79,8 +79,8 @@ def test_trajectories_without_ids_are_left_out_and_none_at_all_is_an_error():
         training_groups(TrajectoryCollection(trajectories=[[text]], run_id="r"))
 
 
-def test_the_builders_of_others_need_only_fill_the_items():
-    """Rows come from the items' metadata and OpenAI's logprobs, so that any builder can feed an exact backend."""
+def test_other_builders_need_only_fill_the_items():
+    """Rows are made from the items' metadata and OpenAI's logprobs."""
     said = EpisodeItem(
         role=EpisodeItemRole.ASSISTANT,
         content="hi",
@@ -99,7 +99,7 @@ def recorded(*calls, shaped=None):
 
 
 def sent(*trajectories, model=None):
-    """The rows of each rollout, as the backend gets them."""
+    """The rows of each rollout for the backend."""
     (group,) = training_groups(TrajectoryCollection(trajectories=[list(trajectories)], run_id="r"), model=model)
     return [rollout.rows for rollout in group.rollouts]
 
@@ -108,29 +108,29 @@ FIRST = call([user("1")], "a", ids=([1], [2]))
 SECOND = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
 
 
-def test_recorded_rows_go_to_the_backend_as_they_were_merged():
-    """They are not made again from the episode: the backend gets the very rows of the journal."""
+def test_recorded_rows_are_submitted_unchanged():
+    """The backend gets the journal's rows, without merging the episode again."""
     made = recorded(FIRST, SECOND)
     assert sent(made)[0][0] is made.rows[0].row
 
 
-def test_recorded_rows_are_chosen_by_the_model_that_sampled_them():
-    """What a judge said in the same rollout is not trained on."""
+def test_recorded_rows_are_selected_by_their_model():
+    """Rows of a judge in the same rollout are not trained on."""
     made = recorded(FIRST, call([user("good?")], "yes", ids=([7], [8]), llm_name="judge"))
     assert [[row.token_ids for row in rows] for rows in sent(made, model="student")] == [[[1, 2]]]
     assert [len(rows) for rows in sent(made)] == [2]
 
 
 def test_a_recorded_trajectory_is_dumped_as_a_trajectory():
-    """An adapter of others that serialises it gets the guide's fields, alone and in a collection."""
+    """An adapter that serialises the trajectory or its collection gets only the guide's fields."""
     made, plain = recorded(FIRST, SECOND), trajectory("a", 1.0, FIRST, SECOND)
     assert made.model_dump() == plain.model_dump()
     collections = [TrajectoryCollection(trajectories=[[each]], run_id="r").model_dump_json() for each in (made, plain)]
     assert collections[0] == collections[1]
 
 
-def test_what_a_plug_in_changes_in_a_trajectory_counts():
-    """An answer that it marks as not sampled is not trained on, and its own shaped rewards are the returns."""
+def test_changes_of_a_plug_in_to_a_trajectory_count():
+    """An answer that it marks as not sampled is not trained on; its shaped rewards are the returns."""
     made = recorded(FIRST, SECOND, shaped=[1.0, 2.0])
     made.answers[0].metadata["sampled"] = False
     made.shaped_rewards = [5.0]
@@ -140,8 +140,8 @@ def test_what_a_plug_in_changes_in_a_trajectory_counts():
     assert [entry.value for entry in sent(copied)[0][0].returns] == [3.0, 4.0]
 
 
-def test_what_a_plug_in_changes_within_an_answer_counts():
-    """It may edit the tokens or the log probabilities in place; the merged rows are then out of date."""
+def test_changes_of_a_plug_in_within_an_answer_count():
+    """After an edit of tokens or log probabilities, rows are merged again."""
     made = recorded(FIRST)
     made.answers[0].metadata["token_ids"] = [9]
     assert sent(made)[0][0].token_ids == [1, 9]
@@ -151,7 +151,7 @@ def test_what_a_plug_in_changes_within_an_answer_counts():
 
 
 def test_an_answer_of_the_completions_route_is_trained_on():
-    """That route reports log probabilities in a shape of its own; the recorded call has the numbers."""
+    """The recorded call has the log probabilities, whose shape differs on the completions route."""
     made = call([user("1")], "a", ids=([1], [2]))
     start, end = steps(made)
     end.data.payload = {"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-0.5]}}

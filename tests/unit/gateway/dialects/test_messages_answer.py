@@ -53,13 +53,13 @@ def test_cached_tokens_are_counted_apart():
         ({"stop_reason": 151645}, ("end_turn", None)),
     ],
 )
-def test_why_an_answer_ended(choice, ending):
+def test_stop_reasons(choice, ending):
     """A stop text is reported if the server names it; a token id is not a stop text."""
     said = answer(HI, asked={**ASK, "stop_sequences": ["END"]}, **choice)
     assert (said["stop_reason"], said["stop_sequence"]) == ending
 
 
-def test_calls_end_an_answer_whatever_the_server_calls_it():
+def test_calls_end_an_answer_with_any_finish_reason():
     """Some servers report `stop` with tool calls; a truncated answer is still reported as truncated."""
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "look", "{}")]}
     assert answer(calling, reason="stop")["stop_reason"] == "tool_use"
@@ -115,8 +115,8 @@ def test_the_first_chunk_is_answered_at_once():
     assert b'"text_delta","text":"hi"' in stream.push(second)
 
 
-def test_a_stream_says_its_events_in_order():
-    """Each block begins after the one before it has ended."""
+def test_the_events_of_a_stream_are_in_order():
+    """Each block begins after the end of the one before it."""
     calls = [chat_call("a", "look", '{"at": 1}'), chat_call("b", "look", "{}")]
     whole = completion({"role": "assistant", "content": "I look", "reasoning": "hm", "tool_calls": calls})
     server = DialectServer(messages, [whole], cut=uncut)

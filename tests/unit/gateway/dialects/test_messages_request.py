@@ -26,7 +26,7 @@ def messages(*said):
     return chat(messages=list(said))["messages"]
 
 
-def test_what_both_apis_have_is_passed_on():
+def test_common_fields_are_passed_on():
     """Limits, sampling options and stop texts mean the same in a chat; a stream also asks for its usage."""
     asked = chat(temperature=0.5, top_p=0.9, top_k=5, stop_sequences=["END"], stream=True)
     del asked["messages"]
@@ -42,7 +42,7 @@ def test_what_both_apis_have_is_passed_on():
     }
 
 
-def test_what_only_the_vendor_has_is_left_out():
+def test_vendor_fields_are_left_out():
     """Caching, effort, thinking budgets and bookkeeping mean nothing to another model."""
     asked = chat(
         metadata={"user_id": "me"},
@@ -155,7 +155,7 @@ def test_tools_that_the_vendor_runs_are_left_out():
     assert chat(tools=[search], tool_choice={"type": "auto"}) == chat()
 
 
-def test_json_of_a_schema_is_demanded():
+def test_a_json_schema_is_passed_on():
     """The output format becomes the chat's response format."""
     asked = chat(output_config={"format": {"type": "json_schema", "schema": {"type": "object"}}})
     wanted = {"name": "answer", "schema": {"type": "object"}}
@@ -183,7 +183,7 @@ def test_json_of_a_schema_is_demanded():
         ({"tools": [LOOK], "tool_choice": {"type": "never"}}, "tool_choice.type: 'never'"),
     ],
 )
-def test_what_a_chat_cannot_say_is_refused_by_its_place(body, place):
-    """The error names the field, what was seen and what to do."""
+def test_unsupported_fields_are_refused_by_their_place(body, place):
+    """The error names the field, its value and a remedy."""
     with pytest.raises(Untranslatable, match=place.replace("(", r"\(")):
         chat(**body)

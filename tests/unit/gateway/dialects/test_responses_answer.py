@@ -37,7 +37,7 @@ def test_a_response_repeats_the_requests_model_and_fields():
 
 
 @pytest.mark.parametrize(("reason", "told"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
-def test_an_answer_that_was_cut_is_incomplete(reason, told):
+def test_a_truncated_answer_is_incomplete(reason, told):
     """The response gives the reason; only the last item is incomplete."""
     call = {"tool_calls": [chat_call("a", "look", '{"at')]}
     said = answer({**HI, **call}, reason=reason)
@@ -45,7 +45,7 @@ def test_an_answer_that_was_cut_is_incomplete(reason, told):
     assert [item["status"] for item in said["output"]] == ["completed", "incomplete"]
 
 
-def test_thinking_is_sealed_for_agents_that_ask():
+def test_thinking_is_encoded_for_agents_that_request_it():
     """`encrypted_content` returns the thinking to the field that it came from."""
     thinking = {**HI, "reasoning": "hm"}
     asked = {**ASK, "include": ["reasoning.encrypted_content"]}
@@ -105,7 +105,7 @@ def test_a_conversation_goes_on_from_a_response():
     assert server.chats[1]["messages"] == expected
 
 
-def test_what_is_not_to_be_stored_is_forgotten():
+def test_a_response_with_store_false_is_forgotten():
     """A response with `store: false` cannot be continued."""
     client = DialectServer(responses, [completion(HI)]).openai()
     one = client.responses.create(**ASK, store=False)
@@ -130,8 +130,8 @@ def test_the_first_chunk_is_answered_at_once():
     assert b'"delta":"hi"' in stream.push(second)
 
 
-def test_a_stream_says_its_events_in_order():
-    """Each item begins after the one before it has ended, and the events are numbered without a gap."""
+def test_the_events_of_a_stream_are_in_order():
+    """Each item begins after the end of the one before it, and events are numbered without a gap."""
     call = chat_call("a", "patch", '{"input": "b"}')
     whole = completion({"role": "assistant", "content": "I", "reasoning": "hm", "tool_calls": [call]})
     server = DialectServer(responses, [whole], cut=uncut)
@@ -154,7 +154,7 @@ def test_a_stream_says_its_events_in_order():
     ]
 
 
-def test_a_stream_that_breaks_off_says_so():
+def test_a_broken_stream_ends_with_an_error_event():
     """The last event is `response.failed` with the error."""
     stream = responses.stream({**ASK, "stream": True}, Memory())
     stream.push(next(chunks(completion(HI))))

@@ -38,8 +38,8 @@ def chat_called(call_id, name="look", arguments="{}"):
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def test_what_both_apis_have_is_passed_on():
-    """Limits and sampling options mean the same in a chat, others of the upstream too; a stream asks for its usage."""
+def test_common_fields_are_passed_on():
+    """Limits and sampling options mean the same in a chat; fields of the upstream are kept; a stream requests usage."""
     asked = chat(max_output_tokens=9, temperature=0.5, top_p=0.9, seed=3, stream=True, stop=["END"])
     assert asked == {
         "model": "gpt",
@@ -54,7 +54,7 @@ def test_what_both_apis_have_is_passed_on():
     }
 
 
-def test_what_only_the_vendor_has_is_left_out():
+def test_vendor_fields_are_left_out():
     """Effort, verbosity, caching and bookkeeping mean nothing to another model."""
     asked = chat(
         reasoning={"effort": "high", "summary": "auto"},
@@ -70,7 +70,7 @@ def test_what_only_the_vendor_has_is_left_out():
     assert asked == chat()
 
 
-def test_system_texts_that_follow_each_other_are_one_message():
+def test_consecutive_system_texts_are_one_message():
     """Instructions, system and developer messages become one message, separated by empty lines."""
     items = (
         said("developer", "B", "C"),
@@ -123,7 +123,7 @@ def test_a_text_between_calls_and_results_belongs_to_the_calls():
     assert answer == {"role": "assistant", "content": "looking", "tool_calls": [chat_called("a")]}
 
 
-def test_thinking_that_was_sealed_here_comes_back_to_its_field():
+def test_thinking_that_was_encoded_here_is_restored():
     """Agents that keep only `encrypted_content` return the sampled thinking; other vendors' content is left out."""
     ours = {"type": "reasoning", "summary": [], "encrypted_content": '{"reasoning": "hm"}'}
     others = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": "gAAAA"}
@@ -214,7 +214,7 @@ def test_tools_that_the_vendor_runs_are_left_out():
     assert chat(tools=hosted, tool_choice="auto") == chat()
 
 
-def test_json_is_demanded():
+def test_json_formats_are_passed_on():
     """Both forms of JSON output become the chat's response format."""
     schema = {"type": "json_schema", "name": "point", "schema": {"type": "object"}, "strict": True}
     wanted = {"name": "point", "schema": {"type": "object"}, "strict": True}
@@ -247,7 +247,7 @@ def test_json_is_demanded():
         ({"text": {"format": {"type": "xml"}}}, "text.format.type: 'xml'"),
     ],
 )
-def test_what_a_chat_cannot_say_is_refused_by_its_place(body, place):
-    """The error names the field, what was seen and what to do."""
+def test_unsupported_fields_are_refused_by_their_place(body, place):
+    """The error names the field, its value and a remedy."""
     with pytest.raises(Untranslatable, match=place):
         chat(**body)

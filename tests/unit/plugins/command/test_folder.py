@@ -1,4 +1,4 @@
-"""What a program leaves is deleted, and nothing else."""
+"""A program's folder is deleted, and nothing else."""
 
 import os
 
@@ -8,7 +8,7 @@ from nat.plugins.command.folder import remove_tree
 
 
 def nested(folder, depth):
-    """Folders in each other, deeper than a path can say."""
+    """Nested folders, deeper than a path can name."""
     here = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("d", dir_fd=here)
@@ -20,7 +20,7 @@ def nested(folder, depth):
 
 
 def test_a_deep_tree_is_deleted(tmp_path):
-    """Three thousand folders in each other."""
+    """Three thousand nested folders are deleted."""
     (tmp_path / "root").mkdir()
     nested(tmp_path / "root", 3000)
     remove_tree(tmp_path / "root")
@@ -28,7 +28,7 @@ def test_a_deep_tree_is_deleted(tmp_path):
 
 
 def test_rights_keep_nothing(tmp_path):
-    """A folder that its owner may neither read nor change goes, too."""
+    """A folder that its owner may neither read nor change is deleted, too."""
     locked = tmp_path / "root" / "a" / "b"
     locked.mkdir(parents=True)
     (locked / "file").touch()
@@ -40,7 +40,7 @@ def test_rights_keep_nothing(tmp_path):
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_links_are_deleted_and_not_what_they_lead_to(tmp_path, inside):
-    """Whether one stands in the folder or in its place."""
+    """This holds for a link inside the folder and for one in its place."""
     kept, root = tmp_path / "kept", tmp_path / "root"
     kept.mkdir()
     (kept / "file").touch()
@@ -52,6 +52,6 @@ def test_links_are_deleted_and_not_what_they_lead_to(tmp_path, inside):
 
 
 def test_what_is_gone_is_gone(tmp_path):
-    """A program may have deleted it itself."""
+    """A program may have deleted its folder itself."""
     remove_tree(tmp_path / "root")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Programs as workflows: what they are given, what is taken back, and what is left of them."""
+"""Programs as workflows: their input, their output, and their end."""
 
 import asyncio
 import ctypes
@@ -73,7 +73,7 @@ async def command(
 
 
 async def answer(program: list[str] | str, value: Any = "hi", **fields: Any) -> str:
-    """The output of one rollout that goes well."""
+    """The output of a successful rollout."""
     async with command(program, **fields) as played:
         rollout = await played(value)
     assert rollout.error is None, rollout.error
@@ -81,7 +81,7 @@ async def answer(program: list[str] | str, value: Any = "hi", **fields: Any) -> 
 
 
 async def failure(program: list[str] | str, **fields: Any) -> str:
-    """Why a rollout failed."""
+    """The reason why a rollout failed."""
     async with command(program, **fields) as played:
         rollout = await played()
     assert rollout.error is not None
@@ -89,7 +89,7 @@ async def failure(program: list[str] | str, **fields: Any) -> str:
 
 
 async def test_a_program_asks_the_model_and_its_call_is_its_rollouts():
-    """The program knows a URL and a key; its call is recorded with exact ids under the workflow's function."""
+    """The program gets a URL and a key; its call is recorded with exact ids under the workflow's function."""
     async with command(python(ASK), script=lambda request: Say(f"re: {request.last_text}")) as played:
         rollout = await played("hello")
     assert (rollout.error, rollout.output) == (None, "re: hello")
@@ -99,7 +99,7 @@ async def test_a_program_asks_the_model_and_its_call_is_its_rollouts():
 
 
 async def test_programs_at_once_keep_apart():
-    """Each program's call lands in its own rollout."""
+    """Each program's call is recorded in its own rollout."""
 
     async def echo(request: SeenRequest) -> Say:
         await asyncio.sleep(0)
@@ -121,25 +121,25 @@ async def test_programs_at_once_keep_apart():
     ],
 )
 async def test_the_input_comes_as_asked(way, code):
-    """On stdin, as last argument, or in a file; what is no text comes as JSON, half a surrogate pair as its escape."""
+    """It is on stdin, the last argument, or in a file; other values than text come as JSON, surrogates as escapes."""
     assert await answer(python(code), "häßlich", input=way) == "häßlich"
     assert await answer(python(code), {"a": [1]}, input=way) == '{"a": [1]}'
     assert await answer(python(code), "a\ud83d", input=way) == "a\\ud83d"
 
 
 async def test_a_text_is_for_the_shell():
-    """Pipes work, and the input as argument is `$1`, as it is."""
+    """Pipes work, and the input as argument is `$1`, unchanged."""
     assert await answer('printf "%s" "$1" | tr a-z A-Z', "it's", input="argument") == "IT'S"
 
 
 async def test_the_output_can_be_a_file():
-    """The answer is what stands in the file, wherever below the working folder the program puts it."""
+    """The answer is read from a file anywhere below the working folder."""
     code = "import pathlib; print('noise'); pathlib.Path('out').mkdir(); pathlib.Path('out/a.txt').write_text('this')"
     assert await answer(python(code), output="file", output_file="out/a.txt") == "this"
 
 
 async def test_each_rollout_starts_with_a_copy_of_the_folder(tmp_path):
-    """What one rollout changes no other one sees, nor does the folder itself."""
+    """Changes of one rollout are seen neither by other rollouts nor in the folder itself."""
     (tmp_path / "count").write_text("1")
     code = "import pathlib; p = pathlib.Path('count'); n = int(p.read_text()); p.write_text(str(n + 1)); print(n)"
     async with command(python(code), folder=tmp_path) as played:
@@ -148,7 +148,7 @@ async def test_each_rollout_starts_with_a_copy_of_the_folder(tmp_path):
 
 
 async def test_the_environment_holds_the_model_and_no_secrets(monkeypatch):
-    """Nothing of the harness's own environment goes to the program but PATH and language; home is not the user's."""
+    """The program gets only PATH and language from the harness's environment; its home is not the user's."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("HTTP_PROXY", "http://proxy")
@@ -171,19 +171,19 @@ async def test_the_environment_holds_the_model_and_no_secrets(monkeypatch):
 
 
 async def test_a_bad_exit_code_fails_the_rollout():
-    """The rollout has no answer; its failure shows the exit code and the end of stderr."""
+    """The failure has the exit code and the end of stderr."""
     message = await failure(python("import sys; print('answer'); sys.exit('no model')"))
     assert "exit code 1" in message
     assert "no model" in message
 
 
 async def test_a_killed_program_fails_the_rollout():
-    """A signal is named as such."""
+    """The failure names the signal."""
     assert "signal 9" in await failure("kill -9 $$")
 
 
 async def test_the_time_limit_ends_the_whole_group(tmp_path):
-    """When the time is over, so are the program's children, even those that ignore SIGTERM."""
+    """At the limit the program's children end, too, even those that ignore SIGTERM."""
     pids = tmp_path / "pids"
     code = f"trap '' TERM; sleep 60 & echo $! >> {pids}; echo $$ >> {pids}; wait; sleep 60"
     began = time.monotonic()
@@ -194,7 +194,7 @@ async def test_the_time_limit_ends_the_whole_group(tmp_path):
 
 
 async def test_what_the_program_leaves_running_ends_with_it(tmp_path):
-    """A background process of a program that is done does not outlive the rollout, nor does it hold it up."""
+    """A background process neither outlives the rollout nor delays its end."""
     pids = tmp_path / "pids"
     began = time.monotonic()
     assert await answer(f"sleep 60 & echo $! > {pids}; echo done") == "done"
@@ -216,7 +216,7 @@ ESCAPES = {
 @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
 @pytest.mark.parametrize("ending", ["echo done", "sleep 60"])
 async def test_nothing_escapes_by_leaving_the_group(tmp_path, escape, ending):
-    """Whatever the program has started ends with the rollout, be it done or out of time."""
+    """Every process that the program started ends with the rollout, done or out of time."""
     pids = tmp_path / "pids"
     async with command(f"{escape.format(pids=pids)}; {ending}", timeout=5) as played:
         rollout = await played()
@@ -226,7 +226,7 @@ async def test_nothing_escapes_by_leaving_the_group(tmp_path, escape, ending):
 
 @linux_only
 async def test_one_rollout_ends_no_process_of_another(tmp_path):
-    """While one program ends, an escaped process of another one goes on; it ends with its own rollout."""
+    """An escaped process of another program continues until its own rollout ends."""
     pids, go = tmp_path / "pids", tmp_path / "go"
     wait = "while ! [ -e {} ]; do sleep 0.01; done"
     escape = f"(env -i setsid sh -c 'echo $$ > {pids}; exec sleep 61' &)"
@@ -241,7 +241,7 @@ async def test_one_rollout_ends_no_process_of_another(tmp_path):
 
 @linux_only
 async def test_a_program_that_kills_its_supervisor_is_found(tmp_path):
-    """Without a supervisor, what has the rollout's key in its environment is ended all the same."""
+    """Without a supervisor, processes with the rollout's key in their environment are ended."""
     pids = tmp_path / "pids"
     code = f"setsid sleep 61 & echo $! $$ > {pids}; kill -9 $PPID; sleep 61"
     assert "signal 9" in await failure(code)
@@ -250,14 +250,14 @@ async def test_a_program_that_kills_its_supervisor_is_found(tmp_path):
 
 @linux_only
 async def test_the_harness_keeps_its_memory_private():
-    """As long as a program of the same user runs, /proc/<pid>/environ of the harness is closed to it."""
+    """While a program of the same user runs, it cannot read /proc/<pid>/environ of the harness."""
     get_dumpable = 3
     async with command("true"):
         assert ctypes.CDLL(None).prctl(get_dumpable, 0, 0, 0, 0) == 0
 
 
 async def test_a_kept_folder_tells_no_secret_that_the_program_was_given(tmp_path):
-    """What the harness keeps of the program's output is redacted; the answer in memory is not."""
+    """The kept output contains no secret that the program got; the answer in memory is unchanged."""
     known_secrets.remember(["given-secret-1"])
     program = "echo $GIVEN; echo $GIVEN >&2"
     async with command(program, run_dir=tmp_path, keep_folder=True, env={"GIVEN": "given-secret-1"}) as played:
@@ -268,7 +268,7 @@ async def test_a_kept_folder_tells_no_secret_that_the_program_was_given(tmp_path
 
 
 async def test_a_deadline_of_the_evaluation_ends_the_program_too(tmp_path):
-    """A cancelled rollout leaves no process and no folder behind."""
+    """A cancelled rollout leaves no process and no folder."""
     pids, where = tmp_path / "pids", tmp_path / "where"
     async with command(f"pwd > {where}; echo $$ > {pids}; exec sleep 60") as played:
         rollout = await played(deadline=3.0)
@@ -288,7 +288,7 @@ def assert_gone(pids: Path) -> None:
 
 
 async def test_the_key_dies_with_the_program():
-    """What was a key opens nothing when the rollout is over."""
+    """The key is refused after the rollout."""
     code = "import os; print(os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY'])"
     async with command(python(code)) as played:
         url, key = (await played()).output.split()
@@ -306,7 +306,7 @@ async def test_the_key_dies_with_the_program():
 
 
 async def test_the_reward_is_read_back():
-    """The number in the reward file is the score that `command_reward` gives."""
+    """`command_reward` gives the number in the reward file."""
     async with command("echo 0.25 > reward; echo fine", reward_file="reward") as played:
         rollout = await played()
     item = EvalInputItem(id="1", input_obj="hi", expected_output_obj=None, trajectory=rollout.steps)
@@ -326,7 +326,7 @@ async def test_the_reward_is_read_back():
     ],
 )
 async def test_a_reward_that_is_none_fails_the_rollout(code, wanted):
-    """No number is made up for a program that left none, and no link is followed out of its folder."""
+    """A missing or invalid reward is no number, and links out of the folder are not followed."""
     assert wanted in await failure(code, reward_file="reward")
 
 
@@ -340,24 +340,24 @@ async def test_a_reward_that_is_none_fails_the_rollout(code, wanted):
     ],
 )
 async def test_output_is_taken_from_regular_files_only(code, wanted):
-    """A FIFO does not hold up the run past its deadline, and no link is followed, wherever it is on the way."""
+    """A FIFO does not delay the run beyond its deadline, and no link in the path is followed."""
     assert wanted in await failure(code, output="file", output_file="out/a.txt")
 
 
 async def test_stdout_that_was_replaced_is_no_answer():
-    """The program knows where its stdout lies and can put something else there."""
+    """A program that replaces the file of its stdout has no answer."""
     assert "wrote no file 'stdout', but a FIFO" in await failure("rm ../stdout; mkfifo ../stdout")
 
 
 async def test_a_deep_tree_costs_no_answer():
-    """Folders in each other by the thousand go as other files do."""
+    """Thousands of nested folders are deleted after the rollout as other files are."""
     nest = "import os; print(os.getcwd())\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
     root = Path(await answer(python(nest))).parent
     assert not list(root.parent.glob(f"{root.name}*"))
 
 
 async def test_the_folder_is_kept_if_asked(tmp_path):
-    """The folder stays with the run, under the rollout's name, and the step of the program says where."""
+    """The folder is in the run's folder under the rollout's name, and the program's step has its path."""
     program = "echo data > made; echo fine"
     async with command(program, run_dir=tmp_path, keep_folder=True) as played:
         rollout = await played(item="a/b")
@@ -373,7 +373,7 @@ async def test_the_folder_is_kept_if_asked(tmp_path):
     ("item", "begins"), [("é" * 300, "éé"), ("../../\ud800\x00", "_.._")], ids=["long", "a path with a lone surrogate"]
 )
 async def test_any_id_gives_a_folder_a_name(tmp_path, item, begins):
-    """A system takes 255 bytes and no separators; the rollout of a strange or long id is played as any other."""
+    """Systems allow 255 bytes without separators; rollouts with strange or long ids still run."""
     async with command("echo fine", run_dir=tmp_path, keep_folder=True) as played:
         rollout = await played(item=item)
     [kept] = (tmp_path / "folders").iterdir()
@@ -381,26 +381,26 @@ async def test_any_id_gives_a_folder_a_name(tmp_path, item, begins):
 
 
 async def test_a_program_that_is_not_there_is_an_error_of_the_configuration(tmp_path):
-    """It is told before the first rollout, with the folder that is missing too."""
+    """The error comes before the first rollout and names the missing folder, too."""
     with pytest.raises(ConfigError, match=r"no program 'no-such-agent' on the PATH[\s\S]*is not a folder"):
         async with command(["no-such-agent"], folder=tmp_path / "missing"):
             pass
 
 
 async def test_a_program_that_cannot_be_run_fails_the_rollout():
-    """A path is looked up in the rollout's own folder."""
+    """A program's path is looked up in the rollout's own folder."""
     assert "cannot be run" in await failure(["./agent"])
 
 
 @pytest.mark.parametrize("name", ["input_file", "output_file", "reward_file"])
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", ""])
 def test_files_are_below_the_working_folder(name, path):
-    """No path of the configuration leads out of the rollout's folder."""
+    """Paths of the configuration that lead out of the rollout's folder are refused."""
     with pytest.raises(ValidationError, match="below the working folder"):
         CommandConfig(llm="student", command=["x"], **{name: path})
 
 
 def test_the_way_to_the_model_is_not_configured():
-    """The variables that lead to the gateway are set per rollout, and cannot be set otherwise."""
+    """The gateway's URL and key are set for each rollout."""
     with pytest.raises(ValidationError, match="OPENAI_BASE_URL"):
         CommandConfig(llm="student", command=["x"], env={"OPENAI_BASE_URL": "http://elsewhere"})

@@ -6,8 +6,8 @@ from nat.finetuning.utils.parsers.base_parser import parse_to_openai_messages
 RULES = system("rules")
 
 
-def test_the_turns_of_a_conversation_in_order():
-    """Each message once; what the model said carries its logprobs, what the agent put into its mouth an empty one."""
+def test_the_turns_of_a_conversation_are_in_order():
+    """Each message occurs once; answers of the model have logprobs, other assistant messages an empty list."""
     first = call([RULES, user("1"), assistant("shown"), user("2")], "a1", logprobs=[-0.5])
     second = call([*first.messages, first.message, user("2")], "a2", logprobs=[-0.25])
     messages = parse_to_openai_messages(steps(first, second))
@@ -25,12 +25,12 @@ def test_the_turns_of_a_conversation_in_order():
     assert all("logprobs" not in message for message in messages if message["role"] != "assistant")
 
 
-def test_several_conversations_are_no_list_of_messages():
-    """A retry or a sub-agent is named in the error instead of being fused with the rest."""
+def test_several_conversations_are_an_error():
+    """The error names the retry or sub-agent, which cannot be merged into one list."""
     with pytest.raises(ValueError, match=r"2 conversations .*retry"):
         parse_to_openai_messages(steps(call([user("1")], "bad"), call([user("1")], "good")))
 
 
-def test_no_calls_no_messages():
+def test_without_calls_there_are_no_messages():
     """Steps without an LLM call are no error."""
     assert parse_to_openai_messages([]) == []
