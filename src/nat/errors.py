@@ -220,7 +220,12 @@ class Finding(NamedTuple):
 def findings_of(error: "ValidationError") -> list[Finding]:
     """Pydantic's errors as findings, at least one."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [Finding(".".join(map(str, each["loc"])), each["msg"]) for each in found]
+    return [Finding(".".join(map(str, each["loc"])), validation_message(each["msg"])) for each in found]
+
+
+def validation_message(text: str) -> str:
+    """The text of one of pydantic's errors, without the prefix before the message of a validator of ours."""
+    return text.removeprefix("Value error, ")
 
 
 def traceback_of(error: BaseException) -> str:

@@ -30,7 +30,7 @@ from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner, Reference
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.errors import BackendError
-from nat.files import remove_unfinished
+from nat.files import remove_unfinished, storage_failure
 from nat.http.asgi import App
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, ignore_signals_after_stop, port_of
@@ -80,13 +80,21 @@ def claimed(folder: Path) -> Iterator[None]:
     """Lock the folder for this process; the system releases the lock however the process ends.
 
     Raises:
-        BackendError: another process has locked it.
+        BackendError: another process has locked it, or it cannot be written to.
 
     """
     import fcntl  # noqa: PLC0415 - POSIX only; the rest of the backend runs without it
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a+")
+    except OSError as error:
+        known = storage_failure(error)
+        raise BackendError(
+            f"cannot write to {folder}: {error.strerror or error}",
+            hint="choose another --output_dir" if known is None else known.hint,
+        ) from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

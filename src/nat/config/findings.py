@@ -6,7 +6,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from nat.config.secrets import is_secret_key, redacted
-from nat.errors import ConfigError, did_you_mean
+from nat.errors import ConfigError, did_you_mean, validation_message
 from nat.secrets import REDACTED, excerpt
 
 KeyPath = tuple[str | int, ...]
@@ -40,7 +40,7 @@ class Findings:
             elif detail["type"] == "missing":
                 self.add((*path, *location), "this key is required")
             else:
-                message = detail["msg"].removeprefix("Value error, ")
+                message = validation_message(detail["msg"])
                 seen = "" if any(map(is_secret_key, location)) else _actual_value(detail["input"])
                 self.add((*path, *location), f"{message}{seen}")
 

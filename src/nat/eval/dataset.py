@@ -25,7 +25,7 @@ _MAX_NAMED = 5
 def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -> list[EvalInputItem]:
     """The items of all rows that pass the filter; `source` names the file in errors."""
     if not rows:
-        raise DatasetError(f"{source} has no rows")
+        raise DatasetError(f"{source} has no rows", hint="Add rows, or choose another file.")
     columns = {column for row in rows for column in row}
     _check_columns(columns, config, source)
     numbered = [

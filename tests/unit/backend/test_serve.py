@@ -221,3 +221,15 @@ def test_a_folder_belongs_to_one_process(tmp_path):
         first.communicate()
     with claimed(folder):
         assert (folder / ".lock").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(("place", "seen"), [("file", "File exists"), ("file/out", "Not a directory")])
+def test_an_unusable_folder_is_a_mistake_of_the_caller(tmp_path, place, seen):
+    """The error names the folder, the system's reason and a remedy, whatever the reason is."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(BackendError, match=rf"cannot write to {tmp_path / place}: {seen}") as error,
+        claimed(tmp_path / place),
+    ):
+        pass
+    assert "choose another" in error.value.hint

@@ -125,8 +125,9 @@ def test_a_key_that_is_no_column_is_an_error_with_a_suggestion():
 
 def test_no_rows_is_an_error():
     """A dataset without rows is an error, because an empty evaluation would look like success."""
-    with pytest.raises(DatasetError, match="has no rows"):
+    with pytest.raises(DatasetError, match="has no rows") as caught:
         items([])
+    assert "choose another file" in caught.value.hint
 
 
 ROWS = [row(id="a", level=1, topic="algebra"), row(id="b", level=2, topic="geometry"), row(id="c", level=2, topic=None)]

@@ -1,7 +1,7 @@
 """All servers share one form of error."""
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
 from nat.http.errors import ApiError, first_of, from_validation
 from nat.secrets import REDACTED, new_key
@@ -51,3 +51,16 @@ def test_findings_become_one_message():
     assert error.message.startswith("n: Input should be a valid integer")
     assert "; model: Field required" in error.message
     assert first_of([str(number) for number in range(12)]).endswith("9; and 2 more")
+
+
+def test_the_message_of_our_own_validator_stands_alone():
+    """Pydantic's `Value error, ` in front of it tells a user nothing."""
+
+    class Request(BaseModel):
+        @model_validator(mode="after")
+        def _refuse(self):
+            raise ValueError("set one of the two")
+
+    with pytest.raises(ValidationError) as found:
+        Request()
+    assert from_validation(found.value).message == "set one of the two"
