@@ -7,11 +7,8 @@ from pydantic import BaseModel, ConfigDict
 
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import dump_resolved
-from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.eval.report import check_writable
-from nat.finetuning.configuration import num_generations, resolve_config, warnings
-from nat.finetuning.datasets import Examples, read_examples
+from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
 from nat.finetuning.runtime import build_components, check_health
 from nat.finetuning.workflow_sessions import opened_remote
 
@@ -54,32 +51,24 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
 
     Raises what `run_finetuning` would raise before its first rollout; leaves no files.
     """
-    config, given = resolve_config(given)
-    check_writable(config.finetuning.output_dir, "finetuning.output_dir")
-    examples = await read_examples(config, given)
+    prepared = await prepare(given)
+    config = prepared.config
     config_text = dump_resolved(config)  # before a component can change it
     async with AsyncExitStack() as stack:
-        building = WorkflowBuilder.from_config(config, workflow=given.endpoint is None)
+        building = WorkflowBuilder.from_config(config, workflow=prepared.given.endpoint is None)
         builder = await stack.enter_async_context(building)
-        await opened_remote(stack, config, given, builder)
+        await opened_remote(stack, prepared, builder)
         components = await build_components(config, builder)
         await components.adapter.initialize(config.finetuning)
         await check_health(components.adapter)
         await builder.probe_llms()
         llms = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
         across = components.adapter.compares_across_groups
-    return _plan(config, given, examples, llms, across, config_text)
+    return _plan(prepared, llms, across, config_text)
 
 
-def _plan(  # noqa: PLR0917 - each is a source of the plan's fields
-    config: Config,
-    given: FinetuneRunConfig,
-    examples: Examples,
-    llms: dict[str, str],
-    across: bool,
-    config_text: str,
-) -> FinetunePlan:
-    finetuning = config.finetuning
+def _plan(prepared: PreparedRun, llms: dict[str, str], across: bool, config_text: str) -> FinetunePlan:
+    config, given, finetuning = prepared.config, prepared.given, prepared.config.finetuning
     return FinetunePlan(
         trainer=config.trainers[str(finetuning.trainer)].type,
         trajectory_builder=config.trajectory_builders[str(finetuning.trajectory_builder)].type,
@@ -89,12 +78,12 @@ def _plan(  # noqa: PLR0917 - each is a source of the plan's fields
         target_model=finetuning.target_model,
         llms=llms,
         num_epochs=finetuning.num_epochs,
-        num_examples=examples.training,
+        num_examples=prepared.num_examples,
         num_generations=num_generations(config),
         max_concurrency=config.eval.general.max_concurrency,
-        num_held_out=examples.held_out,
+        num_held_out=prepared.num_held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
-        warnings=warnings(config, given, of_examples=examples.warnings, compares_across_groups=across),
+        warnings=prepared.warnings(compares_across_groups=across),
         config_text=config_text,
     )

@@ -21,14 +21,12 @@ from nat.errors import (
     TooManyFailures,
     describe_error,
 )
-from nat.eval.report import check_writable
 from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after, saved_results
-from nat.finetuning.configuration import resolve_config, trained_llm, warnings
-from nat.finetuning.datasets import Examples, planned_rollouts, read_examples
 from nat.finetuning.diagnosis import next_step
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.prepared_run import PreparedRun, prepare, trained_llm
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, open_run, utc_now
 from nat.finetuning.summary import compared, path_in_run, summarise
@@ -89,15 +87,13 @@ async def run_finetuning(
         RunFailed: the run cannot learn.
 
     """
-    config, given = resolve_config(given)
-    check_writable(config.finetuning.output_dir, "finetuning.output_dir")
-    examples = await read_examples(config, given)
-    planned = planned_rollouts(config, examples)
+    prepared = await prepare(given)
+    config, planned = prepared.config, prepared.planned_rollouts
     with open_run(
         config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now, plotter=plotter
     ) as run:
         try:
-            result = await _run(config, given, examples, run)
+            result = await _run(prepared, run)
         except BaseException as error:
             _end_after(error, run)
             for line in saved_results(run.journal.run_dir, trained_llm(config), _best(run.journal)):
@@ -129,16 +125,16 @@ async def check_health(adapter: TrainerAdapter) -> None:
         )
 
 
-async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, run: RunContext) -> RunResult:
+async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
-    watch = Stopwatch()
+    watch, config = Stopwatch(), prepared.config
     async with AsyncExitStack() as stack:
-        building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=given.endpoint is None)
+        building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=prepared.given.endpoint is None)
         builder = await stack.enter_async_context(building)
-        await open_sessions(stack, config, given, builder, run)
+        await open_sessions(stack, prepared, builder, run)
         components = await build_components(config, builder)
         try:
-            statuses = await _trained(components, config, given, examples, run)
+            statuses = await _trained(components, prepared, run)
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if config.finetuning.export_best else None
@@ -146,29 +142,27 @@ async def _run(config: Config, given: FinetuneRunConfig, examples: Examples, run
             if config.finetuning.export_best:
                 await export_best_after(error, components.adapter, run)
             await _clean_up_after(error, components)
-            await _raise_if_server_died(error, config, given, components)
+            await _raise_if_server_died(error, prepared, components)
             raise
         await components.trainer.cleanup()
     return await _result(config, run, statuses, model, served, best=best, seconds=watch.total)
 
 
-async def _trained(
-    components: RunComponents, config: Config, given: FinetuneRunConfig, examples: Examples, run: RunContext
-) -> list[TrainingJobStatus]:
+async def _trained(components: RunComponents, prepared: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
     """Run all epochs, with a validation before and after, whichever trainer is configured."""
-    trainer, finetuning = components.trainer, config.finetuning
+    trainer, finetuning, validates = components.trainer, prepared.config.finetuning, prepared.num_held_out is not None
     await trainer.initialize(finetuning)
     await check_health(components.adapter)
     await components.builder.probe_llms()
     run.progress.run_started(run.run_id, run.journal.run_dir, finetuning.num_epochs)
     across = components.adapter.compares_across_groups
-    for text in warnings(config, given, of_examples=examples.warnings, compares_across_groups=across):
+    for text in prepared.warnings(compares_across_groups=across):
         run.warn(text)
-    if given.validation_dataset is not None:
+    if validates:
         await validate(trainer, 0, run)
     statuses = await trainer.run(finetuning.num_epochs)
     _check_statuses(statuses, run.journal)
-    if given.validation_dataset is not None:
+    if validates:
         await validate(trainer, len(statuses), run)
     logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))
     return statuses
@@ -199,13 +193,11 @@ async def _clean_up_after(error: BaseException, components: RunComponents) -> No
         error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
 
 
-async def _raise_if_server_died(
-    error: BaseException, config: Config, given: FinetuneRunConfig, components: RunComponents
-) -> None:
+async def _raise_if_server_died(error: BaseException, prepared: PreparedRun, components: RunComponents) -> None:
     """Raise BackendUnreachable if a server has died, since that is why the rollouts failed."""
     if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
         return
-    for name in config.llms:
+    for name in prepared.config.llms:
         try:
             (await components.builder.get_llm_provider(name)).check()
         except BackendUnreachable as cause:
@@ -214,7 +206,7 @@ async def _raise_if_server_died(
         try:
             await components.builder.probe_llms()
             await check_health(components.adapter)
-            await _check_endpoint(given)
+            await _check_endpoint(prepared.given)
         except BackendUnreachable as cause:
             raise cause from error
 

@@ -8,10 +8,10 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
+from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
-from nat.finetuning.configuration import trained_llm
+from nat.finetuning.prepared_run import PreparedRun, trained_llm
 from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote
@@ -19,14 +19,13 @@ from nat.rollout.rollout import Rollout
 from nat.rollout.session import Remote, WorkflowSession, using_session
 
 
-async def open_sessions(
-    stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: EvalBuilder, run: RunContext
-) -> None:
+async def open_sessions(stack: AsyncExitStack, prepared: PreparedRun, builder: EvalBuilder, run: RunContext) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
+    config, given = prepared.config, prepared.given
     # Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
     source = given.config_file if isinstance(given.config_file, Config) else config
     path = given.config_file if isinstance(given.config_file, Path) else None
-    remote = await opened_remote(stack, config, given, builder)
+    remote = await opened_remote(stack, prepared, builder)
     session = WorkflowSession(
         source,
         builder,
@@ -43,9 +42,7 @@ async def open_sessions(
     stack.enter_context(watched_loop())
 
 
-async def opened_remote(
-    stack: AsyncExitStack, config: Config, given: FinetuneRunConfig, builder: Builder
-) -> Remote | None:
+async def opened_remote(stack: AsyncExitStack, prepared: PreparedRun, builder: Builder) -> Remote | None:
     """The workflow at the run's endpoint; None for a workflow in this process.
 
     Raises:
@@ -54,6 +51,7 @@ async def opened_remote(
         WorkflowError: the server there cannot play training rollouts.
 
     """
+    config, given = prepared.config, prepared.given
     url = given.endpoint
     if url is None:
         return None

@@ -1,4 +1,4 @@
-from nat.finetuning.datasets import num_shared
+from nat.finetuning.prepared_run import num_shared
 
 
 def games(prefix, *contents):
