@@ -26,7 +26,6 @@ ELSEWHERE = {
     "gateway/dialects/responses/answer.py": "test_responses_answer.py, beside the other dialect's",
     "gateway/dialects/responses/request.py": "test_responses_request.py, beside the other dialect's",
     "wire/openai_requests.py": "the records of chat requests, parsed by the tests of backend and gateway",
-    "wire/training.py": "the records of training jobs, validated by the tests of the backend",
 }
 """Long modules whose tests have another name."""
 FOLDERS = ("tests", "examples", "conformance")
