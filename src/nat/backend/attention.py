@@ -26,6 +26,8 @@ from transformers import AttentionInterface
 from nat.errors import ModelNotSupported
 
 PACKED_ATTENTION = "nat_packed"
+Window = int | None
+"""How many tokens a token attends to: the last ones, including itself; None: all."""
 _SMALLEST_ROW = 64
 _SMALLEST_QUERY = 16
 """Shorter rows and queries share one bucket."""
@@ -44,16 +46,9 @@ class PackedBatch(Protocol):
     def position_ids_T(self) -> Tensor: ...
 
     def attend(
-        self,
-        layer: int,
-        query_HTD: Tensor,
-        key_GTD: Tensor,
-        value_GTD: Tensor,
-        *,
-        scale: float | None,
-        window: int | None,
+        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
-        """Attention output [T, H, D]; a token attends to the last `window` tokens including itself (None: all)."""
+        """Attention output [T, H, D]."""
         ...
 
 
@@ -66,7 +61,7 @@ def packed_attention(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
-    sliding_window: int | None = None,
+    sliding_window: Window = None,
     packed: PackedBatch | None = None,
     **arguments: object,
 ) -> tuple[Tensor, None]:
@@ -136,24 +131,8 @@ class PackedRows:
         flat = [token for row in rows for token in row]
         return cls(torch.tensor(flat, dtype=torch.long, device=device), [len(row) for row in rows])
 
-    @property
-    def starts(self) -> list[int]:
-        """Packed index of each row's first token."""
-        starts, total = [], 0
-        for length in self.lengths:
-            starts.append(total)
-            total += length
-        return starts
-
     def attend(
-        self,
-        layer: int,
-        query_HTD: Tensor,
-        key_GTD: Tensor,
-        value_GTD: Tensor,
-        *,
-        scale: float | None,
-        window: int | None,
+        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
         """Causal attention within each row; the same in every layer."""
         del layer
@@ -167,7 +146,7 @@ class PackedRows:
         return out
 
     def _attend_bucket(  # noqa: PLR0917 - attention's own arguments
-        self, bucket: _Bucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None
+        self, bucket: _Bucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window
     ) -> Tensor:
         mask = self._window_mask(bucket.length, window, query.device)
         out_RHLD = F.scaled_dot_product_attention(
@@ -182,7 +161,7 @@ class PackedRows:
         out = out_RHLD.transpose(1, 2).reshape(bucket.num_rows * bucket.length, query.shape[1], value.shape[2])
         return out if bucket.cells_N is None else out.index_select(0, bucket.cells_N)
 
-    def _window_mask(self, length: int, window: int | None, device: torch.device) -> Tensor | None:
+    def _window_mask(self, length: int, window: Window, device: torch.device) -> Tensor | None:
         if window is None or window >= length:
             return None
         if (length, window) not in self._masks:
@@ -249,10 +228,10 @@ class PaddedQueries:
         self.tokens, self._cells, self._positions_NQ = (
             torch.from_numpy(table).to(device) for table in (tokens, cells, positions)
         )
-        self._masks: dict[tuple[int, int | None], Tensor] = {}
+        self._masks: dict[tuple[int, Window], Tensor] = {}
 
     def attend(
-        self, query_THD: Tensor, keys_NGLD: Tensor, values_NGLD: Tensor, *, scale: float | None, window: int | None
+        self, query_THD: Tensor, keys_NGLD: Tensor, values_NGLD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
         """Attention output of the tokens, in their order; `query_THD` holds all packed tokens."""
         pieces, cells = self._positions_NQ.shape
@@ -269,7 +248,7 @@ class PaddedQueries:
         out = out_NHQD.transpose(1, 2).reshape(pieces * cells, query_THD.shape[1], -1)
         return out.index_select(0, self._cells)
 
-    def _mask(self, length: int, window: int | None) -> Tensor:
+    def _mask(self, length: int, window: Window) -> Tensor:
         """The mask of visible keys [N, 1, Q, L]; the same in all layers with that window."""
         if (length, window) not in self._masks:
             key_L = torch.arange(length, device=self._positions_NQ.device)

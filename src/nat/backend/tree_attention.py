@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nat.backend.attention import PackedRows, PaddedQueries, similar
+from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
 
 Ids = NDArray[np.int64]
 
@@ -91,14 +91,7 @@ class PackedTree:
         self._buckets = [_Bucket.of([branches[i] for i in alike], device) for alike in similar(map(_sizes, branches))]
 
     def attend(
-        self,
-        layer: int,
-        query_HTD: Tensor,
-        key_GTD: Tensor,
-        value_GTD: Tensor,
-        *,
-        scale: float | None,
-        window: int | None,
+        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
         """Causal attention along each row's path; the same in every layer."""
         if self._root_tokens is None:

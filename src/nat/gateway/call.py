@@ -4,17 +4,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic_core import to_json
 
-from nat.gateway.dialects import BrokenOrder, Dialect, Memory, Stream, Untranslatable
+from nat.gateway.dialects import Body, BrokenOrder, Dialect, Memory, Stream, Untranslatable
 from nat.gateway.retries import Sent
 from nat.gateway.upstream import Upstream
 from nat.http.asgi import EVENT_STREAM, JSON, Sender
 from nat.http.errors import ApiError
 
-Body = dict[str, Any]
 Keep = Callable[[Sent], None]
 """Receives the answer once the call is recorded, before the client gets the end of it."""
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.request import getproxies
 
 from pydantic_core import to_json
@@ -13,6 +13,7 @@ from nat.capture.http import CapturingAsyncClient
 from nat.capture.library import httpx
 from nat.capture.response import UnreadableAnswer, error_text, read_completion
 from nat.capture.tap import Tap
+from nat.gateway.dialects import Body
 from nat.gateway.dialects.content import count_at
 from nat.gateway.transport import PlainTransport
 from nat.http.errors import ApiError
@@ -28,8 +29,6 @@ _RETRIED = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 8.0
-
-Body = dict[str, Any]
 
 
 class Upstream:

@@ -61,21 +61,24 @@ async def read_body(
         ClientDisconnected: before the body had come.
 
     """
-    message = f"the request's body is larger than {max_bytes} bytes" + (f", {reason}" if reason else "")
-    too_large = ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, code=code)
     announced = header(scope, b"content-length")
     if announced.isdigit() and int(announced) > max_bytes:
-        raise too_large
+        raise _too_large(max_bytes, reason, code)
     body = bytearray()
     while True:
-        message_in = await receive()
-        if message_in["type"] == "http.disconnect":
+        message = await receive()
+        if message["type"] == "http.disconnect":
             raise ClientDisconnected
-        body += message_in.get("body", b"")
+        body += message.get("body", b"")
         if len(body) > max_bytes:
-            raise too_large
-        if not message_in.get("more_body"):
+            raise _too_large(max_bytes, reason, code)
+        if not message.get("more_body"):
             return bytes(body)
+
+
+def _too_large(max_bytes: int, reason: str = "", code: str | None = None) -> ApiError:
+    message = f"the request's body is larger than {max_bytes} bytes" + (f", {reason}" if reason else "")
+    return ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, code=code)
 
 
 def parse_json(body: bytes) -> object:
@@ -132,7 +135,7 @@ class BodyLimit:
             return
         announced = header(scope, b"content-length") or b"0"
         if not announced.isdigit() or int(announced) > self._max_bytes:
-            await Sender(send).error(self._error())
+            await Sender(send).error(_too_large(self._max_bytes))
             return
         seen = 0
 
@@ -141,14 +144,10 @@ class BodyLimit:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self._max_bytes:
-                raise self._error()
+                raise _too_large(self._max_bytes)
             return message
 
         await self._app(scope, counted, send)
-
-    def _error(self) -> ApiError:
-        message = f"the request's body is larger than {self._max_bytes} bytes"
-        return ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 class HeldBodies:

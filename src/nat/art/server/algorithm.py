@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from nat.backend.algorithms.advantages import Advantage
-from nat.backend.algorithms.algorithm import MAX_LOG_RATIO, AlgorithmOptions, PolicyTerm, PolicyTokens
+from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTerm, PolicyTokens, clamped
 from nat.backend.algorithms.dapo import token_mean
 from nat.backend.algorithms.grpo import GRPO
 from nat.backend.algorithms.gspo import sequence
@@ -78,7 +78,7 @@ def averaged(tokens: PolicyTokens) -> Tensor:
     token_K = tokens.logprobs_K - tokens.old_logprobs_K
     row_K = sequence(token_K, tokens.row_K, tokens.num_rows)
     mean_K = (token_K + row_K) / 2 if level == "geometric_average" else torch.logaddexp(token_K, row_K) - math.log(2)
-    return mean_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return clamped(mean_K)
 
 
 def _learning_rate_factor(num_rollouts: int, options: ArtOptions) -> float:

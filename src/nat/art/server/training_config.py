@@ -39,7 +39,7 @@ def training_config(
 
     """
     check_supported(dev)
-    low, high = (0.2, None) if dev.ppo else (1.0, 4.0)
+    low, high = (0.2, None) if dev.ppo else (ART.defaults["epsilon"], ART.defaults["epsilon_high"])
     epsilon = low if dev.epsilon is None else dev.epsilon
     epsilon_high = high if dev.epsilon_high is None else dev.epsilon_high
     learning_rate, beta = _rate_and_beta(config, trainer)

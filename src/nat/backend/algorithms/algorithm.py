@@ -20,7 +20,7 @@ from torch import Tensor
 from nat.backend.algorithms.advantages import Advantage
 
 MAX_LOG_RATIO = 20.0
-"""Log ratios are clamped to this before exp, so that one absurd token cannot make the loss infinite."""
+"""Log ratios are clamped to this before exp."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class PolicyTerm(NamedTuple):
     """True where the lower bound took the gradient or changed the weight; for the metrics."""
     clipped_high_K: Tensor
     """The same for the upper bound."""
+
+
+def clamped(log_ratio_K: Tensor) -> Tensor:
+    """Bound log ratios, so that one absurd token cannot make the loss infinite."""
+    return log_ratio_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 RatioLevel = Callable[[Tensor, Tensor, int], Tensor]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from nat.backend.attention import PackedRows, PaddedQueries, similar
+from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.scheduler import Chunk
 
@@ -45,17 +45,10 @@ class StepBatch:
             at += sum(len(c.token_ids) for c in bucket)
         self._fresh = PackedRows.of([c.token_ids for c in fresh], device) if fresh else None
         self._longest = max((c.end for c in decoding), default=0)
-        self._masks: dict[int | None, Tensor | None] = {}
+        self._masks: dict[Window, Tensor | None] = {}
 
     def attend(
-        self,
-        layer: int,
-        query_HTD: Tensor,
-        key_GTD: Tensor,
-        value_GTD: Tensor,
-        *,
-        scale: float | None,
-        window: int | None,
+        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
         """Store the new keys and values, then attend; [T, H, D]."""
         keys, values = self._cache.layer(layer, key_GTD, value_GTD)
@@ -70,9 +63,7 @@ class StepBatch:
             parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _decode(
-        self, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
-    ) -> Tensor:
+    def _decode(self, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
         """Grouped-query attention: the query heads of a key/value head become its queries, so no key is repeated."""
         heads, batch, size = query_HBD.shape
         groups = keys.shape[1]
@@ -85,7 +76,7 @@ class StepBatch:
         )
         return out.reshape(batch, heads, values.shape[-1])
 
-    def _decode_mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
+    def _decode_mask(self, window: Window, dtype: torch.dtype) -> Tensor | None:
         """Additive mask [B, 1, 1, L], made once per step and window; None if each sequence sees all keys."""
         if window not in self._masks:
             ends_B1 = self.position_ids_T[: self._num_decoding].unsqueeze(-1)
@@ -108,9 +99,7 @@ class _Continued:
         self._slots = torch.tensor([chunk.slot for chunk in chunks], device=device)
         self._length = max(chunk.end for chunk in chunks)
 
-    def attend(
-        self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: int | None
-    ) -> Tensor:
+    def attend(self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)

@@ -13,13 +13,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nat.backend.inference.kv_cache import SlotCache
-from nat.backend.tree_attention import common_prefix
+from nat.backend.tree_attention import Ids, common_prefix
 
-Ids = NDArray[np.int64]
 _FIRST_CELLS = 1024
 _NOTHING = np.empty(0, dtype=np.int64)
 

@@ -53,10 +53,6 @@ class Scheduler:
     running: list[Sequence] = field(default_factory=list)
     waiting: deque[tuple[Request, Sequence]] = field(default_factory=deque)
 
-    @property
-    def busy(self) -> bool:
-        return bool(self.running or self.waiting)
-
     def add(self, request: Request) -> None:
         self.waiting.extend((request, sequence) for sequence in request.sequences)
 

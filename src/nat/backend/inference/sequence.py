@@ -44,10 +44,6 @@ class Sequence:
     """Leading tokens of the prompt that came from the prefix cache."""
 
     @property
-    def num_tokens(self) -> int:
-        return len(self.prompt_ids) + len(self.token_ids)
-
-    @property
     def prefilled(self) -> bool:
         """True once the whole prompt is in the cache."""
         return self.num_cached >= len(self.prompt_ids)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nat.backend.algorithms.algorithm import MAX_LOG_RATIO, PolicyTokens
+from nat.backend.algorithms.algorithm import PolicyTokens, clamped
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.training.batch import Row
 from nat.backend.training.logprobs import TokenScores
@@ -135,11 +135,6 @@ def rollout_weights(tokens_R: Tensor, resolved: Resolved) -> Tensor:
     All rows of a rollout use its weight, so a rollout that was cut into many rows weighs as one.
     """
     return resolved.algorithm.aggregation(tokens_R.to(torch.float64), resolved.config.max_completion_length)
-
-
-def clamped(log_ratio_K: Tensor) -> Tensor:
-    """Bound log ratios, so that one absurd token cannot make the loss infinite."""
-    return log_ratio_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def kl_penalty(start_K: Tensor, reference_K: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ Shapes: K sampled tokens of a micro-batch.
 import torch
 from torch import Tensor
 
+from nat.backend.algorithms.algorithm import clamped
 from nat.backend.training.batch import Batch
 from nat.backend.training.checks import Difference
-from nat.backend.training.loss import TokenValues, clamped, k3
+from nat.backend.training.loss import TokenValues, k3
 from nat.backend.tree_attention import unique_tokens
 
 

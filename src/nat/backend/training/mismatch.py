@@ -6,7 +6,7 @@ a stale cache, a stale merged copy of the weights, and an adapter that never arr
 Shapes: K sampled tokens of a row.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from random import Random
 
@@ -20,11 +20,9 @@ from nat.backend.inference.scheduler import Chunk
 from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
-from nat.backend.training.loss import joined, k3
+from nat.backend.training.loss import ByRow, joined, k3
 from nat.backend.training.micro_batch import temperature_tensor
 
-ByRow = Mapping[int, Tensor]
-"""Log probabilities of the sampled tokens of each row, by the row's index."""
 SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
 """Scores rows on the sampler's path."""
 
@@ -69,7 +67,7 @@ def _joined(rows: Sequence[Row], by_row: ByRow) -> Tensor:
 
 
 @torch.no_grad()
-def served_logprobs(loaded: LoadedModel, rows: Sequence[Row]) -> dict[int, Tensor]:
+def served_logprobs(loaded: LoadedModel, rows: Sequence[Row]) -> ByRow:
     """Score the sampled tokens of each row on the sampler's path, with its cache; gives log probabilities [K] by row.
 
     A request goes through three kinds of step: the first half of a row enters as a new prompt, the rest as its

@@ -5,14 +5,13 @@ import math
 import pytest
 import torch
 
-from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTokens
+from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTokens, clamped
 from nat.backend.algorithms.registry import AGGREGATIONS, POLICY_LOSSES, RATIO_LEVELS, resolve
 from nat.backend.training.batch import Row
 from nat.backend.training.logprobs import TokenScores
 from nat.backend.training.loss import (
     Anchors,
     AnchorTable,
-    clamped,
     kl_penalty,
     kl_term,
     micro_batch_loss,
