@@ -4,6 +4,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The other examples belong into environments with their frameworks.
 EXAMPLES := examples/tic_tac_toe
 
+# Tests start hundreds of processes; each compiles all modules again where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Install the project, its extras and the first example into .venv (again only when the project files change).
 .venv/.installed: pyproject.toml constraints.txt $(EXAMPLES:=/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -20,7 +23,7 @@ demo: install
 
 # All tests, on every core: each process of pytest computes with one thread.
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal
 
 # Real clients and servers of OpenPipe ART against ours, each version in an environment of its own.
 interop: install

@@ -1,6 +1,7 @@
 """Settings of all tests: property tests have no deadline, since machines may be busy; in CI they are derandomized."""
 
 import json
+import os
 import signal
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -19,6 +20,11 @@ for _number in (signal.SIGHUP, signal.SIGINT):
 
 settings.register_profile("patient", settings(), deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one process more than there are cores, since a test often waits for a server or a program."""
+    return min(os.cpu_count() or 1, 8) + 1
 
 
 @pytest.fixture(autouse=True)
