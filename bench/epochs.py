@@ -55,7 +55,7 @@ class CoinConfig(FunctionBaseConfig, name="bench_coin"):
 
 
 class Watch(RunProgress):
-    """Takes a sample after each epoch."""
+    """Take a sample after each epoch."""
 
     def __init__(self) -> None:
         self.samples: Samples = []

@@ -38,7 +38,7 @@ async def measure(base_url: str, case: Case) -> Row:
 
 @asynccontextmanager
 async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
-    """LangChain's own chat model, or the one that the harness gives to an agent."""
+    """LangChain's own chat model, or the harness's."""
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an optional framework
 
     from nat.plugins.frameworks.langchain import open_model  # noqa: PLC0415 - likewise

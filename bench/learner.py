@@ -92,7 +92,7 @@ def _update(path: Path, groups: list[TrainingGroup], case: str) -> Callable[[], 
 
 
 def _groups(random: Random, case: str) -> list[TrainingGroup]:
-    """Rows of 60 to 112 tokens, a prompt and then stretches of sampled tokens, as in a game of several turns."""
+    """Rows of 60 to 112 tokens: a prompt and alternating sampled and other tokens, as in a game of several turns."""
     groups = []
     for number in range(GROUPS):
         prompts = [_tokens(random, LONG_PROMPT if case in PROMPTS else 0) for _ in range(ROLLOUTS)]

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that answers at once with 32 tokens; prints its port, ends with its parent's pipe."""
+"""An OpenAI-compatible server that answers at once with 32 tokens; prints its port and ends with its parent's pipe."""
 
 import asyncio
 import json
@@ -8,12 +8,12 @@ from typing import Any
 
 TOKENS = 32
 TOKEN_SECONDS = 0.005
-"""Between two events of a stream."""
+"""Seconds between two events of a stream."""
 WORDS = [f" word{i}" for i in range(TOKENS)]
 
 
 def _answer(*, detailed: bool) -> bytes:
-    """The answer, with logprobs and ids or without."""
+    """The answer with or without logprobs and ids."""
     choice: dict[str, Any] = {
         "index": 0,
         "message": {"role": "assistant", "content": "".join(WORDS)},
@@ -51,7 +51,7 @@ def _event(data: str) -> bytes:
 
 
 def _events(*, detailed: bool) -> list[bytes]:
-    """The same answer, one event for each token."""
+    """The answer as events, one per token."""
     head = {"id": "cmpl-0", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
     events = []
     for i, word in enumerate(WORDS):
@@ -71,7 +71,7 @@ PLAIN, DETAILED = _answer(detailed=False), _answer(detailed=True)
 
 
 class Stub(asyncio.Protocol):
-    """One connection; requests come one after the other, with a content length."""
+    """One connection with sequential requests that have a content length."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -92,7 +92,7 @@ class Stub(asyncio.Protocol):
             self.answer(head, body[:length])
 
     def answer(self, head: bytes, body: bytes) -> None:  # noqa: ARG002 - for a stub with other paths
-        """Write the answer to a request; every path is answered as a chat."""
+        """Answer a request; every path is a chat."""
         detailed = b'"logprobs":true' in body[-200:]
         if b'"stream":true' in body or b'"stream": true' in body:
             self._stream(iter(DETAILED_EVENTS if detailed else PLAIN_EVENTS))

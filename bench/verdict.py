@@ -24,7 +24,7 @@ RARE = 0.1
 ROUNDING = 1e-9
 FAR = 1e3
 T_QUANTILE = {6: 2.5706, 10: 2.2622, 30: 2.0452, 100: 1.9842, 300: 1.9679}
-"""Student's t with a degree of freedom less than the key."""
+"""Student's t at 97.5 % by number of examples, with one degree of freedom less."""
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool]

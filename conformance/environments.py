@@ -24,7 +24,7 @@ REQUIREMENTS = Path(__file__).parent / "requirements"
 HOME = REPOSITORY / ".tmp" / "environments"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 AT_ONCE = 2
-"""An install waits for the network while another one unpacks."""
+"""Number of concurrent installs: one may wait for the network while another one unpacks."""
 INSTALL_DEADLINE_S = 900
 
 
@@ -83,7 +83,7 @@ def requirements_in(file: Path) -> dict[str, Requirement]:
 
 
 def name_of(requirement: str) -> str:
-    """The name of the package that is required, as indexes write it."""
+    """The name of the required package in its normalised form."""
     return canonicalize_name(Requirement(requirement).name)
 
 

@@ -26,12 +26,12 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 END, USER, ASSISTANT, TOOL, UNKNOWN = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|unknown|>"
 MAX_TOKENS = 128
-"""Tokens of a conversation."""
+"""Maximum number of tokens of a conversation."""
 CONVERSATIONS_PER_STEP = 64
 
 
 class Schedule(NamedTuple):
-    """Number of steps, and the learning rate's peak and warm-up."""
+    """The number of steps, and the learning rate's peak and warm-up."""
 
     steps: int
     learning_rate: float
@@ -39,7 +39,7 @@ class Schedule(NamedTuple):
 
 
 def make_tokenizer(special: tuple[str, ...], words: tuple[str, ...], chat_template: str) -> Any:
-    """One token per word between two blanks; END and UNKNOWN are among the special ones."""
+    """Make a tokenizer with one token per word; END and UNKNOWN are special tokens."""
     vocabulary = {word: index for index, word in enumerate((*special, *words))}
     core = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     core.pre_tokenizer = WhitespaceSplit()
@@ -57,7 +57,7 @@ def make_tokenizer(special: tuple[str, ...], words: tuple[str, ...], chat_templa
 
 
 def make_llama(tokenizer: Any) -> LlamaForCausalLM:
-    """Llama's architecture with a tenth of a million weights."""
+    """Make a Llama model with a tenth of a million weights."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -75,7 +75,7 @@ def make_llama(tokenizer: Any) -> LlamaForCausalLM:
 
 
 def assistant_mask(tokens: list[str]) -> list[bool]:
-    """True for each token that the assistant wrote, the end of its turn included."""
+    """True for each token that the assistant wrote, including the end of its turn."""
     own, speaks = [], False
     for token in tokens:
         own.append(speaks)
@@ -95,7 +95,7 @@ def assistant_loss(model: LlamaForCausalLM, tokenizer: Any, texts: list[str]) ->
 
 
 def train(model: torch.nn.Module, loss_of_step: Callable[[], torch.Tensor], schedule: Schedule) -> None:
-    """AdamW; its rate rises, then falls along a half cosine."""
+    """Train with AdamW; the rate rises, then falls along a half cosine."""
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     for step in range(1, schedule.steps + 1):
         decay = 0.5 + 0.5 * math.cos(math.pi * step / (schedule.steps + 1))

@@ -1,4 +1,4 @@
-"""`python -m mutants [TARGET …]`: change one thing in the code at a time, and list the changes that no test notices.
+"""`python -m mutants [TARGET …]`: change the code in one place at a time, and list the changes that no test notices.
 
 Each changed module runs in a child process with its own tests, until the first of them fails. A change survives if
 all tests pass. It is printed with its line number, the line before and the line after:
@@ -28,10 +28,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "nat"
 TESTS = ROOT / "tests" / "unit"
 LIMIT_S = 300
-"""Of the unchanged tests of a target; a change gets ten times what they took, and at least ten seconds."""
+"""Seconds for the unchanged tests of a target; a changed run gets ten times their time, at least ten seconds."""
 ALL_S = 2 * 3600
 HEAVY = ("pydantic", "httpx", "openai")
-"""Imported once before the children; modules of `nat` are not."""
+"""Imported once before the children start; modules of `nat` are not imported."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ TARGETS = {
 
 
 def gaps(module: str, tests: Sequence[str], until: float) -> int:
-    """Print what survives in a module, and give the number of gaps."""
+    """Print the surviving changes of a module; gives the number of gaps."""
     path, name = SOURCE / module, "nat." + module.removesuffix(".py").replace("/", ".")
     source, began = path.read_text("utf-8"), time.monotonic()
     if not passes(name, path, source, tests, limit_s=LIMIT_S):
@@ -98,7 +98,7 @@ def gaps(module: str, tests: Sequence[str], until: float) -> int:
 
 
 def main(names: Sequence[str]) -> int:
-    """Give 1 if there are gaps in the targets of these names, else 0."""
+    """Give 1 if the named targets have gaps, else 0."""
     if unknown := set(names) - TARGETS.keys():
         raise SystemExit(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a child never outlives this process

@@ -42,7 +42,7 @@ class Mutant:
     """A module with one change."""
 
     line: int
-    """In the file."""
+    """Line number in the file."""
     before: str
     """The changed line, as `ast.unparse` writes it, around the change."""
     after: str
@@ -63,7 +63,7 @@ def mutants(source: str) -> Iterator[Mutant]:
 
 
 def _excerpts(before: str, after: str) -> tuple[str, str]:
-    """The part of two long lines where they differ, with some context."""
+    """The different parts of two long lines, with some context."""
     differ = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
     same = next(differ, len(before))
     begin, end = max(0, same - _AROUND), same + _AROUND
@@ -129,7 +129,7 @@ def _code(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_log_or_docstring(node: ast.AST) -> bool:
-    """Whether the node is a log call or a docstring."""
+    """True if the node is a log call or a docstring."""
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
             return name in _LOGGED
@@ -139,7 +139,7 @@ def _is_log_or_docstring(node: ast.AST) -> bool:
 
 
 def _plain(test: ast.expr) -> bool:
-    """Whether no other change turns this condition around."""
+    """True if no other change negates this condition."""
     return isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.NamedExpr)
 
 

@@ -24,11 +24,11 @@ _MEMORY = 8 << 30
 _IMPORTED = "ignore::pytest.PytestAssertRewriteWarning"  # plugins that were imported before the children
 _OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-W", _IMPORTED)
 _GRACE_S = 5
-"""After the child's own alarm, before the parent kills it."""
+"""Seconds from the child's own alarm until the parent kills it."""
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
-    """Gives one module with other source than its file has."""
+    """An import finder that replaces the source of one module."""
 
     def __init__(self, name: str, path: Path, source: str) -> None:
         self._name, self._path, self._source = name, path, source
@@ -49,7 +49,7 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
 
 
 def passes(name: str, path: Path, source: str, tests: Sequence[str], *, limit_s: int) -> bool:
-    """Whether the tests pass with this source of the module; a run beyond the limit does not."""
+    """True if the tests pass with this source of the module within the limit."""
     if name in sys.modules:
         raise RuntimeError(f"{name} is imported already, so its source cannot be changed")
     child = os.fork()

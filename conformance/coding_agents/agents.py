@@ -1,4 +1,4 @@
-"""The coding agents, each with the configuration that the page of the docs shows for it.
+"""The coding agents, each with the configuration from its section of the docs page.
 
 The agents are unmodified; the configurations use their own options and variables.
 """
@@ -20,7 +20,7 @@ class CodingAgent:
     """A released agent, and its shell tool."""
 
     name: str
-    """Name of its program and of its file in `requirements/agents/`."""
+    """Name of its program, and of its file in `requirements/agents/`."""
     configuration: str
     """Name of the configuration file on the page."""
     shell_tool: str

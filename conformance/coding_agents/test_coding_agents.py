@@ -1,4 +1,4 @@
-"""Released coding agents, unmodified, as `command` workflows: they finish their task; their calls are recorded."""
+"""Unmodified releases of coding agents, run as `command` workflows, do their task and are recorded."""
 
 import asyncio
 import json
@@ -92,8 +92,8 @@ def calls_of(rollout: Rollout) -> list[LLMCall]:
     return [step.metadata.llm_call for step in ends]
 
 
-async def test_an_agent_does_its_task_and_is_one_row(agent: CodingAgent, tmp_path: Path) -> None:
-    """Two agents at once: each finds its own answer with its tools; each prompt continues the token ids before it."""
+async def test_an_agent_does_its_task_in_one_row(agent: CodingAgent, tmp_path: Path) -> None:
+    """Two concurrent agents each find their answer with tools; each prompt continues the earlier token ids."""
     async with OpenAIServer(a_model_for(agent)) as server:
         async with opened(agent, server, tmp_path) as rollout:
             rollouts = await asyncio.gather(*map(rollout, PRICES))

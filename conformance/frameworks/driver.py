@@ -30,7 +30,7 @@ SHARED = {
     "smolagents_code": "smolagents",
     "strands_blocking": "strands",
 }
-"""Agents that share another one's environment."""
+"""Agents that use another agent's environment."""
 OFFLINE = {
     "DO_NOT_TRACK": "1",
     "OTEL_SDK_DISABLED": "true",

@@ -22,7 +22,7 @@ _FINISH = "final_answer"
 
 @dataclass(frozen=True)
 class Cue:
-    """A request's place in the script."""
+    """The place of a request in the script."""
 
     rollout: str
     scene: str
@@ -31,7 +31,7 @@ class Cue:
 
 
 def cue_of(body: Mapping[str, Any]) -> Cue | None:
-    """None if no message carries a marker.
+    """The place that the request's last marker names; None if no message has a marker.
 
     An error message counts as an answer: smolagents keeps it and forgets the call that it came from.
     """

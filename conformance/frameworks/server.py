@@ -28,7 +28,7 @@ class Served:
     answer: bytes
     """The response's body as it was sent, events included."""
     completion: dict[str, Any] | None
-    """The answer as it is unstreamed; None for a refusal."""
+    """The unstreamed answer; None for a refusal."""
 
     @property
     def asked(self) -> dict[str, Any]:

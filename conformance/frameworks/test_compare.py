@@ -13,7 +13,7 @@ TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for 
 
 
 def served() -> list[Served]:
-    """A call of a tool, its result, and the same question again from the beginning."""
+    """Calls of the server's log: a tool call, the call with its result, and the first question again."""
     with Script() as script:
         first = _ask(script, MESSAGES)
         called = first["choices"][0]["message"]
@@ -55,15 +55,15 @@ def _captured(made: Served) -> dict:
     return {"function": "<workflow>", "framework": "openai", "choice": choice, "call": call}
 
 
-def test_equal_is_equal():
-    """A correct capture has no differences."""
+def test_a_correct_capture_has_no_differences():
+    """Equal calls give no difference."""
     log = served()
     assert differences(log, captured(log)) == []
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_dropped_call_is_found(number):
-    """A missing call is a difference, also if it repeats an earlier one."""
+    """A missing call is a difference, even if it repeats an earlier one."""
     log = served()
     seen = captured(log)
     del seen[number]
@@ -113,13 +113,13 @@ def test_the_wrong_function_is_found():
     assert differences(log, seen) == ['call 0 (sum): function is "expert", the server\'s "<workflow>"']
 
 
-def test_a_conversation_is_one_row_and_a_repetition_another():
-    """Rows are counted from the server's tokens: a conversation is one row, its repetition another."""
+def test_rows_are_counted_from_the_servers_tokens():
+    """A conversation is one row, its repetition another."""
     log = served()
     assert [rows_of(log[:n]) for n in (1, 2, 3)] == [1, 1, 2]
 
 
-def test_the_script_goes_by_marker_and_turn():
+def test_the_script_is_selected_by_marker_and_turn():
     """The last marker names the scene; the answers after it are counted as steps."""
     cue = cue_of({"messages": [*MESSAGES, {"role": "assistant", "content": "…"}]})
     assert cue is not None

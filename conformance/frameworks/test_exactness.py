@@ -14,8 +14,8 @@ REWRITES_PICTURES = {"autogen"}
 """These frameworks decode and encode an image before they send it."""
 
 
-def test_the_agent_heard_every_answer(run: Played) -> None:
-    """Each conversation ends with the script's answer, so the agent got every response."""
+def test_the_agent_received_every_answer(run: Played) -> None:
+    """Each conversation ends with the script's answer."""
     for name, rollout in run.rollouts.items():
         assert rollout["error"] is None
         heard = {
@@ -26,14 +26,14 @@ def test_the_agent_heard_every_answer(run: Played) -> None:
         assert rollout["answers"] == heard
 
 
-def test_no_request_went_astray(run: Played) -> None:
-    """Every request is in the script and carries its rollout's name."""
+def test_every_request_is_in_the_script(run: Played) -> None:
+    """Every request has an answer in the script and carries its rollout's name."""
     assert run.unknown == []
     assert set(run.served) == set(run.rollouts)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_every_call_is_captured_as_it_was_on_the_wire(batch: str, run: Played) -> None:
+def test_every_call_is_captured_exactly(batch: str, run: Played) -> None:
     """Each captured call has the messages, tools, answer, logprobs, ids and function; once, 32 at once, in threads."""
     assert run.names(batch)
     wrong = {name: differences(run.served[name], run.rollouts[name]["calls"]) for name in run.names(batch)}
@@ -46,20 +46,20 @@ def test_steps_name_their_framework(run: Played) -> None:
     assert seen == {run.wrapper_type}
 
 
-def test_a_refusal_is_recorded_as_such(run: Played) -> None:
+def test_a_refusal_is_a_failed_attempt(run: Played) -> None:
     """The 503 before a retry is recorded as a failed attempt, not as a call."""
     for rollout in run.rollouts.values():
         assert [failed["status"] for failed in rollout["failed"]] == [503]
 
 
-def test_rows_are_what_the_tokens_say(run: Played) -> None:
+def test_rows_follow_from_the_tokens(run: Played) -> None:
     """Calls that continue each other's tokens are one row; other calls are neither merged nor dropped."""
     for name, calls in run.served.items():
         assert run.rows(name) == rows_of(calls)
 
 
 def test_tools_run_with_the_models_arguments(run: Played) -> None:
-    """The results of one call, of two in one answer and of a failing one are in the next request."""
+    """The next request has the results of one call, of two calls in one answer, and of a failing call."""
     for calls in run.served.values():
         assert re.search(r"\b5\b", _new(calls, "sum"))
         assert re.search(r"\b3\b.*\b7\b", _new(calls, "pairs"), re.DOTALL)
@@ -76,8 +76,8 @@ def test_each_agent_has_its_own_system_prompt(run: Played) -> None:
             assert other not in prompt
 
 
-def test_images_and_streams_are_on_the_wire(run: Played) -> None:
-    """An image arrives unchanged, unless the framework encodes it again; a streamed call is streamed."""
+def test_images_and_streams_are_sent(run: Played) -> None:
+    """An image is sent unchanged, unless the framework encodes it again; a streamed call is streamed."""
     picture = ONE_PIXEL.partition(",")[0] if run.framework in REWRITES_PICTURES else ONE_PIXEL
     for calls in run.served.values():
         if "image" not in run.cannot:

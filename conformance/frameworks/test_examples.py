@@ -13,10 +13,8 @@ DEADLINE_S = 900
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_agent_gets_better_at_what_it_was_not_trained_on(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """One command trains the tiny model, and it answers held-out questions better than before."""
+def test_the_agent_improves_on_held_out_questions(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """One command trains the tiny model, which then answers more held-out questions."""
     wanted = request.config.getoption("--framework")
     if wanted and name.removesuffix("_agent") not in wanted:
         pytest.skip("another framework was selected")
@@ -38,7 +36,7 @@ def test_the_agent_gets_better_at_what_it_was_not_trained_on(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_held_out_is_trained_on(name: str) -> None:
+def test_no_held_out_question_is_trained_on(name: str) -> None:
     """The two data files of an example share no question."""
     asked = [_questions(EXAMPLES / name / "data" / f"{split}.jsonl") for split in ("train", "validation")]
     assert not asked[0] & asked[1]

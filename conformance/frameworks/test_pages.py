@@ -51,7 +51,7 @@ def write(blocks: list[Block], folder: Path) -> None:
 
 
 def play(page: str, folder: Path, script: Script) -> dict[str, dict[str, object]]:
-    """Run the page's agents; gives the calls of each rollout by its name."""
+    """Run the page's agents; gives the calls by rollout."""
     ended = subprocess.run(
         [python_of(page), "-m", "conformance.frameworks.play_page", folder, script.base_url, folder / "result.json"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""After `pip install` in a plain environment `nat` trains, on every supported Python."""
+"""After `pip install` in a plain environment, `nat` trains on every supported Python."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def environment(name: str, version: str) -> Iterator[Environment]:
-    """A plain environment, removed at the end: with CUDA's packages it has several gigabytes."""
+    """A plain environment, which is deleted at the end: with CUDA it has several gigabytes."""
     python = interpreter(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")
@@ -46,8 +46,8 @@ def environment(name: str, version: str) -> Iterator[Environment]:
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_without_extras_it_is_the_harness(wheel: Path, version: str) -> None:
-    """`nat` starts, lists its components, and says which extra a `local` LLM needs."""
+def test_without_extras_the_harness_works(wheel: Path, version: str) -> None:
+    """`nat` starts, lists its components, and names the extra that a `local` LLM needs."""
     with environment(f"plain-{version}", version) as plain:
         plain.pip("install", wheel)
         plain.pip("install", "--no-deps", EXAMPLE)
@@ -62,7 +62,7 @@ def test_the_wheel_trains_with_torch_for_the_cpu(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
-def test_pip_finds_all_that_the_extra_needs(version: str, tmp_path: Path) -> None:
+def test_pip_resolves_the_extra(version: str, tmp_path: Path) -> None:
     """Pip resolves all requirements to wheels on each Python; only the large tests install them."""
     python = interpreter(version)
     if python is None:
@@ -75,7 +75,7 @@ def test_pip_finds_all_that_the_extra_needs(version: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.large
-def test_the_source_trains_with_whatever_pip_finds() -> None:
+def test_the_source_trains_with_pips_own_choice() -> None:
     """`pip install '.[local]'` in a clone is enough to train."""
     with environment("source", "3.12") as plain:
         plain.pip("install", ".[local]", EXAMPLE)
@@ -83,7 +83,7 @@ def test_the_source_trains_with_whatever_pip_finds() -> None:
 
 
 @pytest.mark.large
-def test_the_extra_can_be_added_by_name(wheel: Path) -> None:
+def test_the_extra_can_be_added_later(wheel: Path) -> None:
     """The command of the error message works wherever the package is installed."""
     with environment("wheel", "3.13") as plain:
         plain.pip("install", wheel)
@@ -113,7 +113,7 @@ def check_the_harness_alone(plain: Environment) -> None:
 
 
 def check_it_trains(plain: Environment) -> None:
-    """Train two epochs of the first example, and get an answer from the trained model."""
+    """Train two epochs of the first example and get an answer from the trained model."""
     folder = plain.folder / "runs"
     short = ["-o", "finetuning.num_epochs", "2", "-o", "finetuning.output_dir", str(folder)]
     trained = plain.nat("finetune", "--config_file", CONFIG, *short, "--json")

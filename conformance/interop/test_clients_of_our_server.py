@@ -37,7 +37,7 @@ def _expect_learning(result: dict[str, Any]) -> None:
     ],
 )
 def test_a_released_client_trains(environment: str, script: str, server: Served, table: Table, tmp_path: Path) -> None:
-    """The rewarded answer becomes likelier, the step counts the calls, and `name@0` stays what it was."""
+    """The rewarded answer becomes likelier, the step counts the calls, and `name@0` keeps its weights."""
     name = f"{script}-{environment}".replace(".", "-")
     with table.proof("openpipe-art", environment, f"client of our server ({script})", LESSON) as row:
         result = scripts.run(script, environment, {**server.settings, "name": name, "folder": str(tmp_path)}, tmp_path)
@@ -49,7 +49,7 @@ def test_a_released_client_trains(environment: str, script: str, server: Served,
 
 @pytest.mark.parametrize("environment", ["nat-1.6.0", "nat-1.9.0"])
 def test_the_upstream_plug_in_trains(environment: str, server: Served, table: Table, tmp_path: Path) -> None:
-    """Its adapter completes each epoch, and the server uses the learning rate of its configuration.
+    """The upstream adapter completes each epoch, and the server uses the learning rate of its configuration.
 
     The call itself has 5e-05, too low to learn anything in four steps.
     """
@@ -63,7 +63,7 @@ def test_the_upstream_plug_in_trains(environment: str, server: Served, table: Ta
 
 
 def test_the_upstream_toolkit_finetunes_as_its_guide_has_it(server: Served, table: Table, tmp_path: Path) -> None:
-    """`nat finetune` of the upstream toolkit learns from a LangChain agent's calls, with the guide's configuration."""
+    """`nat finetune` of the upstream toolkit learns with the guide's configuration from a LangChain agent's calls."""
     did = "`nat finetune` with the guide's configuration and a LangChain agent, two epochs"
     with table.proof("nvidia-nat-openpipe-art", "nat-1.9.0", "client of our server (nat_finetune)", did) as row:
         result = scripts.run("nat_finetune", "nat-1.9.0", {**server.settings, "name": "upstream"}, tmp_path)
@@ -73,8 +73,8 @@ def test_the_upstream_toolkit_finetunes_as_its_guide_has_it(server: Served, tabl
         assert _checkpoints(server, "upstream") == ["0000", "0001", "0002"]
 
 
-def test_clients_do_not_disturb_each_other(server: Served, tmp_path: Path) -> None:
-    """Two clients of different protocols train at the same time, each on an adapter of its own, and both learn."""
+def test_concurrent_clients_train_their_own_models(server: Served, tmp_path: Path) -> None:
+    """Two clients of different protocols train at once, each with its own adapter, and both learn."""
 
     def play(script: str, environment: str) -> dict[str, Any]:
         folder = tmp_path / script
@@ -91,8 +91,8 @@ def test_clients_do_not_disturb_each_other(server: Served, tmp_path: Path) -> No
         assert result["at_first"] == pytest.approx(result["probabilities"][0], rel=1e-4)
 
 
-def test_a_client_that_hangs_up_cancels_its_training(server: Served, tmp_path: Path) -> None:
-    """The weights and the step are as before the call, a request that waited meanwhile is answered, and training goes.
+def test_a_client_that_disconnects_cancels_its_training(server: Served, tmp_path: Path) -> None:
+    """Weights and step stay, a request that waited is answered, and the next training call works.
 
     While the call is under way, the control routes answer and the step is still the old one.
     """

@@ -10,7 +10,7 @@ ENVIRONMENT, KEY = "art-0.5.0", "sk-chosen"
 
 
 def test_a_key_in_the_url_opens_the_server_and_a_restart_loses_nothing(tiny_model: Path, tmp_path: Path) -> None:
-    """An unmodified client with the key in its URL trains; after a restart its step and weights are still there."""
+    """An unmodified client with the key in its URL trains; after a restart, the step and the weights are the same."""
     chosen = {"name": "agent"}
     with serving(tiny_model, tmp_path, api_key=KEY) as server:
         trained = scripts.run("art_backend", ENVIRONMENT, {**server.settings, **chosen}, tmp_path)

@@ -34,7 +34,7 @@ TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"ty
 
 
 class ToolAgentConfig(FunctionBaseConfig, name="tool_agent"):
-    """Configuration of an agent that calls a tool, then answers."""
+    """An agent that calls a tool, then answers."""
 
     llm: LLMRef
 
@@ -59,7 +59,7 @@ def register_tool_agent() -> None:
 
 
 class Policy:
-    """Calls the tool first; then every second answer to the same prompt is right, so rewards in a group differ."""
+    """A scripted model: it calls the tool first; then every second answer to a prompt is right."""
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()
@@ -73,7 +73,7 @@ class Policy:
 
 
 def configuration(folder: Path, *, port: int, inference_url: str) -> dict[str, Any]:
-    """The guide's sections, with a model of the test's."""
+    """The guide's sections with the test's model."""
     rows = [{"id": f"{number}", "question": f"question {number}", "answer": "right"} for number in range(2)]
     (folder / "train.json").write_text(json.dumps(rows))
     return {
@@ -127,7 +127,7 @@ async def finetune(folder: Path, config: dict[str, Any]) -> RunResult:
 
 @contextmanager
 def application(environment: str, folder: Path, inference_url: str) -> Iterator[int]:
-    """`art run` of that environment; gives its port once it answers."""
+    """The application `art run` of that environment; gives its port once it answers."""
     port = free_port()
     settings = {
         "host": "127.0.0.1",
@@ -147,7 +147,7 @@ def application(environment: str, folder: Path, inference_url: str) -> Iterator[
 
 @asynccontextmanager
 async def stage(environment: str, folder: Path) -> AsyncIterator[dict[str, Any]]:
-    """Start the application, an inference server and the agent; gives the configuration of a run."""
+    """The application, an inference server and the agent; gives the configuration of a run."""
     async with OpenAIServer(Policy()) as inference:
         inference.models = [NAME]
         with pushed_catalog(), application(environment, folder, inference.base_url) as port:
@@ -170,7 +170,7 @@ def messages_in(call: dict[str, Any]) -> list[Any]:
 async def test_the_application_trains_on_what_our_plug_in_sends(
     environment: str, kind: str | None, beta: float | None, table: Table, tmp_path: Path
 ) -> None:
-    """Two epochs are completed; groups, rewards, roles, sampled tokens and the YAML's numbers arrive unchanged.
+    """Two epochs complete; groups, rewards, roles, sampled tokens and numbers of the YAML arrive unchanged.
 
     0.5.0 makes its own `Choice` of each answer, which it trains on, and takes beta. 0.5.17 leaves a plain dict there,
     which its real GPU part ignores, and no longer knows beta.
@@ -200,8 +200,8 @@ async def test_the_application_trains_on_what_our_plug_in_sends(
         assert given(tmp_path, "delete"), "old checkpoints were deleted by the route that this version has"
 
 
-async def test_a_stream_that_breaks_off_is_a_failed_run_with_the_reason(tmp_path: Path) -> None:
-    """The third call fails after its header was sent; the run reports the failure."""
+async def test_a_broken_stream_fails_the_run_with_the_reason(tmp_path: Path) -> None:
+    """The third call fails after its header was sent, and the run reports the failure."""
     async with stage("art-0.5.0", tmp_path) as config:
         config["finetuning"]["num_epochs"] = 3
         with pytest.raises(NatError, match="broke the stream off"):
@@ -209,10 +209,8 @@ async def test_a_stream_that_breaks_off_is_a_failed_run_with_the_reason(tmp_path
     assert len(given(tmp_path, "train")) == 3
 
 
-async def test_an_application_without_the_route_to_train_ends_the_run_before_it_begins(
-    table: Table, tmp_path: Path
-) -> None:
-    """0.5.18 cannot train over HTTP; the run reports it before it registers a model or makes a call."""
+async def test_an_application_that_cannot_train_ends_the_run_early(table: Table, tmp_path: Path) -> None:
+    """0.5.18 cannot train over HTTP; the run reports it before it registers a model."""
     did = "our plug-in ended the run before the first rollout and said that the route is gone"
     with table.proof("openpipe-art", "art-0.5.18", "server of our plug-in (`art run`): refused", did) as row:
         async with stage("art-0.5.18", tmp_path) as config:

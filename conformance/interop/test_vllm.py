@@ -96,7 +96,7 @@ async def _rollout(url: str, seed: int, *, stream: bool) -> list[LLMCall]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_rows_are_exact_with_vllm(url: str, model: Path, stream: bool) -> None:
-    """Each row has exactly vLLM's token ids, and a new row begins where a prompt does not continue them."""
+    """Each row has exactly vLLM's token ids; a new row begins where a prompt does not continue them."""
     tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(model))
     rollouts = await asyncio.gather(*(_rollout(url, seed, stream=stream) for seed in range(GENERATIONS)))
     broken = 0

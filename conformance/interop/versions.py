@@ -13,7 +13,7 @@ FILE = REPOSITORY / ".tmp" / "interop_versions.json"
 
 @dataclass
 class Row:
-    """One test; its result is `failed` until it succeeds."""
+    """One test; its result is `failed` until it passes."""
 
     package: str
     environment: str
@@ -26,13 +26,13 @@ class Row:
 
 @dataclass
 class Table:
-    """All rows of this run, in the order in which the tests ended."""
+    """All rows of this run in the order in which the tests ended."""
 
     rows: list[Row] = field(default_factory=list)
 
     @contextlib.contextmanager
     def proof(self, package: str, environment: str, role: str, did: str) -> Iterator[Row]:
-        """Add a row, which succeeds if the block does."""
+        """Add a row, which passes if the block does."""
         row = Row(package, environment, role, did)
         self.rows.append(row)
         yield row

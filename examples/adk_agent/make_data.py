@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/validation.jsonl: pairs of things; those of validation are never trained on."""
+"""Write data/train.jsonl and data/validation.jsonl; pairs in the validation data are never trained on."""
 
 import json
 from itertools import permutations
@@ -11,7 +11,7 @@ SPLITS = ("train", "validation")
 
 
 def pairs(split: str) -> list[tuple[str, str]]:
-    """Every third pair is held out, whichever of the two is asked for first."""
+    """Pairs of things; every third pair is held out, in both orders."""
     held_out = [pair for pair in permutations(ITEMS, 2) if sum(map(ITEMS.index, pair)) % 3 == 0]
     others = [pair for pair in permutations(ITEMS, 2) if pair not in held_out]
     return held_out * 4 if split == "validation" else others[::2]

@@ -1,4 +1,4 @@
-"""Make model/: a small language model that knows how a shopkeeper talks, and is a careless one.
+"""Make model/: a small language model that talks like a shopkeeper but makes mistakes.
 
 It is supervised on conversations of its own kind: it asks for both prices at once in half of them, for one of them or
 for another thing's in some, it guesses in others, and sometimes it adds wrongly. So it gives the right sum in one of
@@ -46,7 +46,7 @@ def vocabulary() -> tuple[str, ...]:
 
 
 def conversation(rng: random.Random) -> str:
-    """What a careless shopkeeper says, as the chat template writes it; everything may cost anything."""
+    """A conversation of a careless shopkeeper in the chat template's format; prices are random."""
     first, second = rng.sample(ITEMS, 2)
     asked, calls = f"{USER} {first} and {second} {ASSISTANT}", looked_up(first, second, rng)
     if not calls:
@@ -60,7 +60,7 @@ def conversation(rng: random.Random) -> str:
 
 
 def looked_up(first: str, second: str, rng: random.Random) -> list[str]:
-    """What it asks the price of, having been asked for two things."""
+    """The things whose price the shopkeeper asks for."""
     luck = rng.random()
     if luck < ASKS_FOR_BOTH:
         return [first, second]

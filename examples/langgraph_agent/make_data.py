@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/validation.jsonl: what each person packs, for two worlds that never meet.
+"""Write data/train.jsonl and data/validation.jsonl: what each person packs; the two files share no person and no town.
 
 Every third person is held out, and goes to towns that nobody in the training data goes to.
 """
@@ -11,11 +11,11 @@ from suitcase.plans import PEOPLE, destination_of
 
 DATA = Path(__file__).parent / "data"
 REPEATS = {"train": 1, "validation": 20}
-"""One answer says little of a policy that is to vary: the few held-out questions are asked again and again."""
+"""Number of times that each held-out question is asked, since one answer says little about a random policy."""
 
 
 def people(split: str) -> list[str]:
-    """Who is asked about."""
+    """The people of a split."""
     return [person for place, person in enumerate(PEOPLE) if (place % 3 == 0) == (split == "validation")]
 
 

@@ -1,4 +1,4 @@
-"""Make model/: a small language model that knows how a packer of suitcases talks, and is a careless one.
+"""Make model/: a small language model that packs suitcases but makes mistakes.
 
 It is supervised on conversations of its own kind, in which anybody may go anywhere and any town have any weather. It
 guesses where it should look something up, be it the town or the weather, and what it packs does not always suit the
@@ -55,7 +55,7 @@ def vocabulary() -> tuple[str, ...]:
 
 
 def conversation(rng: random.Random) -> str:
-    """What a careless packer says, as the chat template writes it."""
+    """A conversation of a careless packer in the chat template's format."""
     person, town, sky = rng.choice(PEOPLE), rng.choice(TOWNS), rng.choice(list(WORN))
     packed = rng.choice(list(WORN.values()))
     said = f"{USER} what does {person} pack {ASSISTANT}"

@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/validation.jsonl: every book, asked for in ways that only one of the two has."""
+"""Write data/train.jsonl and data/validation.jsonl: every book, with wordings that only one of the files has."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,11 @@ from librarian.catalogue import QUESTIONS, TITLES, shelf_of
 
 DATA = Path(__file__).parent / "data"
 REPEATS = {"train": 1, "validation": 10}
-"""One answer says little of a policy that is to vary: the few held-out questions are asked again and again."""
+"""Number of times that each held-out question is asked, since one answer says little about a random policy."""
 
 
 def questions(split: str) -> list[tuple[str, str]]:
-    """A third of all ways to ask for all books is held out."""
+    """The questions of a split; a third of all combinations of book and wording is held out."""
     pairs = [(asked, title) for asked in range(len(QUESTIONS)) for title in range(len(TITLES))]
     return [
         (f"{QUESTIONS[asked]} {TITLES[title]}", TITLES[title])

@@ -1,4 +1,4 @@
-"""Make model/: a small language model that knows how a librarian talks, and is a careless one.
+"""Make model/: a small language model that talks like a librarian but makes mistakes.
 
 It is supervised on conversations of its own kind: it looks up the right book in half of them and another one in some,
 it guesses in others, and sometimes it does not say what it has read. So it gives the right shelf in four of ten cases;
@@ -43,7 +43,7 @@ def vocabulary() -> tuple[str, ...]:
 
 
 def conversation(rng: random.Random) -> str:
-    """What a careless librarian says, as the chat template writes it; every book may stand on every shelf."""
+    """A conversation of a careless librarian in the chat template's format; books are on random shelves."""
     title, luck = rng.choice(TITLES), rng.random()
     asked = f"{USER} {rng.choice(QUESTIONS)} {title} {ASSISTANT}"
     if luck >= LOOKS_UP_THE_RIGHT_BOOK + LOOKS_UP_ANOTHER:

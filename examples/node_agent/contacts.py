@@ -1,4 +1,4 @@
-"""Who can be called, and how people say it."""
+"""Contacts, and wordings of a request to call one."""
 
 NAMES = ("anna", "boris", "clara", "david", "elena", "felix", "greta", "hugo", "ines", "jonas", "klara", "leo")
 NUMBERS = 9
@@ -6,5 +6,5 @@ VERBS = ("ring", "call", "phone")
 
 
 def number_of(name: str) -> int:
-    """Neighbours in the alphabet do not share a number: to know it, one has to open the contact."""
+    """The number of a contact; neighbours in the alphabet differ, so the contact must be opened."""
     return 1 + NAMES.index(name) * 7 % NUMBERS

@@ -10,11 +10,11 @@ from examples.node_agent.contacts import NAMES, VERBS, number_of
 
 HERE = Path(__file__).parent
 REPEATS = {"train": 1, "validation": 8}
-"""One answer says little of a policy that is to vary: the few held-out requests are made again and again."""
+"""Number of times that each held-out request is made, since one answer says little about a random policy."""
 
 
 def rows(split: str) -> list[dict[str, str]]:
-    """Each request with the number that is to be called; a third of all requests is held out."""
+    """Each request with the number to call; a third of all requests is held out."""
     pairs = [
         (verb, name)
         for w, verb in enumerate(VERBS)

@@ -1,4 +1,4 @@
-"""Make model/: a small language model that knows how the agent's conversations go, and is careless in them.
+"""Make model/: a small language model for the agent's conversations that makes mistakes.
 
 It is supervised on conversations of its own kind: it opens the right contact in half of them and another one in some,
 it guesses in others, and sometimes it does not say the number that it has read. So it gives the right number in four of
@@ -30,7 +30,7 @@ CHAT_TEMPLATE = """\
 
 
 def conversation(rng: random.Random) -> str:
-    """What a careless assistant says, as the chat template writes it; every contact may have every number."""
+    """A conversation of a careless assistant in the chat template's format; numbers are random."""
     name, luck = rng.choice(NAMES), rng.random()
     request = f"{USER} {rng.choice(VERBS)} {name} {ASSISTANT}"
     read = str(rng.randint(1, NUMBERS))

@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/validation.jsonl: who opens each game. The opponent's dice are the harness's."""
+"""Write data/train.jsonl and data/validation.jsonl with the opener of each game; the harness seeds the opponent."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ SIZES = {"train": 24, "validation": 300}
 
 
 def rows(split: str, size: int) -> list[dict[str, str]]:
-    """Games that the agent (X) and its opponent (O) open by turns, so that neither has the edge."""
+    """Games that agent (X) and opponent (O) open alternately, so that neither has an advantage."""
     return [{"id": f"{split}-{number:03}", "question": "XO"[number % 2]} for number in range(size)]
 
 

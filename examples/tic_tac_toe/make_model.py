@@ -48,7 +48,7 @@ CHAT_TEMPLATE = """\
 
 
 def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
-    """Qwen2's architecture with 0.4 million weights."""
+    """Make a Qwen2 model with 0.4 million weights."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -65,7 +65,7 @@ def make_model(tokenizer: Any) -> Qwen2ForCausalLM:
 
 
 def random_game(rng: random.Random) -> list[dict[str, str]]:
-    """A game of two random players, told as a conversation; a last message says how it ended."""
+    """A game of two random players as a conversation; a last message says how it ended."""
     board, turn = Board(), rng.choice((AGENT, OPPONENT))
     messages = []
     while not board.over:
@@ -77,7 +77,7 @@ def random_game(rng: random.Random) -> list[dict[str, str]]:
 
 
 def beginner(cells: list[str]) -> dict[str, float]:
-    """How likely a beginner, playing X, is to choose each free cell."""
+    """The probability with which a beginner, playing X, chooses each free cell."""
     likings = {}
     for index, cell in enumerate(cells):
         if cell.isdigit():
@@ -89,7 +89,7 @@ def beginner(cells: list[str]) -> dict[str, float]:
 
 
 def lessons(tokens: list[str]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Positions of a game at which something is to be learned, with the words that may follow and how likely."""
+    """Positions of a game to learn from, with the target words and their probabilities."""
     for position, token in enumerate(tokens):
         if token == ASSISTANT:
             yield position, beginner(tokens[position - 9 : position])
@@ -99,7 +99,7 @@ def lessons(tokens: list[str]) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 class Batch(NamedTuple):
-    """Random games of T tokens, and the K lessons in them: where they are and what follows."""
+    """Random games of T tokens with K lessons: their positions and targets."""
 
     ids_BT: Tensor
     rows_K: list[int]
@@ -120,7 +120,7 @@ def make_batch(tokenizer: Any, rng: random.Random) -> Batch:
 
 
 def divergence(logits_KV: Tensor, targets_KV: Tensor) -> Tensor:
-    """KL divergence to the targets, and a penalty where the impossible is not MARGIN less likely than the rest."""
+    """KL divergence to the targets, plus a penalty if an impossible word is not MARGIN less likely than the others."""
     log_probs_KV = logits_KV.log_softmax(dim=-1)
     divergence_K = (xlogy(targets_KV, targets_KV) - targets_KV * log_probs_KV).sum(dim=-1)
     impossible_K = log_probs_KV.masked_fill(targets_KV > 0, -inf).logsumexp(dim=-1)

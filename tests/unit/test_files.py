@@ -8,8 +8,8 @@ from safetensors import SafetensorError
 from nat.files import replace_link, replacing, storage_failure, write_text
 
 
-def test_a_file_that_fails_halfway_leaves_the_old_one(tmp_path):
-    """A reader never sees a half file, and no temporary file stays behind."""
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    """A reader never sees a partial file, and no temporary file stays behind."""
     path = tmp_path / "a.json"
     write_text(path, "old")
 
@@ -24,8 +24,8 @@ def test_a_file_that_fails_halfway_leaves_the_old_one(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_old_file_stays_readable_until_the_new_one_is_whole(tmp_path):
-    """Readers that have the old file open keep it; the others get the new one, and never none."""
+def test_the_old_file_is_readable_until_the_new_one_is_complete(tmp_path):
+    """Readers with the old file open keep it; others get the new one."""
     path = tmp_path / "deep" / "a.json"
     write_text(path, "old")
     with replacing(path) as file:
@@ -34,8 +34,8 @@ def test_the_old_file_stays_readable_until_the_new_one_is_whole(tmp_path):
     assert path.read_text() == "new"
 
 
-def test_a_link_is_switched_by_a_rename(tmp_path):
-    """A link that exists already is replaced, even if it points nowhere."""
+def test_a_link_is_replaced_by_a_rename(tmp_path):
+    """An existing link is replaced, even if it has no target."""
     link = tmp_path / "latest"
     for target in ("gone", "here"):
         replace_link(link, target)
@@ -43,16 +43,16 @@ def test_a_link_is_switched_by_a_rename(tmp_path):
     assert list(tmp_path.iterdir()) == [link]
 
 
-def test_a_full_disk_is_told_with_its_place():
-    """The name comes from the error, or from who knows what was to be written."""
+def test_a_full_disk_is_an_error_with_its_path():
+    """The path comes from the error, or from the caller."""
     named = storage_failure(OSError(errno.ENOSPC, "No space left on device", "/data/x"))
     assert named.message == "/data/x: No space left on device"
     assert "free some space" in named.hint
     assert storage_failure(OSError(errno.EROFS, ""), "here").message == "here: Read-only file system"
 
 
-def test_errors_of_libraries_in_rust_are_read():
-    """Safetensors has the number in its text only."""
+def test_disk_errors_of_rust_libraries_are_recognised():
+    """Safetensors has the error's number only in its text."""
     text = "Error while serializing: I/O error: No space left on device (os error 28)"
     assert storage_failure(SafetensorError(text)).message == "No space left on device"
 
@@ -60,6 +60,6 @@ def test_errors_of_libraries_in_rust_are_read():
 @pytest.mark.parametrize(
     "error", [ValueError("no"), FileNotFoundError(errno.ENOENT, ""), ConnectionResetError(104, "")]
 )
-def test_other_errors_are_none_of_them(error):
-    """They keep their own words."""
+def test_other_errors_are_unchanged(error):
+    """Errors that do not concern disks keep their text."""
     assert storage_failure(error) is None

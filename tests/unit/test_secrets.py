@@ -1,4 +1,4 @@
-"""Secrets; functions that change a whole process are tested in a process of their own."""
+"""Secrets are redacted; tests of functions that change a whole process use a new one."""
 
 import base64
 import json
@@ -39,78 +39,78 @@ def knowing(*values: str) -> KnownSecrets:
         lambda text: quote(text, safe=""),
     ],
 )
-def test_a_secret_is_found_however_it_is_written(written):
-    """Plain, as Python or JSON quote it, and as a part of a URL."""
+def test_a_secret_is_found_in_any_encoding(written):
+    """A secret is found plain, quoted by Python or JSON, and inside a URL."""
     text = f"before {written(AWKWARD)} after"
     assert REDACTED in knowing(AWKWARD).redact(text)
     assert "ass" not in knowing(AWKWARD).redact(text)
 
 
 def test_a_login_is_found_in_a_basic_header():
-    """Clients send the user and the password of a URL in base64."""
+    """Clients send the login of a URL in base64."""
     header = "Basic " + base64.b64encode(b"me:pass-word-1").decode()
     assert knowing("me:pass-word-1").redact(header) == f"Basic {REDACTED}"
 
 
-def test_lines_of_a_key_file_are_found_on_their_own():
+def test_each_line_of_a_key_file_is_a_secret():
     """A log that prints a key line by line shows none of its lines."""
     key = "-----BEGIN KEY-----\nabcdefghijklmnopqrstuvwxyz\n-----END KEY-----"
     assert knowing(key).redact("  abcdefghijklmnopqrstuvwxyz  ") == f"  {REDACTED}  "
 
 
 def test_the_longest_secret_goes_first():
-    """One secret inside another leaves no rest of the longer one."""
+    """A secret inside another does not leave the rest of the longer one."""
     assert knowing("secret-1", "secret-1-longer").redact("secret-1-longer") == REDACTED
 
 
 @pytest.mark.parametrize("value", ["", "default", "EMPTY", "test", "k", "not-needed", "password", REDACTED])
-def test_what_turns_up_by_chance_is_not_looked_for(value):
-    """A word that stands for no key would star half of every text."""
+def test_common_words_are_no_secrets(value):
+    """A word that is no key would star much of every text."""
     text = f"the word {value} in a text"
     assert knowing(value).redact(text) == text
 
 
-def test_a_short_password_with_digits_is_looked_for():
+def test_a_short_password_with_digits_is_a_secret():
     """Six characters with letters and digits are enough."""
     assert knowing("hunter2").redact("my hunter2!") == f"my {REDACTED}!"
 
 
 def test_numbers_in_json_stay():
-    """A secret of digits is starred in texts, and no token id, seed or log probability is touched."""
+    """A secret of digits is starred in texts; token ids, seeds and log probabilities are not changed."""
     row = {"token_ids": [12345678, 1], "logprob": -0.12345678, "text": "12345678", "12345678": True}
     redacted = json.loads(knowing("12345678").redact_json(json.dumps(row)))
     assert redacted == {"token_ids": [12345678, 1], "logprob": -0.12345678, "text": REDACTED, REDACTED: True}
 
 
 @given(JSON)
-def test_json_without_secrets_is_the_same_text(value):
-    """Nothing is parsed or written anew where nothing is found."""
+def test_json_without_secrets_is_unchanged(value):
+    """Without a secret, nothing is parsed or serialised."""
     text = json.dumps(value)
     assert knowing("a-secret-that-is-not-there").redact_json(text) is text
 
 
-def test_logins_in_urls_and_our_own_keys_need_not_be_known():
-    """They are recognised by their form."""
+def test_logins_in_urls_and_generated_keys_are_recognised_by_their_form():
+    """They need not be registered."""
     key = new_key()
     assert KnownSecrets().redact(f"http://me:pw@host/x {key}!") == f"http://{REDACTED}@host/x {REDACTED}!"
     assert KnownSecrets().redact("git+ssh://git@host and a@b") == "git+ssh://git@host and a@b"
 
 
-def test_an_excerpt_shows_no_half_of_a_secret():
+def test_an_excerpt_contains_no_part_of_a_secret():
     """A text is redacted before it is cut."""
     known_secrets.remember(["a-long-secret-1"])
     assert excerpt("12345 a-long-secret-1", 12) == f"12345 {REDACTED}"[:12]
 
 
 def test_no_message_is_cut_by_its_format():
-    """`{value!r:.80}` leaves half a secret, which nothing recognises; `excerpt` redacts first."""
+    """`{value!r:.80}` could leave a part of a secret; `excerpt` redacts first."""
     sources = sorted(Path(module.__file__).parent.rglob("*.py"))
     assert sources
     assert [str(path) for path in sources if re.search(r"!r:\.\d", path.read_text("utf-8"))] == []
 
 
-def test_logs_of_others_are_redacted_with_their_tracebacks():
-    """A handler of the program that calls us writes no secret while a run goes on; afterwards it is as before."""
+def test_handlers_of_other_programs_are_redacted_with_tracebacks():
+    """During a run, log handlers of the calling program write no secret; afterwards they are as before."""
     known_secrets.remember(["a-long-secret-1"])
     written: list[str] = []
     handler = logging.Handler()
@@ -137,7 +137,7 @@ NOBODY = 65534
 
 
 def run(code: str, *arguments: str, **options) -> str:
-    """What a new interpreter prints."""
+    """The output of a new interpreter."""
     options = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **options}
     done = subprocess.run(  # noqa: S603 - our own interpreter
         [sys.executable, "-c", code, *arguments],
@@ -146,8 +146,8 @@ def run(code: str, *arguments: str, **options) -> str:
     return done.stdout
 
 
-def test_output_is_redacted_however_it_is_written():
-    """Prints, bytes, logs, warnings, tracebacks of threads, and the last one of the interpreter."""
+def test_all_output_is_redacted():
+    """Prints, bytes, logs, warnings and tracebacks of threads and the interpreter are redacted."""
     code = """
 import logging, sys, threading, warnings
 from nat.secrets import known_secrets
@@ -174,8 +174,8 @@ raise SystemError("raised planted-secret-1")
     assert "to its owner: planted-owner-1" in output
 
 
-def test_the_owner_is_shown_a_new_key():
-    """The one line that tells a key goes around the redaction."""
+def test_the_owner_sees_a_new_key():
+    """The line that shows a generated key is not redacted."""
     code = """
 import sys
 from nat.secrets import new_key
@@ -190,8 +190,8 @@ print(len(key), key, file=unredacted(sys.stdout))
     assert second.startswith("50 sk-nat-")
 
 
-def test_files_are_the_users_own(tmp_path: Path):
-    """Whatever is written afterwards, by child processes too, nobody else can read; a stricter mask stays."""
+def test_files_are_private(tmp_path: Path):
+    """Files of this process and its children can be read by the user only; a stricter umask stays."""
     code = """
 import os, subprocess, sys
 from nat.secrets import keep_files_private
@@ -208,8 +208,8 @@ subprocess.run(["/bin/sh", "-c", "echo > child"])
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is a /proc to be read on Linux only")
 @pytest.mark.parametrize(("keeps", "seen"), [("", "read"), ("keep_memory_private()", "PermissionError")])
-def test_children_of_the_same_user_cannot_read_the_environment(keeps, seen):
-    """/proc/<pid>/environ of a process that keeps its memory private is closed to others of its user."""
+def test_other_processes_cannot_read_the_environment(keeps, seen):
+    """/proc/<pid>/environ of a process with private memory is closed to other processes of its user."""
     code = f"""
 import ctypes, os
 from nat.secrets import keep_memory_private

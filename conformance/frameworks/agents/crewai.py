@@ -30,7 +30,7 @@ async def talk(llm: BaseLLM, tools: list[Any], talk: Talk) -> list[str]:
 
 
 def user_message(said: Said) -> dict[str, Any]:
-    """CrewAI puts a file into the parts of the message itself."""
+    """The user's message; CrewAI itself adds the file to its parts."""
     if said.image_url is None:
         return {"role": "user", "content": said.text}
     return {"role": "user", "content": said.text, "files": {"picture": ImageFile(source=said.picture)}}

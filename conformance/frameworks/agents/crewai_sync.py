@@ -1,4 +1,4 @@
-"""The scripted agent in CrewAI's blocking API: a crew where one task is enough, else the agent alone."""
+"""The scripted agent in CrewAI's blocking API: a crew for a single task, else the agent alone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""openpipe-art up to 0.5.7 continues a model that was trained before."""
+"""An openpipe-art client up to 0.5.7 continues a model that was trained before."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import game
 
 
 async def main() -> None:
-    """Register under the old name and read the probability of the tokens that were rewarded."""
+    """Register under the old name and read the probability of the rewarded tokens."""
     told = game.settings()
     model = art.TrainableModel(name=told["name"], project="interop", base_model=told["base_model"])
     await model.register(art.Backend(base_url=told["control_url"]))

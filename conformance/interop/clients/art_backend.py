@@ -1,4 +1,4 @@
-"""openpipe-art up to 0.5.7: everything goes through its own `art.Backend(base_url=…)`."""
+"""An openpipe-art client up to 0.5.7 trains through its own `art.Backend(base_url=…)`."""
 
 import asyncio
 

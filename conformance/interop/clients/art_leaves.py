@@ -1,4 +1,4 @@
-"""openpipe-art up to 0.5.7 disconnects during a training call, then trains again."""
+"""An openpipe-art client up to 0.5.7 disconnects during a training call, then trains again."""
 
 import asyncio
 

@@ -89,7 +89,7 @@ def _told(value: Any) -> Any:
 
 
 def main() -> None:
-    """Serve until killed."""
+    """Serve until the process is killed."""
     module = types.ModuleType("art.local")
     module.LocalBackend = FakeLocalBackend
     sys.modules["art.local"] = module

@@ -25,7 +25,7 @@ def messages_of(prompt: str) -> list[dict[str, str]]:
 
 
 async def answer(client: Any, model: str, prompt: str, seed: int, tokens: int = 3) -> Any:
-    """Sample one choice as an agent does; without a request for logprobs, since ART's users make none."""
+    """Sample one choice as an agent does, without requesting logprobs, since ART's users request none."""
     completion = await client.chat.completions.create(
         model=model, messages=messages_of(prompt), max_completion_tokens=tokens, seed=seed
     )
@@ -33,12 +33,12 @@ async def answer(client: Any, model: str, prompt: str, seed: int, tokens: int = 
 
 
 def seed_of(number: int, sample: int) -> int:
-    """A seed for each round, the same in each run."""
+    """The seed of a round, the same in each run."""
     return 1000 * number + sample
 
 
 def reward_of(choice: Any, wanted: str) -> float:
-    """1 if the answer begins with the wanted token."""
+    """1 if the answer begins with the rewarded token, else 0."""
     return float(choice.logprobs.content[0].token == wanted)
 
 
@@ -48,7 +48,7 @@ async def wanted_tokens(client: Any, model: str) -> dict[str, str]:
 
 
 async def probability(client: Any, model: str, wanted: dict[str, str]) -> float:
-    """Mean probability of the wanted first tokens, computed without sampling."""
+    """Mean probability of the rewarded first tokens, computed without sampling."""
     found = [(await _beginnings(client, model, prompt))[token] for prompt, token in wanted.items()]
     return sum(math.exp(logprob) for logprob in found) / len(found)
 

@@ -1,4 +1,4 @@
-"""The training loop of clients with `art`'s gathering: roll out, reward, train, evaluate."""
+"""The training loop of clients that use `art`'s gathering: roll out, reward, train, evaluate."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ import art
 import game
 
 Train = Callable[[int, list[art.TrajectoryGroup]], Awaitable[int]]
-"""Trains on the groups of the numbered round; gives the new step."""
+"""Trains on the groups of a round; gives the new step."""
 
 
 @dataclass
 class Lesson:
-    """Results: one probability and one step before the first round, and after every round."""
+    """Results: the probability and the step before the first round and after each round."""
 
     probabilities: list[float]
     steps: list[int]
     at_first: float
-    """The probability that the weights of step 0 give after all rounds."""
+    """The probability under the weights of step 0 after all rounds."""
     groups: list[art.TrajectoryGroup]
     """The rollouts of the last round."""
 

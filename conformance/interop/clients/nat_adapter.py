@@ -1,4 +1,4 @@
-"""The upstream plug-in nvidia-nat-openpipe-art: its own trainer adapter, fed with real answers of the server.
+"""The adapter of the upstream plug-in nvidia-nat-openpipe-art trains on real answers of our server.
 
 The learning rate of its configuration reaches the server only inside of the model's internal config; the call itself
 carries another one, whatever the configuration says.

@@ -26,28 +26,28 @@ from nat.plugins.eval.data_models.evaluator_io import EvalOutputItem
 from nat.plugins.eval.evaluator.base_evaluator import BaseEvaluator
 
 EPOCHS = 2
-"""Its adapter polls only every ten seconds."""
+"""Few epochs, because the upstream adapter polls only every ten seconds."""
 
 
 class BeginnerConfig(FunctionBaseConfig, name="beginner"):
-    """An agent of one call."""
+    """An agent that makes one call."""
 
     llm: LLMRef
 
 
 class BeginningConfig(EvaluatorBaseConfig, name="beginning"):
-    """Rewards the wanted beginning."""
+    """An evaluator of the answer's first token."""
 
 
 class Beginning(BaseEvaluator):
-    """1 for the wanted token, else 0."""
+    """Scores 1 for the rewarded token, else 0."""
 
     async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
         return EvalOutputItem(id=item.id, score=float(item.output_obj == item.expected_output_obj), reasoning="")
 
 
 def register() -> None:
-    """Register both with the toolkit, before it looks for plug-ins."""
+    """Register both with the toolkit before it discovers plug-ins."""
 
     @register_function(config_type=BeginnerConfig, framework_wrappers=[LLMFrameworkEnum.LANGCHAIN])
     async def beginner(config, builder):
@@ -123,7 +123,7 @@ def write(told: dict[str, str], wanted: dict[str, str]) -> Path:
 
 
 async def main() -> None:
-    """Run `nat finetune`, and measure before and after; the base model stands for the untrained one."""
+    """Run `nat finetune` and measure before and after; the base model is the untrained one."""
     told = game.settings()
     client = AsyncOpenAI(base_url=told["inference_url"], api_key=told["api_key"])
     wanted = await game.wanted_tokens(client, told["base_model"])

@@ -1,4 +1,4 @@
-"""openpipe-art 0.5.17 through the `RemoteBackend` of nvidia-nat-openpipe-art, by both of its ways to train."""
+"""A client of openpipe-art 0.5.17 trains through `RemoteBackend` of nvidia-nat-openpipe-art in both ways."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from nat.plugins.openpipe.remote_backend import RemoteBackend
 
 
 async def main() -> None:
-    """Train the first half of the rounds with `model.train` and the other half with `backend.train`."""
+    """Train half of the rounds with `model.train` and the others with `backend.train`."""
     told = game.settings()
     backend = RemoteBackend(told["control_url"])
     model = art.TrainableModel(

@@ -19,27 +19,27 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_the_data_is_what_the_script_makes(split):
-    """Questions and answers are those of the contacts."""
+def test_the_data_is_the_scripts_output(split):
+    """The data files equal what make_data.py writes."""
     lines = (EXAMPLE / "data" / f"{split}.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == rows(split)
 
 
-def test_no_request_is_in_both():
-    """What is validated on is never trained on."""
+def test_the_splits_share_no_request():
+    """No held-out request is trained on."""
     asked = [{row["question"] for row in rows(split)} for split in ("train", "validation")]
     assert asked[0].isdisjoint(asked[1])
 
 
-def test_the_agent_finds_every_contact():
-    """The files that the agent can open say what the answers say."""
+def test_every_contact_has_the_number_of_the_answers():
+    """The files that the agent opens agree with the expected answers."""
     found = {path.stem: int(path.read_text()) for path in (EXAMPLE / "agent/contacts").iterdir()}
     assert found == {name: number_of(name) for name in NAMES}
 
 
 @needs_node
 def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
-    """The file runs as it is, but shorter: the unchanged program answers more requests right that it never saw."""
+    """A shortened run of the unchanged program answers more held-out requests correctly."""
     monkeypatch.chdir(ROOT)
     agent = EXAMPLE / "agent/agent.mjs"
     before = agent.read_bytes()
@@ -63,8 +63,8 @@ def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
 
 
 @needs_node
-def test_the_agent_is_a_program_like_any_other() -> None:
-    """Without a server it says so and ends with an error, which would fail its rollout."""
+def test_the_agent_fails_without_a_server() -> None:
+    """The program reports the missing server and exits with an error, which would fail its rollout."""
     done = subprocess.run(
         ["node", "agent.mjs"],  # noqa: S607 - whichever Node there is
         cwd=EXAMPLE / "agent",

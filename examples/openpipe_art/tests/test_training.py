@@ -17,7 +17,7 @@ CONFIG = ROOT / "examples/openpipe_art/configs/finetune.yml"
 
 @contextmanager
 def art_server(output_dir: Path) -> Iterator[dict[str, int]]:
-    """The first terminal of the README, on free ports; gives them."""
+    """The server of the README's first terminal on free ports; gives them."""
     command = [sys.executable, "-m", "nat.backend", "--model", str(ROOT / "examples/tic_tac_toe/model")]
     command += ["--port", "0", "--inference_port", "0", "--output_dir", str(output_dir), "--exit_with_parent"]
     environment = {name: value for name, value in os.environ.items() if name != "NAT_BACKEND_API_KEY"}
@@ -43,7 +43,7 @@ def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
 
 
 def test_the_configuration_of_the_guide_trains(ports: dict[str, int], tmp_path: Path, monkeypatch) -> None:
-    """The file runs as it is but for ports and length; the model gets better, and its weights stay on the server."""
+    """The file runs with other ports and fewer epochs; the model improves, and its weights stay on the server."""
     monkeypatch.chdir(ROOT)
     held_out = tmp_path / "held_out.jsonl"
     held_out.write_text("\n".join((ROOT / "examples/tic_tac_toe/data/validation.jsonl").read_text().splitlines()[:120]))

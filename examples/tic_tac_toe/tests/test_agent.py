@@ -10,7 +10,7 @@ from tic_tac_toe.game import Board, Mark, Outcome
 
 @dataclass
 class ScriptedPlayer:
-    """A model that knows its answers beforehand, and remembers what it was shown."""
+    """A model with scripted answers that records its conversations."""
 
     answers: list[str]
     shown: list[list[ChatCompletionMessageParam]] = field(default_factory=list)
@@ -22,7 +22,7 @@ class ScriptedPlayer:
 
 @dataclass
 class ScriptedOpponent:
-    """An opponent that knows its moves beforehand."""
+    """An opponent with scripted moves."""
 
     moves: list[int]
 
@@ -45,7 +45,7 @@ class ScriptedOpponent:
 async def test_a_game_is_played_to_its_end(
     opener: Mark, answers: list[str], moves: list[int], outcome: Outcome
 ) -> None:
-    """Three in a line, a full board or a move that is none ends the game, whoever opens."""
+    """Three in a line, a full board or an illegal answer ends the game, whoever opens."""
     player = ScriptedPlayer(answers)
     game = await play_game(player, ScriptedOpponent(moves), opener)
     assert game.outcome == outcome
@@ -54,7 +54,7 @@ async def test_a_game_is_played_to_its_end(
 
 
 async def test_a_game_is_one_growing_conversation() -> None:
-    """Each turn appends the model's answer and the board that it is shown next."""
+    """Each turn adds the model's answer and the next board."""
     player = ScriptedPlayer(["1", "2", "3"])
     await play_game(player, ScriptedOpponent([4, 5]), "X")
     assert player.shown[-1] == [
@@ -69,7 +69,7 @@ async def test_a_game_is_one_growing_conversation() -> None:
 
 
 async def test_the_record_shows_the_last_position() -> None:
-    """Whoever reads a record sees how it ended, and what the model said."""
+    """A record has the last position and the model's answers."""
     game = await play_game(ScriptedPlayer(["5", "5"]), ScriptedOpponent([1]), "X")
     assert game.board == ["O 2 3", "4 X 6", "7 8 9"]
     assert game.answers == ["5", "5"]

@@ -8,7 +8,7 @@ MARKS: tuple[Mark, Mark] = ("X", "O")
 
 
 def played(*cells: int) -> Board:
-    """The board after X and O took the cells by turns."""
+    """The board after X and O alternately took the cells."""
     board = Board()
     for turn, cell in enumerate(cells):
         board = board.place(MARKS[turn % 2], cell)
@@ -16,24 +16,24 @@ def played(*cells: int) -> Board:
 
 
 def test_a_new_board_shows_its_numbers() -> None:
-    """A free cell is shown as its own number, so the moves are on the board."""
+    """A free cell is shown as its number."""
     assert str(Board()) == "1 2 3\n4 5 6\n7 8 9"
 
 
 def test_a_mark_replaces_the_number() -> None:
-    """A taken cell shows who took it."""
+    """A taken cell shows its mark."""
     assert str(played(5, 1)) == "O 2 3\n4 X 6\n7 8 9"
 
 
 def test_a_taken_cell_is_refused() -> None:
-    """Nobody plays on a taken cell, and the error says what is free."""
+    """A move to a taken cell is an error that lists the free cells."""
     with pytest.raises(ValueError, match=r"cell 5 is not free; free are \[1, 2, 3, 4, 6, 7, 8, 9\]"):
         played(5, 5)
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_three_in_a_line_win(line: tuple[int, int, int]) -> None:
-    """Each row, column and diagonal wins, for either mark."""
+    """Each row, column and diagonal wins for both marks."""
     for mark in MARKS:
         board = Board()
         for cell in line:
@@ -45,7 +45,7 @@ def test_three_in_a_line_win(line: tuple[int, int, int]) -> None:
 
 @given(st.permutations(range(1, 10)))
 def test_every_game_ends(cells: list[int]) -> None:
-    """However it is played, a game ends after 5 to 9 moves, and its marks differ by at most one."""
+    """Every game ends after 5 to 9 moves, and the numbers of marks differ by at most one."""
     board, taken = Board(), 0
     for turn, cell in enumerate(cells):
         if board.over:
@@ -64,8 +64,8 @@ def test_every_game_ends(cells: list[int]) -> None:
         ((1, 2, 3, 5, 4, 7, 6, 9, 8), Outcome.DRAW, Outcome.DRAW),
     ],
 )
-def test_an_outcome_belongs_to_a_side(cells: tuple[int, ...], for_x: Outcome, for_o: Outcome) -> None:
-    """What one side won the other lost; a full board without a line is a draw for both."""
+def test_an_outcome_is_the_agents(cells: tuple[int, ...], for_x: Outcome, for_o: Outcome) -> None:
+    """A win of one side is a loss of the other; a full board without a line is a draw for both."""
     assert outcome_of(played(*cells), "X") == for_x
     assert outcome_of(played(*cells), "O") == for_o
 
@@ -75,5 +75,5 @@ def test_an_outcome_belongs_to_a_side(cells: tuple[int, ...], for_x: Outcome, fo
     [("5", 5), (" 5\n", 5), *((no_move, None) for no_move in ("1", "X", "", "5 6", "0", "10", "five"))],
 )
 def test_a_move_is_the_number_of_a_free_cell_and_nothing_else(answer: str, move: int | None) -> None:
-    """White space is forgiven; a taken cell, a mark, two numbers or other words are no move."""
+    """White space is allowed; a taken cell, a mark, two numbers or other words are no move."""
     assert read_move(answer, played(1)) == move

@@ -12,7 +12,7 @@ def item(output: str) -> EvalInputItem:
 
 @pytest.mark.parametrize("outcome", Outcome)
 async def test_only_a_won_game_has_a_reward(outcome: Outcome) -> None:
-    """A draw is no win, and an illegal move is no less than a loss: the mean reward is the win rate."""
+    """Draws, losses and illegal moves have a reward of 0, so the mean reward is the win rate."""
     game = GameRecord(opener="X", board=[], answers=[], outcome=outcome)
     scored = await WinEvaluator().evaluate_item(item(game.model_dump_json()))
     assert scored.score == (1.0 if outcome == Outcome.WON else 0.0)
@@ -20,7 +20,7 @@ async def test_only_a_won_game_has_a_reward(outcome: Outcome) -> None:
 
 
 async def test_an_output_that_is_no_game_has_no_score() -> None:
-    """What cannot be judged is an error, not a lost game."""
+    """Another output than a game record is an error, not a lost game."""
     scored = await WinEvaluator().evaluate(EvalInput(eval_input_items=[item("nonsense")]))
     assert scored.eval_output_items[0].score is None
     assert "Invalid JSON" in str(scored.eval_output_items[0].error)

@@ -12,7 +12,7 @@ from tic_tac_toe.workflow import TicTacToeConfig, tic_tac_toe
 
 @dataclass
 class FirstFreeCell:
-    """Stands in for an OpenAI client; its model takes the first number on the board that it is shown."""
+    """An OpenAI client whose model takes the first number on the board."""
 
     model_name: str = "tiny"
     asked_for: list[str] = field(default_factory=list)
@@ -29,7 +29,7 @@ class FirstFreeCell:
 
 @dataclass
 class OneModelBuilder:
-    """Stands in for the toolkit's builder; knows one client."""
+    """A builder with one client."""
 
     client: FirstFreeCell
 
@@ -39,7 +39,7 @@ class OneModelBuilder:
 
 
 async def played(opener: str, seed: int, client: FirstFreeCell | None = None) -> GameRecord:
-    """One rollout of the workflow with the opponent's dice seeded."""
+    """One rollout of the workflow with a seeded opponent."""
     builder: Any = OneModelBuilder(client or FirstFreeCell())
     async with tic_tac_toe(TicTacToeConfig(llm="player"), builder) as info:
         with ContextState(rollout_seed=seed).active():
@@ -48,21 +48,21 @@ async def played(opener: str, seed: int, client: FirstFreeCell | None = None) ->
 
 
 async def test_a_row_becomes_a_game() -> None:
-    """The model is asked under its own name, once per turn, until the game is over."""
+    """The model is called under its own name once per turn, until the game is over."""
     client = FirstFreeCell()
     game = await played("X", 1, client)
     assert game.outcome in (Outcome.WON, Outcome.DRAW, Outcome.LOST)
     assert client.asked_for == ["tiny"] * len(game.answers)
 
 
-async def test_the_rollout_seed_throws_the_dice() -> None:
-    """One seed is one game; other seeds are others."""
+async def test_the_rollout_seed_seeds_the_opponent() -> None:
+    """A seed gives one game; other seeds give others."""
     assert await played("O", 5) == await played("O", 5)
     assert len({str((await played("O", seed)).board) for seed in range(20)}) > 5
 
 
 @pytest.mark.parametrize("question", ["", "Z", "x"])
 async def test_a_row_must_say_who_opens(question: str) -> None:
-    """Anything but X or O is refused, with what was seen and what was wanted."""
+    """Anything but X or O is an error with the seen and the expected value."""
     with pytest.raises(ValueError, match=f"'{question}'; it must say who moves first"):
         await played(question, 0)

@@ -15,7 +15,7 @@ def write(path: Path, data: str | bytes) -> Path:
 
 @pytest.mark.parametrize("text", ["0042", "1e3", "007", "null", "true", " ", "1_000", "ÄÖ 中 🎲"])
 def test_text_stays_text_in_json_and_csv(tmp_path: Path, text: str):
-    """No format guesses a type for what the file gives as text."""
+    """No reader guesses the type of a text."""
     as_json = write(tmp_path / "a.json", f'[{{"id": "{text}"}}]')
     as_lines = write(tmp_path / "a.jsonl", f'{{"id": "{text}"}}\n')
     as_csv = write(tmp_path / "a.csv", f'id,n\n"{text}",1\n')
@@ -25,7 +25,7 @@ def test_text_stays_text_in_json_and_csv(tmp_path: Path, text: str):
 
 
 def test_numbers_and_nulls_of_json_keep_their_value(tmp_path: Path):
-    """A large integer keeps all its digits and a null does not turn its column into floats."""
+    """Large integers keep all digits, and a null does not turn its column into floats."""
     path = write(tmp_path / "a.jsonl", '{"n": 12345678901234567890123}\n{"n": null}\n{"n": 7}')
     values = [row["n"] for row in read_jsonl(path)]
     assert values == [12345678901234567890123, None, 7]
@@ -33,7 +33,7 @@ def test_numbers_and_nulls_of_json_keep_their_value(tmp_path: Path):
 
 
 def test_blank_lines_and_byte_order_mark_are_tolerated(tmp_path: Path):
-    """Editors leave both behind; neither is data."""
+    """Blank lines and byte order marks of editors are no data."""
     lines = write(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"id": "a"}\r\n\r\n{"id": "b"}\n\n')
     table = write(tmp_path / "a.csv", b"\xef\xbb\xbfid,answer\r\n1,x\r\n\r\n")
     listed = write(tmp_path / "a.json", b'\xef\xbb\xbf[{"id": "a"}]')
@@ -48,8 +48,8 @@ def test_a_line_separator_inside_a_string_does_not_end_the_line(tmp_path: Path):
     assert read_jsonl(path) == [{"q": "one\u2028two\u0085three"}]
 
 
-def test_broken_json_lines_are_named_all_at_once(tmp_path: Path):
-    """Each broken line is listed with its number in the file and the column."""
+def test_all_broken_json_lines_are_named(tmp_path: Path):
+    """The error has the line and the column of each broken line."""
     path = write(tmp_path / "a.jsonl", '{"id": 1}\n\n{"id" 2}\n[3]\n{"x": NaN}\n{"x": 1e999}\n')
     with pytest.raises(DatasetError) as caught:
         read_jsonl(path)
@@ -61,14 +61,14 @@ def test_broken_json_lines_are_named_all_at_once(tmp_path: Path):
 
 
 def test_many_broken_lines_are_counted(tmp_path: Path):
-    """An error stays readable: five places, then a number."""
+    """The error has five places and the number of others."""
     path = write(tmp_path / "a.jsonl", "x\n" * 12)
     with pytest.raises(DatasetError, match="and 7 more"):
         read_jsonl(path)
 
 
-def test_json_lines_given_as_json_are_recognised(tmp_path: Path):
-    """The hint names the type that would have worked."""
+def test_a_json_list_given_as_json_lines_is_recognised(tmp_path: Path):
+    """The hint names the type that would work."""
     path = write(tmp_path / "a.json", '{"id": 1}\n{"id": 2}\n')
     with pytest.raises(DatasetError, match=r"line 2, column 1.*Extra data[\s\S]*_type: jsonl"):
         read_json(path)
@@ -78,26 +78,26 @@ def test_json_lines_given_as_json_are_recognised(tmp_path: Path):
     ("text", "seen"), [('{"rows": []}', "holds an object"), ("[1]", "row 1: a number"), ("3", "holds a number")]
 )
 def test_json_of_another_shape_is_refused(tmp_path: Path, text: str, seen: str):
-    """A dataset is a list of objects; the error says what was there."""
+    """A dataset is a list of objects; the error shows the other shape."""
     with pytest.raises(DatasetError, match=seen):
         read_json(write(tmp_path / "a.json", text))
 
 
 def test_csv_cells_may_hold_commas_quotes_line_breaks_and_much_text(tmp_path: Path):
-    """The format's own quoting is honoured, and a cell may be longer than the parser's default limit."""
+    """CSV quoting is supported, and a cell may exceed the parser's default limit."""
     long = "x" * 200_000
     path = write(tmp_path / "a.csv", f'q,a\n"one, ""two""\r\nthree",{long}\n')
     assert read_csv(path) == [{"q": 'one, "two"\r\nthree', "a": long}]
 
 
 def test_csv_rows_of_another_length_are_named(tmp_path: Path):
-    """A missing or an extra cell is an error with its line, not a shifted row."""
+    """A row with a missing or an extra cell is an error with its line."""
     path = write(tmp_path / "a.csv", "q,a\n1,2\n1,2,3\n4\n")
     with pytest.raises(DatasetError, match=r"line 3: 3 cells for 2 columns[\s\S]*line 4: 1 cells"):
         read_csv(path)
 
 
-def test_csv_header_must_be_there_and_unique(tmp_path: Path):
+def test_csv_needs_a_header_with_unique_names(tmp_path: Path):
     """Two columns of one name would hide one of them."""
     with pytest.raises(DatasetError, match="'q' more than once"):
         read_csv(write(tmp_path / "a.csv", "q,a,q\n"))
@@ -106,7 +106,7 @@ def test_csv_header_must_be_there_and_unique(tmp_path: Path):
 
 
 def test_bytes_that_are_not_utf8_are_located(tmp_path: Path):
-    """The line of the first bad byte is named."""
+    """The error names the line of the first invalid byte."""
     with pytest.raises(DatasetError, match="line 2: byte 0xe4 is not UTF-8"):
         read_jsonl(write(tmp_path / "a.jsonl", b'{"id": 1}\n{"id": "\xe4"}\n'))
 
@@ -130,14 +130,14 @@ def test_parquet_keeps_the_types_it_declares(tmp_path: Path):
     assert type(rows[0]["answer"]) is int
 
 
-def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path):
-    """The reader's own words are kept."""
+def test_an_invalid_parquet_file_is_refused(tmp_path: Path):
+    """The error has the reader's message."""
     with pytest.raises(DatasetError, match="cannot be read as parquet"):
         read_parquet(write(tmp_path / "a.parquet", "id,answer\n"))
 
 
 def test_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Parquet is optional; its absence says what to install."""
+    """Parquet is optional; without it the error says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(DatasetError, match=r"pip install 'nat-finetuning-harness\[parquet\]'"):
         read_parquet(tmp_path / "a.parquet")
@@ -145,7 +145,7 @@ def test_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
 
 @given(cells=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))
 def test_any_text_survives_csv(tmp_path_factory: pytest.TempPathFactory, cells: list[str]):
-    """Whatever a quoted cell holds comes back character by character."""
+    """A quoted cell keeps every character."""
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
     write(path, ",".join(f"c{n}" for n in range(len(cells))) + "\n" + quoted + "\n")

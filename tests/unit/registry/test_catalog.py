@@ -20,13 +20,13 @@ def test_short_and_full_names_find_an_entry():
 
 
 def test_a_duplicate_raises():
-    """The same name twice would make the second registration win silently."""
+    """Without the error, the second registration would win silently."""
     with pytest.raises(RegistryError, match="already registered"):
         filled("a/x", "a/x")
 
 
 def test_an_ambiguous_name_lists_the_full_ones():
-    """Two packages with one short name: the user must choose, and learns between what."""
+    """If two packages use a short name, the error lists both full names."""
     registry = filled("a/x", "b/x", "b/y")
     with pytest.raises(RegistryError, match="a/x, b/x"):
         registry.get("x")
@@ -34,13 +34,13 @@ def test_an_ambiguous_name_lists_the_full_ones():
 
 
 def test_an_unknown_name_gets_a_suggestion():
-    """A typo is answered with the nearest name and with all that there are."""
+    """The error names the nearest and all known names."""
     with pytest.raises(RegistryError, match=r"'openia' is not registered as trainer. Did you mean 'openai'\?"):
         filled("nat/openai").get("openia")
 
 
-def test_a_copy_grows_on_its_own():
-    """What is added to a copy is not in the original."""
+def test_a_copy_is_independent():
+    """Additions to a copy do not change the original."""
     registry = filled("a/x")
     twin = registry.copy()
     twin.add("a/y", "a/y")
@@ -50,10 +50,10 @@ def test_a_copy_grows_on_its_own():
 
 @given(st.lists(st.text("abcde", min_size=3, max_size=8), min_size=1, unique=True))
 def test_a_known_word_suggests_itself(words):
-    """An exact match in another case is always the suggestion."""
+    """A name that differs only in case is always suggested."""
     assert did_you_mean(words[0].upper(), words) == f" Did you mean '{words[0]}'?"
 
 
-def test_nothing_close_gives_no_suggestion():
+def test_a_distant_name_gives_no_suggestion():
     """A wild guess would mislead."""
     assert did_you_mean("zzz", ["openai"]) == ""

@@ -38,7 +38,7 @@ def catalog():
 
 
 async def test_the_decorated_function_is_a_context_manager():
-    """The code after `yield` is the teardown, for the registry and for whoever calls the function directly."""
+    """The code after `yield` is the teardown, for the registry and for direct callers."""
     closed = []
 
     @register_function(config_type=ThingConfig)
@@ -53,8 +53,8 @@ async def test_the_decorated_function_is_a_context_manager():
     assert current_catalog().component(ComponentGroup.FUNCTIONS, "thing").build_fn is thing
 
 
-def test_framework_wrappers_are_kept():
-    """A function may say which frameworks it uses."""
+def test_framework_wrappers_are_recorded():
+    """A function may declare the frameworks that it uses."""
 
     @register_function(config_type=ThingConfig, framework_wrappers=["langchain"])
     async def thing(config, builder):
@@ -75,7 +75,7 @@ def test_the_same_config_twice_raises():
 
 
 def test_a_config_of_another_kind_is_refused():
-    """A trainer cannot be registered with a function's config."""
+    """A trainer cannot be registered with the config of a function."""
 
     async def build(config, builder):
         yield config
@@ -85,7 +85,7 @@ def test_a_config_of_another_kind_is_refused():
 
 
 def test_a_config_without_name_is_refused():
-    """Nobody could name it in a YAML."""
+    """A config without a name could not be used in a YAML."""
 
     async def build(config, builder):
         yield config
@@ -95,7 +95,7 @@ def test_a_config_without_name_is_refused():
 
 
 def test_a_plain_coroutine_is_refused():
-    """Forgetting the `yield` is told at import and not at the first run."""
+    """A missing `yield` is an error at import, not at the first run."""
 
     async def build(config, builder):
         return config
@@ -105,7 +105,7 @@ def test_a_plain_coroutine_is_refused():
 
 
 def test_a_client_serves_subclasses_of_its_config():
-    """A provider that refines another's config is served by the same client."""
+    """A subclass of a provider's config uses the provider's client."""
 
     @register_llm_client(config_type=ModelConfig, wrapper_type="openai")
     async def client(config, builder):
@@ -115,7 +115,7 @@ def test_a_client_serves_subclasses_of_its_config():
 
 
 def test_a_missing_client_lists_the_wrapper_types():
-    """The error says what there is and how to get the missing one."""
+    """The error lists the available wrapper types and how to get the missing one."""
 
     @register_llm_provider(config_type=ModelConfig)
     async def provider(config, builder):
@@ -130,7 +130,7 @@ def test_a_missing_client_lists_the_wrapper_types():
 
 
 def test_tool_wrappers_are_plain_functions():
-    """A tool wrapper is called with name, function and builder, and needs no teardown."""
+    """A tool wrapper gets name, function and builder, and needs no teardown."""
 
     @register_tool_wrapper(wrapper_type="mine")
     def wrap(name, fn, builder):
@@ -140,7 +140,7 @@ def test_tool_wrappers_are_plain_functions():
 
 
 def test_a_pushed_catalog_is_forgotten():
-    """What a test registers does not reach the next one."""
+    """Registrations inside the block are undone after it."""
     with pushed_catalog():
 
         @register_function(config_type=ThingConfig)

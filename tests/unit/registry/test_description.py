@@ -9,7 +9,7 @@ from nat.registry.description import describe, fields_of, type_text
 
 
 def test_fields_say_type_default_and_description():
-    """A user can write the YAML from what is shown; nested models are shown with dotted names."""
+    """Nested models are shown with dotted names, so a user can write the YAML from the description."""
     fields = {field.name: field for field in fields_of(MyTrainerAdapterConfig)}
     assert fields["backend"].required
     assert fields["backend.learning_rate"].default == 1e-5
@@ -20,7 +20,7 @@ def test_fields_say_type_default_and_description():
 
 
 def test_every_registered_component_is_described():
-    """Sections, types and modules are there, in a stable order."""
+    """Sections, types and modules are listed in a stable order."""
     with pushed_catalog() as catalog:
         register_guide_components()
         described = describe(catalog)
@@ -29,8 +29,8 @@ def test_every_registered_component_is_described():
     assert [c.type for c in trainers] == sorted(c.type for c in trainers)
 
 
-def test_types_read_as_a_person_writes_them():
-    """No `typing.Optional[...]` in what a user sees."""
+def test_types_are_readable():
+    """A user sees `str or null` instead of `typing.Optional[str]`."""
 
     class Inner(BaseModel):
         pass

@@ -29,7 +29,7 @@ async def plugin(config: PluginConfig, builder: Builder):
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder on sys.path, with a catalog and a list of failures that are forgotten afterwards."""
+    """A folder on sys.path, with a catalog and failures that are forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = list(discovery.failures)
     with pushed_catalog() as catalog:
@@ -38,7 +38,7 @@ def site(tmp_path, monkeypatch):
 
 
 def install(site, source: str, *, group: str = "nat.components") -> str:
-    """Write a package with its dist-info, as pip would leave it."""
+    """Write a package with its dist-info, as pip does."""
     name = f"plugin_{uuid.uuid4().hex[:8]}"
     (site / f"{name}.py").write_text(source)
     info = site / f"{name}-1.0.dist-info"
@@ -50,7 +50,7 @@ def install(site, source: str, *, group: str = "nat.components") -> str:
 
 @pytest.mark.parametrize("group", ["nat.components", "nat.plugins"])
 def test_an_installed_package_is_found(site, group):
-    """A package of someone else works through its entry point alone, and its type can be named in a YAML."""
+    """An installed package needs only its entry point for a YAML to use its types."""
     folder, catalog = site
     name = install(folder, PLUGIN, group=group)
     discover_components()
@@ -59,8 +59,8 @@ def test_an_installed_package_is_found(site, group):
     assert parse_config({"workflow": {"_type": f"{name}/from_a_plugin", "greeting": "hi"}}).workflow.greeting == "hi"
 
 
-def test_a_broken_plugin_takes_no_other_down_and_is_named(site):
-    """Its error is shown where it hurts: at the `_type` that is not found."""
+def test_a_broken_plugin_affects_no_other_and_is_named(site):
+    """Its error is shown at the `_type` that was not found."""
     folder, catalog = site
     broken = install(folder, "import a_module_that_is_not_there")
     install(folder, PLUGIN)
@@ -97,16 +97,16 @@ def package(site, files: dict[str, str]) -> str:
         "from nat.data_models.retriever import RetrieverBaseConfig\nfrom .works import PluginConfig",
     ],
 )
-def test_the_rest_of_a_package_outlives_a_missing_import(site, register):
-    """A package of which one module misses a name registers what its other modules have."""
+def test_a_missing_import_affects_only_its_module(site, register):
+    """Other modules of the package register their components."""
     folder, catalog = site
     name = package(folder, {"register.py": register, "broken.py": BROKEN_HALF, "works.py": PLUGIN})
     discover_components()
     assert catalog.component(ComponentGroup.FUNCTIONS, f"{name}/from_a_plugin")
 
 
-def test_what_misses_is_named_once_with_what_to_use_instead(site):
-    """The message of a missing type names the missing name, and what this project has in its place."""
+def test_a_missing_name_is_reported_once_with_a_replacement(site):
+    """The message at a missing type names the missing import and this project's replacement."""
     folder, _ = site
     name = package(folder, {"register.py": "from . import broken", "broken.py": BROKEN_HALF})
     discover_components()
@@ -126,7 +126,7 @@ def test_what_misses_is_named_once_with_what_to_use_instead(site):
     ],
 )
 def test_advice_for_a_missing_name(statement, instead):
-    """Names of `nat` get an advice of their own or the page that lists what is here; names of others get none."""
+    """Names of `nat` get advice or the page of supported names; other names get none."""
     with pytest.raises(ImportError) as caught:
         exec(statement, {})  # noqa: S102 - a statement from the table above
     advice = replacement_for(caught.value)
@@ -135,7 +135,7 @@ def test_advice_for_a_missing_name(statement, instead):
 
 
 def test_each_entry_point_is_imported_once(site):
-    """Discovery may be asked for as often as one likes."""
+    """Repeated discovery imports nothing again."""
     folder, catalog = site
     install(folder, PLUGIN)
     discover_components()
@@ -144,8 +144,8 @@ def test_each_entry_point_is_imported_once(site):
     assert len(catalog.components[ComponentGroup.FUNCTIONS]) == count
 
 
-def test_our_components_come_by_the_same_way():
-    """The built-in components are an entry point like any other, and the first."""
+def test_built_in_components_use_an_entry_point():
+    """The built-in entry point comes first."""
     assert installed_entry_points()[0].value == "nat.plugins.register"
 
 
@@ -158,7 +158,7 @@ def test_entry_points_can_be_given(site):
 
 
 def test_a_clean_environment_passes():
-    """Plug-in distributions of the wider toolkit may be there; only its core may not."""
+    """Plug-in distributions of the wider toolkit are allowed; only its core is not."""
 
     def version(name: str) -> str:
         if name == "nvidia-nat-openpipe-art":
@@ -170,7 +170,7 @@ def test_a_clean_environment_passes():
 
 @pytest.mark.parametrize("core", ["nvidia-nat", "nvidia-nat-core"])
 def test_the_core_of_the_wider_toolkit_is_refused(core):
-    """Two distributions with the same package would mix on disk; the error says what to uninstall."""
+    """Two distributions with the same package would overwrite each other; the error says what to uninstall."""
 
     def version(name: str) -> str:
         if name == core:

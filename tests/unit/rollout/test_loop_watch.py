@@ -9,8 +9,8 @@ from nat.rollout import loop_watch
 from nat.rollout.loop_watch import blocking_frame, watched_loop
 
 
-async def test_the_function_that_holds_up_the_loop_is_named_once():
-    """With its file and the line that does not return; the report comes while it still does not."""
+async def test_the_function_that_blocks_the_loop_is_named_once():
+    """The report has its file and line, and comes while it still blocks."""
     reports = []
     told = threading.Event()
 
@@ -39,8 +39,8 @@ def frame(filename: str, name: str) -> FrameSummary:
     return FrameSummary(filename, 1, name, lookup_line=False)
 
 
-def test_the_users_function_is_to_blame_and_not_the_library_that_it_calls():
-    """Of a workflow that asks over synchronous HTTP, neither the socket nor our own frames are named."""
+def test_the_users_function_is_named_and_not_its_library():
+    """For a synchronous HTTP call, neither the socket nor our own frames are named."""
     library, ours = threading.__file__, loop_watch.__file__
     loop, run = frame(asyncio.events.__file__, "_run"), frame(ours, "play")
     user, socket = frame("/home/me/agent.py", "answer"), frame(library, "recv")
@@ -48,8 +48,8 @@ def test_the_users_function_is_to_blame_and_not_the_library_that_it_calls():
     assert blocking_frame([loop, run, socket]) == socket
 
 
-def test_a_loop_that_turns_again_is_not_to_blame():
-    """Between the look and the stack it may have come back."""
+def test_a_loop_that_runs_again_is_not_reported():
+    """The loop may continue between the check and the reading of the stack."""
     script, library = frame("/home/me/run.py", "<module>"), frame(threading.__file__, "run")
     loop, select = frame(asyncio.base_events.__file__, "_run_once"), frame(selectors.__file__, "select")
     assert blocking_frame([script, library, loop, select]) is None

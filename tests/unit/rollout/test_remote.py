@@ -48,7 +48,7 @@ def to(client: httpx.AsyncClient):
 
 
 async def answered(*responses: tuple[int, bytes], headers=WHOLE, trains=True) -> Rollout:
-    """A rollout against a server that answers as told, after a good health."""
+    """A rollout against a server that is healthy and answers as scripted."""
     told = iter(responses)
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -61,8 +61,8 @@ async def answered(*responses: tuple[int, bytes], headers=WHOLE, trains=True) ->
         return await played(remote)
 
 
-async def test_the_output_is_that_of_the_workflow(tmp_path):
-    """Whatever JSON it is, also where it has the names that the lines use."""
+async def test_the_output_is_the_workflows(tmp_path):
+    """Any JSON is returned unchanged, even with the field names of the protocol."""
 
     async def look(question):
         return {"value": 1, "error": {"type": "x", "message": question}}
@@ -84,8 +84,8 @@ class Move(BaseModel):
     value: float
 
 
-async def test_evaluators_see_the_same(tmp_path):
-    """A record is seen as its JSON text, whole or at a path; a number that is none stays one."""
+async def test_evaluators_get_the_same_output(tmp_path):
+    """A record is its JSON text, whole or at a path; NaN stays NaN."""
 
     async def moves(question):
         return Move(at=[1, 2], value=0.5) if question == "record" else {"score": float("inf")}
@@ -98,8 +98,8 @@ async def test_evaluators_see_the_same(tmp_path):
     assert number == {"score": float("inf")}
 
 
-async def test_a_workflow_that_raises_there_has_failed_here(tmp_path):
-    """The error has the server's message and address; the steps until then are kept, and there is no output."""
+async def test_a_remote_exception_fails_the_rollout(tmp_path):
+    """The error has the server's message and address; earlier steps are kept, and there is no output."""
 
     async def fails(question):
         raise KeyError("board")
@@ -122,7 +122,7 @@ async def test_a_workflow_that_raises_there_has_failed_here(tmp_path):
     ],
 )
 async def test_an_answer_without_a_result_is_a_failure(status, content, told):
-    """Of the rollout, with its cause; never an empty output that is scored 0."""
+    """The failure has its cause and is never an empty output with a score of 0."""
     rollout = await answered((status, content))
     assert rollout.output is None
     assert rollout.error is not None
@@ -130,8 +130,8 @@ async def test_an_answer_without_a_result_is_a_failure(status, content, told):
     assert told in rollout.error.message
 
 
-async def test_a_server_that_dies_meanwhile(tmp_path):
-    """A lost connection is the failure of a rollout, too."""
+async def test_a_lost_connection_fails_the_rollout(tmp_path):
+    """A server that dies during a rollout fails that rollout."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
@@ -143,8 +143,8 @@ async def test_a_server_that_dies_meanwhile(tmp_path):
     assert str(rollout.error) == "RemoteFailure: http://there: RemoteProtocolError: peer closed connection"
 
 
-async def test_a_rollout_that_takes_too_long(tmp_path):
-    """The option that sets the limit is named, and the workflow there is cancelled."""
+async def test_a_slow_rollout_times_out(tmp_path):
+    """The error names the option of the limit, and the remote workflow is cancelled."""
     cancelled = asyncio.Event()
 
     async def hangs(question):
@@ -162,7 +162,7 @@ async def test_a_rollout_that_takes_too_long(tmp_path):
 
 
 async def test_the_shorter_limit_holds(tmp_path):
-    """`item_timeout` of the YAML goes on to hold where it is shorter than `--endpoint_timeout`."""
+    """`item_timeout` of the YAML applies if it is shorter than `--endpoint_timeout`."""
 
     async def hangs(question):
         await asyncio.Event().wait()
@@ -176,23 +176,23 @@ async def test_the_shorter_limit_holds(tmp_path):
     assert "0.1 s (eval.general.item_timeout)" in rollout.error.message
 
 
-async def test_nothing_listens():
-    """An error before the first rollout, with the address and what to do."""
+async def test_a_refused_connection_is_an_error():
+    """The error comes before the first rollout, with the address and a remedy."""
     with pytest.raises(BackendUnreachable, match=r"no served workflow answers at http://127.0.0.1:9: (?s:.*)nat serve"):
         async with open_remote("http://127.0.0.1:9", trains=False):
             pass
 
 
 @pytest.mark.parametrize("url", ["there", "ftp://there", "http://[bad"])
-async def test_what_is_no_address(url):
-    """Said in the same words as a server that does not answer."""
+async def test_an_invalid_address_is_an_error(url):
+    """The error is that of a server that does not answer."""
     with pytest.raises(BackendUnreachable, match="correct --endpoint"):
         async with open_remote(url, trains=False):
             pass
 
 
 async def test_the_key_comes_from_the_environment(tmp_path, monkeypatch):
-    """The same variable on both sides; without it the error names it."""
+    """Both sides use the same variable; without it the error names it."""
 
     async def echo(question):
         return question
@@ -212,7 +212,7 @@ UPSTREAM = f'intermediate_data: {json.dumps(STEP_LINE)}\n\ndata: {{"value":"a"}}
 
 
 async def test_another_server_can_be_evaluated():
-    """It sends no whole steps, but an answer, which is all that a score needs."""
+    """Scoring needs only the answer, not whole steps."""
     rollout = await answered((200, UPSTREAM), headers={}, trains=False)
     assert rollout.output == "a"
     assert [step.function_ancestry.function_name for step in rollout.steps] == ["m"]
@@ -220,7 +220,7 @@ async def test_another_server_can_be_evaluated():
 
 
 async def test_another_server_cannot_be_trained():
-    """An error before the first rollout, that says what is missing and what serves."""
+    """The error before the first rollout says what is missing and which server to use."""
     with pytest.raises(WorkflowError, match=r"sends no log probabilities(?s:.*)nat serve"):
         await answered((200, UPSTREAM), headers={})
     with pytest.raises(WorkflowError, match="speaks version 9"):
@@ -241,8 +241,8 @@ def asking(tmp_path, server) -> ScriptedWorkflow:
     return scripted
 
 
-async def test_the_workflow_there_asks_for_the_model_that_is_trained(tmp_path):
-    """Its YAML may name the base model, as it may in this process; the name changes with each training step."""
+async def test_a_remote_workflow_uses_the_trained_model(tmp_path):
+    """Its YAML may name the base model; the redirected name changes with each training step."""
     async with OpenAIServer(lambda _request: Say("ok")) as server, serving(asking(tmp_path, server)) as client:
         address = address_of(server.base_url)
         async with to(client) as remote:
@@ -254,8 +254,8 @@ async def test_the_workflow_there_asks_for_the_model_that_is_trained(tmp_path):
         assert [body["model"] for body in server.bodies] == ["run@0", "run@1", "base"]
 
 
-async def test_the_workflow_there_is_sampled_as_training_wants_it(tmp_path):
-    """What replaces the agent's own sampling goes with the rollout, for the target alone; its calls say so."""
+async def test_sampling_is_replaced_in_a_remote_workflow(tmp_path):
+    """The replacement is sent with the rollout, applies to the target only, and is recorded."""
     async with OpenAIServer(lambda _request: Say("ok")) as server, serving(asking(tmp_path, server)) as client:
         async with to(client) as remote:
             for model in (None, "student", "judge"):
@@ -264,8 +264,8 @@ async def test_the_workflow_there_is_sampled_as_training_wants_it(tmp_path):
         assert [body.get("temperature") for body in server.bodies] == [0.8, 0.8, None]
 
 
-async def test_a_workflow_there_that_asks_another_server_is_told(tmp_path):
-    """Samples of the untrained model teach nothing: the rollout has failed, and says what its YAML needs."""
+async def test_a_remote_workflow_with_the_untrained_model_fails(tmp_path):
+    """The rollout's error says what the remote YAML needs."""
     async with (
         OpenAIServer(lambda _request: Say("ok")) as server,
         serving(asking(tmp_path, server)) as client,

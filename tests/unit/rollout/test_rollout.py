@@ -1,4 +1,4 @@
-"""One rollout: output or failure, steps, deadline, cancellation."""
+"""One rollout: its output or failure, steps, deadline and cancellation."""
 
 import asyncio
 import threading
@@ -42,8 +42,8 @@ def step(name: str, payload=None) -> IntermediateStepPayload:
     return IntermediateStepPayload(event_type=IntermediateStepType.CUSTOM_START, name=name, metadata=metadata)
 
 
-async def test_output_is_kept_as_it_is():
-    """What the workflow returns is not converted or copied."""
+async def test_output_is_returned_unchanged():
+    """The workflow's output is neither converted nor copied."""
     answer = {"move": [1, 2]}
 
     async def workflow(value):
@@ -57,8 +57,8 @@ async def test_output_is_kept_as_it_is():
 
 @pytest.mark.parametrize("raised", [SystemExit(0), KeyboardInterrupt()])
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_what_would_end_the_process_is_one_rollouts_failure(raised, in_thread):
-    """`sys.exit(0)` in an agent ends neither the run nor the event loop, wherever the agent runs."""
+async def test_a_system_exit_fails_one_rollout(raised, in_thread):
+    """`sys.exit(0)` in an agent ends neither the run nor the event loop, in any thread or task."""
 
     def quits():
         raise raised
@@ -71,7 +71,7 @@ async def test_what_would_end_the_process_is_one_rollouts_failure(raised, in_thr
 
 
 async def test_an_exception_becomes_a_record():
-    """A raising workflow is a failure with its type and message, not an exception and not an output."""
+    """A rollout whose workflow raises has a failure with type and message, and no output."""
 
     async def workflow(value):
         raise KeyError("board")
@@ -83,8 +83,8 @@ async def test_an_exception_becomes_a_record():
     assert (rollout.error.item_id, rollout.error.generation) == ("a", 3)
 
 
-async def test_a_workflow_that_holds_up_the_event_loop_has_timed_out_when_it_returns():
-    """Nothing can interrupt it, so its answer comes too late and does not count."""
+async def test_a_workflow_that_blocks_the_loop_past_its_deadline_has_timed_out():
+    """It cannot be interrupted, so its answer comes too late and does not count."""
 
     async def workflow(value):
         time.sleep(0.2)  # noqa: ASYNC251 - the mistake that is tried
@@ -96,7 +96,7 @@ async def test_a_workflow_that_holds_up_the_event_loop_has_timed_out_when_it_ret
 
 
 async def test_a_task_group_of_one_error_is_named_by_that_error():
-    """The wrapper's text says nothing; the commonest error must be readable."""
+    """The group's own text says nothing, and the most frequent error must be readable."""
 
     async def fails():
         raise ConnectionError("refused")
@@ -110,7 +110,7 @@ async def test_a_task_group_of_one_error_is_named_by_that_error():
 
 
 async def test_deadline_ends_a_rollout():
-    """A workflow that does not end in time is cancelled, and the record says so."""
+    """At the deadline the workflow is cancelled, and the record says so."""
     cancelled = asyncio.Event()
 
     async def workflow(value):
@@ -127,7 +127,7 @@ async def test_deadline_ends_a_rollout():
 
 
 async def test_an_answer_after_the_deadline_does_not_count():
-    """A workflow that swallows its cancellation has timed out all the same."""
+    """A workflow that swallows its cancellation has still timed out."""
 
     async def workflow(value):
         try:
@@ -142,7 +142,7 @@ async def test_an_answer_after_the_deadline_does_not_count():
 
 
 async def test_a_timeout_of_the_workflow_itself_is_an_ordinary_failure():
-    """Only our own deadline is a `timeout`; a TimeoutError from a client inside is what it says."""
+    """Only the rollout's own deadline is a `timeout`; a client's TimeoutError is an ordinary failure."""
 
     async def workflow(value):
         raise TimeoutError("the tool did not answer")
@@ -152,8 +152,8 @@ async def test_a_timeout_of_the_workflow_itself_is_an_ordinary_failure():
     assert (rollout.error.kind, rollout.error.type) == ("raised", "TimeoutError")
 
 
-async def test_a_workflow_that_cancels_itself_has_failed():
-    """A CancelledError that nobody outside asked for must not tear the run down."""
+async def test_an_unrequested_cancellation_is_a_failure():
+    """A CancelledError that nobody outside requested fails the rollout, not the run."""
 
     async def workflow(value):
         raise asyncio.CancelledError
@@ -163,8 +163,8 @@ async def test_a_workflow_that_cancels_itself_has_failed():
     assert rollout.error.type == "CancelledError"
 
 
-async def test_cancellation_from_outside_is_passed_on():
-    """Ctrl-C ends the rollout; it does not become a record."""
+async def test_cancellation_from_outside_is_raised():
+    """Ctrl-C ends the rollout and is not recorded as a failure."""
     started = asyncio.Event()
 
     async def workflow(value):
@@ -179,7 +179,7 @@ async def test_cancellation_from_outside_is_passed_on():
 
 
 async def test_steps_are_collected_in_order_without_copies():
-    """The record holds the very payloads that were pushed, those before a failure too."""
+    """The record has the pushed payloads themselves, including those before a failure."""
     payloads = [step("one", payload := {"big": []}), step("two")]
 
     async def workflow(value):
@@ -193,8 +193,8 @@ async def test_steps_are_collected_in_order_without_copies():
     assert rollout.steps[0].metadata.provided_metadata is payload
 
 
-async def test_steps_of_a_thread_that_lost_its_deadline_stay_out():
-    """A record does not change after it was given back."""
+async def test_steps_after_the_deadline_are_left_out():
+    """A thread may outlive the deadline; the returned record does not change."""
     release, pushed = threading.Event(), threading.Event()
 
     async def workflow(value):
@@ -215,7 +215,7 @@ async def test_steps_of_a_thread_that_lost_its_deadline_stay_out():
 
 
 async def test_the_workflow_sees_its_context():
-    """Input, seed, purpose and capture policy are those of this rollout, and are gone afterwards."""
+    """Input, seed, purpose and capture policy are set inside the rollout and gone afterwards."""
     seen = {}
 
     async def workflow(value):
@@ -230,8 +230,8 @@ async def test_the_workflow_sees_its_context():
     assert current_capture() is None
 
 
-async def test_rollouts_side_by_side_do_not_see_each_others_steps():
-    """Each rollout has a stream of its own, however they are interleaved."""
+async def test_concurrent_rollouts_have_separate_steps():
+    """Each rollout has its own stream, however the rollouts are interleaved."""
 
     async def workflow(value):
         for _ in range(3):
@@ -248,12 +248,12 @@ SEEDS = st.integers(0, 2**31)
 
 
 def test_seeds_are_the_same_in_every_process():
-    """A run can be repeated tomorrow and on another machine: these numbers must never change."""
+    """The numbers are fixed, so a run can be repeated later and elsewhere."""
     assert training_seed(0, 0, "a") == 1529513677
     assert held_out_seed(0, "a") == 537296285
 
 
 @given(seed=SEEDS, first=st.integers(0, 99), second=st.integers(0, 99), item=st.text())
 def test_each_training_pass_has_its_own_seed(seed, first, second, item):
-    """Generations of one example must differ, or there is nothing to compare."""
+    """Generations of one example must differ to be compared."""
     assert (training_seed(seed, first, item) == training_seed(seed, second, item)) is (first == second)

@@ -1,4 +1,4 @@
-"""A session runs items through one open workflow and tells who listens."""
+"""A session runs items through one open workflow and informs its listeners."""
 
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,8 +30,8 @@ async def session_of(scripted: ScriptedWorkflow, **options):
             yield WorkflowSession(config, builder, config_file=path, **options)
 
 
-async def test_listeners_hear_of_passes_and_of_every_rollout(tmp_path: Path):
-    """Progress is shown from here: how many are to come, which ended, which failed; and no more after the block."""
+async def test_listeners_get_passes_and_rollouts(tmp_path: Path):
+    """Listeners get the number of rollouts, and each end or failure; none after the block."""
     heard = []
     async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, [])) as session:
         with session.on_rollout(lambda r: heard.append((r.item_id, r.failed)), heard.append):
@@ -43,8 +43,8 @@ async def test_listeners_hear_of_passes_and_of_every_rollout(tmp_path: Path):
     assert heard == [2, ("1", False), ("2", True)]
 
 
-async def test_a_training_session_asks_for_exact_tokens_and_seeds_its_calls(tmp_path: Path):
-    """Any other session asks for nothing beyond what the agent asks for."""
+async def test_a_training_session_requests_exact_tokens_and_seeds_calls(tmp_path: Path):
+    """Other sessions request nothing beyond the agent's request."""
     policies = []
 
     async def look(question: str):
@@ -58,8 +58,8 @@ async def test_a_training_session_asks_for_exact_tokens_and_seeds_its_calls(tmp_
     assert policies == [CapturePolicy(logprobs=True, token_ids=True, seed=5), CapturePolicy()]
 
 
-async def test_the_innermost_session_that_serves_a_config_is_current(tmp_path: Path):
-    """File and overrides identify a session, or the loaded config itself; it is forgotten when its block ends."""
+async def test_the_innermost_session_of_a_config_is_current(tmp_path: Path):
+    """Sessions are distinguished by their configuration, and forgotten when their block ends."""
     scripted = ScriptedWorkflow(tmp_path, fails_on_b, [])
     async with session_of(scripted, override=(("workflow.tone", "loud"),)) as session:
         path = scripted.config_file
@@ -78,15 +78,15 @@ async def test_the_innermost_session_that_serves_a_config_is_current(tmp_path: P
 
 
 async def test_training_passes_are_numbered_from_0(tmp_path: Path):
-    """Other passes are all number 0, so that they repeat."""
+    """Other passes all have number 0, so they repeat."""
     async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, []), training=True) as session:
         assert [session.begin_pass() for _ in range(3)] == [0, 1, 2]
     async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, [])) as session:
         assert [session.begin_pass() for _ in range(3)] == [0, 0, 0]
 
 
-async def test_a_session_of_its_own_takes_a_file_or_a_loaded_config(tmp_path: Path):
-    """Either way the workflow is built once and closed at the end."""
+async def test_a_session_takes_a_file_or_a_loaded_config(tmp_path: Path):
+    """In both cases the workflow is built once and closed at the end."""
     scripted = ScriptedWorkflow(tmp_path, fails_on_b, [])
     with scripted.registered():
         path = scripted.config_file

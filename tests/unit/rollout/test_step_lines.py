@@ -1,4 +1,4 @@
-"""Steps over the wire and back."""
+"""Steps are sent over the wire and read back."""
 
 import json
 
@@ -66,7 +66,7 @@ async def captured() -> list[IntermediateStep]:
 
 
 async def test_captured_steps_come_back_equal():
-    """Every field of every step: messages, tools, log probabilities, ids, function, span, times."""
+    """Messages, tools, log probabilities, ids, function, span and times come back equal."""
     steps = await captured()
     found, _ = there_and_back(steps)
     assert [one.event_type for one in steps].count(IntermediateStepType.LLM_END) == 4
@@ -74,8 +74,8 @@ async def test_captured_steps_come_back_equal():
     assert [one.metadata for one in found] == [one.metadata for one in steps]
 
 
-async def test_a_conversation_is_sent_once_and_kept_once():
-    """The two steps of a call name its messages four times; what is sent and kept must not grow like that."""
+async def test_a_message_is_sent_and_stored_once():
+    """The two steps of a call name its messages four times, which must not multiply the size."""
     steps = await captured()
     found, content = there_and_back(steps)
     own = [line for line in content.split(b"\n") if b"LLM_" in line]
@@ -88,7 +88,7 @@ async def test_a_conversation_is_sent_once_and_kept_once():
 
 @given(JSON, JSON)
 def test_any_json_comes_back_equal(value, other):
-    """What a workflow pushes by hand, too, also where a start has no end, or not the one that follows it."""
+    """Steps that a workflow pushes may have any JSON, even without matching STARTs and ENDs."""
     steps = [
         step(event_type="LLM_START", UUID="a", data=StreamEventData(input=value), metadata={"x": other}),
         step(event_type="LLM_START", UUID="b", data=StreamEventData(input=value), metadata=TraceMetadata()),
@@ -103,15 +103,15 @@ def test_any_json_comes_back_equal(value, other):
     assert [type(one.metadata) for one in found] == [type(one.metadata) for one in steps]
 
 
-def test_what_json_does_not_know_becomes_text():
-    """A step with an object of the workflow's own must not end the rollout."""
+def test_other_objects_become_text():
+    """A step with an object of the workflow's own does not fail the rollout."""
     thing = object()
     [found], _ = there_and_back([step(event_type="CUSTOM_START", data=StreamEventData(input=thing))])
     assert found.data.input == repr(thing)
 
 
-def test_a_line_of_another_server():
-    """Without a function's place the step stands under its own name, as the toolkit's remote evaluation has it."""
+def test_a_line_of_another_server_has_no_ancestry():
+    """The step has its own name as function, as in the toolkit's remote evaluation."""
     sent = step(event_type="TOOL_END", name="search", data=StreamEventData(output="x"))
     line = plain_line(sent)
     assert json.loads(line.removeprefix(STEP))["payload"].startswith("{")

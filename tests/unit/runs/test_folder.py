@@ -32,20 +32,20 @@ MOMENTS = st.datetimes(min_value=datetime(2000, 1, 1), timezones=st.just(UTC))  
 
 @given(MOMENTS, MOMENTS)
 def test_run_ids_sort_by_time(one, other):
-    """A plain listing of the folder is in the order of the runs, to the second."""
+    """Folder names sort in the order of the runs, to the second."""
     one, other = one.replace(microsecond=0), other.replace(microsecond=0)
     assert (new_run_id(one, "a") < new_run_id(other, "a")) == (one < other)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../up", "a/b", "/etc", "a b", ".hidden", "latest", "a\n", "x" * 101])
-def test_a_name_that_could_lead_elsewhere_is_refused(name):
+def test_an_unsafe_name_is_refused(name):
     """Names become paths, so they are checked."""
     with pytest.raises(JournalError, match="cannot name a run's folder"):
         checked_name(name)
 
 
 def test_latest_points_at_the_newest_run(tmp_path):
-    """`latest` is a relative link, so that the folder can be moved as a whole."""
+    """`latest` is a relative link, so the folder can be moved."""
     create_run_folder(tmp_path, "run-1")
     create_run_folder(tmp_path, "run-2")
     assert str((tmp_path / "latest").readlink()) == "run-2"
@@ -59,8 +59,8 @@ def test_a_run_folder_is_never_used_twice(tmp_path):
         create_run_folder(tmp_path, "run-1")
 
 
-def test_guide_names_lead_to_the_latest_run(tmp_path):
-    """The files that the guide promises in output_dir are there, and follow `latest`."""
+def test_the_guides_files_link_to_the_latest_run(tmp_path):
+    """The guide's file names in output_dir are links that follow `latest`."""
     for run_id in ("run-1", "run-2"):
         run_dir = create_run_folder(tmp_path, run_id)
         (run_dir / "reward_history.json").write_text(run_id)
@@ -68,8 +68,8 @@ def test_guide_names_lead_to_the_latest_run(tmp_path):
     assert (tmp_path / "reward_history.json").read_text() == "run-2"
 
 
-def test_a_link_to_a_file_that_the_latest_run_lacks_goes_away(tmp_path):
-    """Nothing dangles in output_dir after a run without a curriculum follows one with it."""
+def test_a_link_without_a_target_is_removed(tmp_path):
+    """A run without a curriculum removes the link of an earlier run with one."""
     first = create_run_folder(tmp_path, "run-1")
     (first / "curriculum_state.json").write_text("{}")
     link_guide_names(tmp_path)
@@ -79,8 +79,8 @@ def test_a_link_to_a_file_that_the_latest_run_lacks_goes_away(tmp_path):
     assert not (tmp_path / "curriculum_state.json").is_symlink()
 
 
-def test_a_file_of_the_users_is_never_replaced(tmp_path, caplog):
-    """A regular file or folder in the way stays as it is, with a warning that names this run's file."""
+def test_a_users_file_is_never_replaced(tmp_path, caplog):
+    """A file or folder under a link's name stays, with a warning that names this run's file."""
     (tmp_path / "latest").mkdir()
     run_dir = create_run_folder(tmp_path, "run-1")
     assert (tmp_path / "latest").is_dir()
@@ -106,8 +106,8 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_training_metrics_have_the_fields_that_others_read(journal):
-    """One line per epoch with the documented names; the curriculum's state only when it is on."""
+def test_training_metrics_have_the_documented_fields(journal):
+    """Each epoch is a line; the curriculum's state is there only if it is on."""
     journal.record_epoch(epoch_record(0, curriculum_percentile=1.0, metrics={"train/entropy": 0.5}))
     journal.record_epoch(epoch_record(1, curriculum_percentile=0.3, curriculum_state={"current_percentile": 0.3}))
     write_files(journal)
@@ -124,8 +124,8 @@ def test_training_metrics_have_the_fields_that_others_read(journal):
     assert json.loads((journal.run_dir / "curriculum_state.json").read_text()) == {"current_percentile": 0.3}
 
 
-def test_reward_history_is_a_list_of_epochs(journal):
-    """reward_history.json has exactly the fields that plots of others use."""
+def test_reward_history_has_the_documented_fields(journal):
+    """Other tools plot reward_history.json, so its fields are exact."""
     journal.record_epoch(epoch_record(0, 0.25))
     write_files(journal)
     (entry,) = json.loads((journal.run_dir / "reward_history.json").read_text())
@@ -135,7 +135,7 @@ def test_reward_history_is_a_list_of_epochs(journal):
 
 
 def test_a_failed_validation_example_is_no_zero(journal):
-    """The history's mean is over what was scored, and says how many were not."""
+    """The mean is over scored examples; the others are counted."""
     journal.record_validation(validation_record(0, {"a": 1.0, "b": None, "c": 0.5}))
     journal.record_validation(validation_record(5, {"a": None}))
     write_files(journal)
@@ -145,15 +145,15 @@ def test_a_failed_validation_example_is_no_zero(journal):
 
 
 def test_files_without_content_are_not_written(journal):
-    """No validation, no curriculum, no summary: no files that pretend there was one."""
+    """Without a validation, a curriculum or a summary, its file does not exist."""
     write_files(journal)
     written = {path.name for path in journal.run_dir.iterdir() if "journal" not in path.name}
     assert written == {"config.resolved.yaml", "training_metrics.jsonl", "reward_history.json"}
     assert (journal.run_dir / "config.resolved.yaml").read_text() == "seed: 7\n"
 
 
-def test_summary_has_what_was_promised(journal):
-    """summary.json is read by scripts; the verdict is one of three words."""
+def test_summary_has_the_documented_fields(journal):
+    """Scripts read summary.json; the verdict is one of three words."""
     summary = RunSummary(
         run_id="run-1",
         before=0.2,
@@ -179,8 +179,8 @@ def test_summary_has_what_was_promised(journal):
     assert json.loads((journal.run_dir.parent / "summary.json").read_text()) == read
 
 
-def test_trajectories_are_complete_one_rollout_a_line(journal):
-    """Ids, logprobs, messages and the cause of a rollout that was left out stand in the file, as text."""
+def test_trajectories_have_a_line_per_rollout(journal):
+    """Each line has ids, logprobs, messages, and the cause of a rollout that was left out."""
     row = TrainingRow(token_ids=[5, 6], logprobs=[None, -0.25])
     journal.record_rollouts(
         Phase.TRAIN,
@@ -202,7 +202,7 @@ def test_trajectories_are_complete_one_rollout_a_line(journal):
 
 
 def test_files_are_made_again_from_the_journal(journal):
-    """Whatever became of the files, the journal gives the same ones again."""
+    """Deleted or changed files are written again from the journal."""
     journal.record_epoch(epoch_record(0))
     write_files(journal)
     path = journal.run_dir / "training_metrics.jsonl"
@@ -213,7 +213,7 @@ def test_files_are_made_again_from_the_journal(journal):
 
 
 def test_long_rollouts_are_streamed(journal):
-    """Recording and writing 20 MB of rollouts holds a few of them at a time, never all."""
+    """Recording and writing 20 MB of rollouts keeps only a few of them in memory."""
     messages = [{"role": "user", "content": "x" * 100_000}]
     tracemalloc.start()
     journal.record_rollouts(Phase.TRAIN, 0, (rollout_record(str(n), messages=messages) for n in range(200)))
@@ -225,8 +225,8 @@ def test_long_rollouts_are_streamed(journal):
     assert peak < 3_000_000
 
 
-def test_an_appended_line_is_the_one_that_the_whole_file_has(journal):
-    """After an epoch one line is added; writing all files again changes nothing in it."""
+def test_an_appended_line_equals_that_of_the_whole_file(journal):
+    """Each epoch appends one line; writing all files again changes nothing."""
     records = [epoch_record(0), epoch_record(1, curriculum_percentile=0.3, curriculum_state={"a": 1})]
     for record in records:
         journal.record_epoch(record)
@@ -238,7 +238,7 @@ def test_an_appended_line_is_the_one_that_the_whole_file_has(journal):
 
 
 def test_files_of_all_epochs_are_written_less_and_less_often():
-    """After each of the first 40 epochs; over 10,000 epochs a record is written about 40 times, not 5,000 times."""
+    """They are written after each of the first 40 epochs; in 10,000 epochs, a record is written about 40 times."""
     assert all(files_due(count) for count in range(40))
     due = [count for count in range(1, 10_000) if files_due(count)]
     assert sum(due) < 45 * 10_000

@@ -25,8 +25,8 @@ def reopened(journal: Journal) -> Journal:
     return Journal.open(journal.run_dir, read_only=True)
 
 
-def test_what_was_recorded_is_read_again_by_another_process_later(journal):
-    """Every kind of record survives the journal unchanged."""
+def test_records_are_read_back_by_another_process(journal):
+    """Every kind of record is unchanged."""
     row = TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -0.5, -1e-17])
     rollout = rollout_record("a", rows=[row], messages=[{"role": "user", "content": "hé\n"}], functions={"f": 2})
     epoch = epoch_record(curriculum_state={"included_groups": [1]}, metrics={"train/grad_norm": 0.25})
@@ -50,7 +50,7 @@ def test_what_was_recorded_is_read_again_by_another_process_later(journal):
 
 
 def test_metrics_that_are_not_numbers_survive(journal):
-    """A gradient norm of NaN is what one looks for after a crash, so the journal must keep it."""
+    """A gradient norm of NaN explains a crash, so the journal keeps it."""
     journal.record_epoch(epoch_record(metrics={"train/grad_norm": float("nan"), "train/kl": float("inf")}))
     metrics = journal.epochs()[0].metrics
     assert metrics["train/grad_norm"] != metrics["train/grad_norm"]
@@ -58,7 +58,7 @@ def test_metrics_that_are_not_numbers_survive(journal):
 
 
 def test_the_same_key_again_replaces(journal):
-    """A step that is repeated after an interruption is not counted twice."""
+    """A step that is repeated after an interruption is counted once."""
     for reward in (0.0, 1.0):
         journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(reward=reward)])
         journal.record_epoch(epoch_record(0, reward))
@@ -69,8 +69,8 @@ def test_the_same_key_again_replaces(journal):
     assert [j.status for j in journal.jobs()] == [JobStatus.COMPLETED]
 
 
-def test_a_batch_of_rollouts_is_written_whole_or_not_at_all(journal):
-    """An error halfway through the records leaves none of them behind."""
+def test_a_batch_of_rollouts_is_written_completely_or_not_at_all(journal):
+    """An error halfway through the records writes none of them."""
 
     def breaking() -> Iterator:
         yield rollout_record("a")
@@ -82,8 +82,8 @@ def test_a_batch_of_rollouts_is_written_whole_or_not_at_all(journal):
     assert journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a"), rollout_record("b")]) == 2
 
 
-def test_rollouts_come_in_the_order_a_reader_expects(journal):
-    """Row 2 stands before row 10, and an example's generations stand together."""
+def test_rollouts_are_in_natural_order(journal):
+    """Row 2 comes before row 10, and an example's generations are adjacent."""
     keys = [("10", 1), ("2", 0), ("10", 0), ("2", 1)]
     journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(key, generation) for key, generation in keys])
     journal.record_rollouts(Phase.VALIDATION, 0, [rollout_record("other phase")])
@@ -93,7 +93,7 @@ def test_rollouts_come_in_the_order_a_reader_expects(journal):
 
 
 def test_a_dashboard_reads_while_the_run_writes(journal):
-    """WAL: a reader neither blocks the writer nor is blocked, and sees what was committed."""
+    """In WAL mode a reader and the writer do not block each other, and the reader sees committed records."""
     with Journal.open(journal.run_dir, read_only=True) as reader:
         journal.record_epoch(epoch_record(0))
         assert len(reader.epochs()) == 1
@@ -101,8 +101,8 @@ def test_a_dashboard_reads_while_the_run_writes(journal):
             reader.record_epoch(epoch_record(1))
 
 
-def test_the_state_tells_how_a_run_ended(journal):
-    """A final state keeps its time and reason; a run that goes on again has neither."""
+def test_the_state_has_the_end_of_a_run(journal):
+    """A final state has its time and reason; a continued run has neither."""
     assert journal.info().state is RunState.RUNNING
     journal.set_state(RunState.FAILED, at=NOON, message="no trajectories")
     info = journal.info()
@@ -111,8 +111,8 @@ def test_the_state_tells_how_a_run_ended(journal):
     assert (journal.info().message, journal.info().finished_at) == (None, None)
 
 
-def test_commits_reach_the_disk(journal):
-    """synchronous=FULL in WAL mode: what was acknowledged outlives a power cut."""
+def test_commits_are_synced_to_the_disk(journal):
+    """With synchronous=FULL in WAL mode, a committed record survives a power cut."""
     assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert journal._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -123,8 +123,8 @@ def test_a_journal_is_never_begun_twice(journal):
         Journal.create(journal.run_dir, "run-2", "", created_at=NOON)
 
 
-def test_what_is_no_journal_is_refused_with_the_reason(tmp_path):
-    """Missing, foreign and damaged files each say what is wrong."""
+def test_an_invalid_journal_is_refused_with_the_reason(tmp_path):
+    """Missing, foreign and damaged files have different errors."""
     with pytest.raises(JournalError, match=r"no journal\.sqlite in"):
         Journal.open(tmp_path)
     (tmp_path / JOURNAL_NAME).write_bytes(b"this is not a database, but it is long enough to be looked at" * 20)
@@ -133,7 +133,7 @@ def test_what_is_no_journal_is_refused_with_the_reason(tmp_path):
 
 
 def test_a_journal_of_another_version_is_refused(journal):
-    """Reading an unknown schema would give wrong numbers."""
+    """An unknown schema would be read wrongly."""
     journal._connection.execute("PRAGMA user_version=99")
     journal.close()
     with pytest.raises(JournalError, match="schema version 99; this program reads version 2"):
@@ -161,8 +161,8 @@ WRITER = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 30])
-def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path, acknowledged):
-    """A process that is killed while it writes leaves all acknowledged records, and no half of any other."""
+def test_kill_9_loses_no_committed_record(tmp_path, acknowledged):
+    """After a kill during writes, all committed records are there, and no partial one."""
     run_dir = tmp_path / "run-1"
     run_dir.mkdir()
     path = [entry for entry in sys.path if entry]
@@ -184,8 +184,8 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path, acknowledged):
         assert file.read_bytes().endswith(b"\n")
 
 
-def test_the_journal_is_its_owners_alone(tmp_path, monkeypatch):
-    """The database and the files beside it are closed to others, whatever the process's mask says."""
+def test_the_journal_is_private_to_its_owner(tmp_path, monkeypatch):
+    """The database and its side files are closed to others, whatever the umask."""
     mask = os.umask(0)
     try:
         run_dir = create_run_folder(tmp_path, "run")

@@ -1,4 +1,4 @@
-"""The plot is drawn by another process, which says what went wrong."""
+"""A child process draws the plot and reports its errors."""
 
 import math
 import struct
@@ -31,7 +31,7 @@ SUMMARY = RunSummary(
 
 
 def size_of(path):
-    """Width and height from the PNG's own header."""
+    """Width and height in the PNG's header."""
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     return struct.unpack(">II", data[16:24])
@@ -78,8 +78,8 @@ def size_of(path):
         ),
     ],
 )
-def test_the_picture_has_the_promised_size(tmp_path, epochs, validations, summary):
-    """12 x 7 inches at 150 dpi, whatever the run has so far, and without a warning."""
+def test_the_picture_has_a_fixed_size(tmp_path, epochs, validations, summary):
+    """It has 12 x 7 inches at 150 dpi for any records, without a warning."""
     path = tmp_path / "plot.png"
     draw(path, "run-1", epochs, validations, summary)
     assert size_of(path) == (1800, 1050)
@@ -87,7 +87,7 @@ def test_the_picture_has_the_promised_size(tmp_path, epochs, validations, summar
 
 
 def test_the_same_records_give_the_same_picture(tmp_path):
-    """Drawn twice the bytes are the same; another record gives other ones."""
+    """Equal records give equal bytes; other records give others."""
     path, epochs = tmp_path / "plot.png", epoch_records([0.1, 0.2])
     draw(path, "run-1", epochs, [], None)
     first = path.read_bytes()
@@ -101,7 +101,7 @@ def test_the_same_records_give_the_same_picture(tmp_path):
 
 
 def test_matplotlib_is_imported_only_to_draw():
-    """A command that draws nothing does not pay for a plotting library, and pyplot's global state is never made."""
+    """A command that draws nothing does not import matplotlib, and pyplot's global state is not used."""
     code = (
         "import sys, pathlib, tempfile, nat.runs.plot as plot\n"
         "assert 'matplotlib' not in sys.modules and 'numpy' not in sys.modules\n"
@@ -116,8 +116,8 @@ def test_matplotlib_is_imported_only_to_draw():
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (184, "3 min 4 s"), (7260, "2 h 1 min")]
 )
-def test_durations_read_well(seconds, text):
-    """The two largest units are enough."""
+def test_durations_are_readable(seconds, text):
+    """A duration has its two largest units."""
     assert duration(seconds) == text
 
 
@@ -125,13 +125,13 @@ NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=30)
 
 
 def test_moving_average_is_centred():
-    """Each value is averaged with its neighbours on both sides; the ends with those there are."""
+    """Each value is averaged with its neighbours on both sides; the ends have fewer."""
     assert moving_average([0, 3, 6, 0], 1) == [1.5, 3, 3, 3]
 
 
 @given(NUMBERS, st.integers(0, 40))
 def test_moving_average_stays_within_the_values(values, reach):
-    """Smoothing keeps the length and invents no extremes."""
+    """Smoothing keeps the length and adds no extremes."""
     smooth = moving_average(values, reach)
     assert len(smooth) == len(values)
     assert min(values) - 1e-9 <= min(smooth)
@@ -139,12 +139,12 @@ def test_moving_average_stays_within_the_values(values, reach):
 
 
 def test_smoothing_grows_with_the_run():
-    """A short run is averaged over three epochs, a long one over about a tenth of it."""
+    """A short run is averaged over three epochs, a long one over a tenth of them."""
     assert [smoothing_reach(count) for count in (1, 20, 100)] == [1, 1, 5]
 
 
 def test_mean_interval_is_the_normal_one():
-    """Mean ± 1.96 standard errors, by the sample's standard deviation."""
+    """The interval is the mean ± 1.96 standard errors from the sample's standard deviation."""
     low, mean, high = mean_interval([0.0] * 50 + [1.0] * 50)
     assert mean == 0.5
     reach = 1.959964 * (0.25 * 100 / 99 / 100) ** 0.5
@@ -153,7 +153,7 @@ def test_mean_interval_is_the_normal_one():
 
 @given(NUMBERS)
 def test_mean_interval_holds_the_mean_and_stays_in_range(scores):
-    """The bar never leaves the scores' own range, and one score alone has no width."""
+    """The interval stays within the range of the scores; a single score has no width."""
     low, mean, high = mean_interval(scores)
     assert min(scores) <= low <= mean <= high <= max(scores)
     assert mean_interval(scores[:1] * len(scores)) == (scores[0],) * 3
@@ -161,14 +161,14 @@ def test_mean_interval_holds_the_mean_and_stays_in_range(scores):
 
 @pytest.fixture
 def run_dir(tmp_path):
-    """A run of one epoch that goes on."""
+    """A run with one epoch that continues."""
     with Journal.create(tmp_path, "run-1", "config: 1\n", created_at=NOON) as journal:
         journal.record_epoch(epoch_record())
         yield tmp_path
 
 
-async def test_the_process_draws_what_the_journal_holds(run_dir):
-    """While the run goes on, and for its owner alone: the picture that `draw` makes of the same records."""
+async def test_the_process_draws_the_journal(run_dir):
+    """The picture equals that of `draw`, is written during the run, and is private to its owner."""
     assert await draw_run(run_dir) is None
     path = run_dir / PLOT_NAME
     drawn, mode = path.read_bytes(), path.stat().st_mode
@@ -177,8 +177,8 @@ async def test_the_process_draws_what_the_journal_holds(run_dir):
     assert mode & 0o777 == 0o600
 
 
-async def test_the_reason_comes_back(run_dir):
-    """A picture that cannot be written is told in one line, without a traceback."""
+async def test_the_error_of_a_plot_is_one_line(run_dir):
+    """A picture that cannot be written is reported without a traceback."""
     (run_dir / PLOT_NAME).mkdir()
     said = str(await draw_run(run_dir))
     assert said.startswith("IsADirectoryError: ")

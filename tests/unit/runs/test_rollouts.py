@@ -3,7 +3,7 @@ from nat.runs.rollouts import LeftOutCause, RolloutTally, tally
 
 
 def test_a_tally_counts_causes_errors_and_names():
-    """What a guard quotes is counted in one pass, from a generator."""
+    """A tally of causes, errors and names is made in one pass over a generator."""
     records = [
         rollout_record("a", functions={"f": 2}, models={"m": 3}),
         rollout_record("b", functions={"f": 1, "g": 1}, left_out=LeftOutCause.NO_REWARD_DIFFERENCE),
@@ -22,8 +22,8 @@ def test_a_tally_counts_causes_errors_and_names():
     ]
 
 
-def test_chosen_out_is_not_unusable():
-    """A group without a difference could have been trained on; a rollout without a score could not."""
+def test_left_out_by_choice_is_not_unusable():
+    """A group of equal rewards could be trained on; a rollout without a score could not."""
     records = [rollout_record(left_out=cause) for cause in LeftOutCause]
     counts = tally(records)
     assert counts.num_usable == 2

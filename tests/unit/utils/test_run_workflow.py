@@ -21,20 +21,20 @@ def config_file(tmp_path, monkeypatch):
 
 
 async def test_one_input_from_a_script(config_file):
-    """A script gives a file and a prompt, and gets the answer."""
+    """A script passes a file and a prompt and gets the answer."""
     assert await run_workflow(config_file=config_file, prompt="hi") == "my_model: hi"
     with pytest.raises(ConfigError, match="either config or config_file"):
         await run_workflow(prompt="hi")
 
 
 async def test_a_workflow_stays_open_for_a_block(config_file):
-    """Several inputs share one opened workflow."""
+    """Several inputs use one open workflow."""
     async with load_workflow(config_file) as workflow:
         assert [await workflow.ainvoke(text) for text in "ab"] == ["my_model: a", "my_model: b"]
 
 
-def test_yaml_as_the_loader_reads_it(config_file):
-    """Variables are filled in, numbers are numbers, and what is written can be read again."""
+def test_yaml_is_read_as_by_the_loader(config_file):
+    """Variables are filled in, numbers are numbers, and dumped YAML loads again."""
     tree = yaml_load(config_file)
     backend = tree["trainer_adapters"]["my_adapter"]["backend"]
     assert (backend["api_key"], backend["learning_rate"]) == ("k", 1e-5)
@@ -45,7 +45,7 @@ def test_yaml_as_the_loader_reads_it(config_file):
         yaml_loads("- 1")
 
 
-def test_discovery_by_its_other_name():
-    """Plug-ins that ask for discovery themselves get ours."""
+def test_discovery_has_its_upstream_name():
+    """Plug-ins that call the toolkit's discovery get ours."""
     assert next(p.name for p in discover_entrypoints(PluginTypes.ALL)) == "nat_builtin"
     discover_and_register_plugins(PluginTypes.COMPONENT)

@@ -1,4 +1,4 @@
-"""Halves of surrogate pairs become text that can be written."""
+"""Surrogates become text that can be written."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class Record(BaseModel):
     anything: Any = None
 
 
-def test_each_half_becomes_its_own_escape():
+def test_each_surrogate_becomes_its_escape():
     """Surrogates are escaped at any depth and in keys; other text stays unchanged."""
     odd = {"a\ud83d": ["\ud83d", ("é😀", 1.5)], "b": Record(text="\ude00")}
     plain = {"a\\ud83d": ["\\ud83d", ["é😀", 1.5]], "b": {"text": "\\ude00", "anything": None}}

@@ -1,4 +1,4 @@
-"""Harness, backend and the ART server compare rewards with the same rule."""
+"""Harness, backend and ART server compare rewards by the same rule."""
 
 import pytest
 from hypothesis import example, given
@@ -32,8 +32,8 @@ VALUES = st.builds(lambda size, step: size * (1 + step), SIZES, STEPS)
         ([0.0, 1e-300], False),
     ],
 )
-def test_rounding_is_a_share_of_the_size(values, same):
-    """A difference counts from a billionth of the numbers' size on, whatever their scale."""
+def test_the_tolerance_is_relative(values, same):
+    """Differences count from a billionth of the numbers' size."""
     assert equal(values) == same
     assert (spread([[value] for value in values]) == 0) == same
 
@@ -65,8 +65,8 @@ def test_the_art_server_trains_exactly_what_the_harness_submits(values):
 
 
 @pytest.mark.parametrize("reward", ["1e308", "-1e16", "NaN", "Infinity", f"1{'0' * 400}"])
-def test_a_reward_that_would_overflow_is_refused_at_the_border(reward):
-    """Its square, or the sum of two, is no number any more, and the gradient would be blamed."""
+def test_a_reward_that_would_overflow_is_refused(reward):
+    """Its square, or a sum of two, would not be finite."""
     rows = '"rows": [{"token_ids": [1, 2], "logprobs": [null, -1]}]'
     for model, rest in ((TrainingRollout, rows), (ArtTrajectory, '"logs": []')):
         with pytest.raises(ValidationError, match="reward"):

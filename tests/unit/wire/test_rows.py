@@ -1,4 +1,4 @@
-"""Strict prefix merging of calls into rows."""
+"""Calls are merged into rows by strict prefixes."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from nat.wire.rows import CallTokens, merge
 from nat.wire.training import TrainingRow
 
 Tokens = st.lists(st.integers(0, 3), min_size=1, max_size=4)
-"""Few ids, so that prefixes coincide often."""
+"""Few ids, so that prefixes often coincide."""
 
 
 def tokens(prompt, sampled, model="m"):
@@ -17,27 +17,27 @@ def tokens(prompt, sampled, model="m"):
 
 
 def test_a_continued_prompt_becomes_one_row():
-    """Prompt tokens carry no logprob, sampled ones do, and a turn that goes on stays in the row."""
+    """Prompt tokens have no logprob, sampled tokens have one, and a continued turn stays in the row."""
     (row,) = merge([tokens([1, 2], [3]), tokens([1, 2, 3, 4], [5, 6])])
     assert row.token_ids == [1, 2, 3, 4, 5, 6]
     assert row.logprobs == [None, None, -4.0, None, -6.0, -7.0]
 
 
 def test_a_prompt_that_differs_in_one_token_begins_a_row():
-    """Re-tokenised history is not what was sampled, so it is not trained on as if it were."""
+    """A re-tokenised history was not sampled, so it begins a new row."""
     rows = merge([tokens([1, 2], [3]), tokens([1, 2, 9, 4], [5])])
     assert [row.token_ids for row in rows] == [[1, 2, 3], [1, 2, 9, 4, 5]]
 
 
-def test_interleaved_conversations_find_their_rows():
-    """Each call continues the row that it belongs to, not the latest one."""
+def test_interleaved_conversations_continue_their_rows():
+    """Each call continues its own row, not the latest."""
     rows = merge([tokens([1], [2]), tokens([7], [8]), tokens([1, 2, 3], [4]), tokens([7, 8, 9], [10])])
     assert [row.token_ids for row in rows] == [[1, 2, 3, 4], [7, 8, 9, 10]]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_call_continues_the_longest_row_that_it_can(order):
-    """Two answers to one prompt, one the beginning of the other: what follows the longer one belongs to it."""
+    """If one answer is the start of another answer to the same prompt, the next call continues the longer one."""
     answers = [tokens([1], [2]), tokens([1], [2, 3])]
     rows = merge([*(answers[number] for number in order), tokens([1, 2, 3, 4], [5])])
     assert sorted(row.token_ids for row in rows) == [[1, 2], [1, 2, 3, 4, 5]]
@@ -50,7 +50,7 @@ def test_a_prompt_may_be_any_sequence():
 
 
 def test_each_answer_keeps_its_return():
-    """One entry per answer with its number of tokens; a row without values, or an answer without tokens, has none."""
+    """Each answer has an entry with its number of tokens; rows without values and empty answers have none."""
     calls = [
         CallTokens("m", [1], [2, 3], [-1.0, -1.0], value=0.5),
         CallTokens("m", [1, 2, 3, 4], [], [], value=7.0),
@@ -63,7 +63,7 @@ def test_each_answer_keeps_its_return():
 
 
 def test_models_never_share_a_row():
-    """The same ids of two models are not one policy's sequence."""
+    """The same ids of two models are not one sequence."""
     assert len(merge([tokens([1], [2], "a"), tokens([1, 2], [3], "b")])) == 2
 
 
@@ -74,14 +74,14 @@ def test_a_call_without_sampled_tokens_makes_no_row():
 
 @given(st.lists(st.tuples(Tokens, Tokens), max_size=6))
 def test_every_sampled_token_is_trained_on_exactly_once(calls):
-    """Merging loses no sampled token and invents none, however the prompts overlap."""
+    """Merging neither loses nor adds sampled tokens, however prompts overlap."""
     rows = merge([tokens(prompt, sampled) for prompt, sampled in calls])
     assert sum(row.num_sampled for row in rows) == sum(len(sampled) for _, sampled in calls)
 
 
 @given(st.lists(st.tuples(Tokens, Tokens), min_size=1, max_size=5))
 def test_an_unbroken_conversation_is_one_row(turns):
-    """If each prompt begins with all that was before it, there is one row with all the tokens in order."""
+    """If each prompt begins with everything before it, one row has all tokens in order."""
     history, calls = [], []
     for new, sampled in turns:
         history = history + new
@@ -92,7 +92,7 @@ def test_an_unbroken_conversation_is_one_row(turns):
 
 
 def test_each_answer_keeps_its_temperature():
-    """A row may merge calls of several temperatures; neighbours of one temperature share an entry."""
+    """A row may have several temperatures; neighbouring answers of one temperature share an entry."""
     calls = [
         CallTokens("m", [1], [2, 3], [-1.0, -1.0]),
         CallTokens("m", [1, 2, 3, 4], [5], [-1.0], temperature=0.5),
@@ -104,8 +104,8 @@ def test_each_answer_keeps_its_temperature():
     assert plain.temperatures is None
 
 
-def test_temperatures_of_other_tokens_are_refused():
-    """As many as carry a log probability, and within what can be computed."""
+def test_temperatures_must_cover_the_sampled_tokens():
+    """There is one per token with a log probability, within the supported range."""
     for told in ([(1, 0.5)], [(3, 0.5)], [(2, 0.0)], [(2, 1e-4)]):
         with pytest.raises(ValidationError):
             TrainingRow(

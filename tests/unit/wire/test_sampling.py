@@ -1,4 +1,4 @@
-"""Which requests are sampled from a distribution that can be trained on."""
+"""Which requests sample from a distribution that can be trained on."""
 
 import pytest
 
@@ -35,8 +35,8 @@ UNTRAINABLE = [
 
 
 @pytest.mark.parametrize(("fields", "named"), UNTRAINABLE)
-def test_what_changes_the_distribution_is_named(fields, named):
-    """With its value, as the agent wrote it."""
+def test_fields_that_change_the_distribution_are_named(fields, named):
+    """The name comes with the value that the agent wrote."""
     found = read_sampling({"model": "m", "messages": [], **fields})
     assert found.untrainable_by == (named,)
     assert not found.trainable
@@ -57,21 +57,21 @@ def test_what_changes_the_distribution_is_named(fields, named):
         ({"response_format": {"type": "text"}}, 1),
     ],
 )
-def test_a_temperature_is_trainable_and_neutral_fields_are(fields, temperature):
-    """So are fields that change where an answer ends, or how many there are."""
+def test_a_temperature_and_neutral_fields_are_trainable(fields, temperature):
+    """Fields that change the end or the number of answers are trainable, too."""
     found = read_sampling(fields)
     assert (found.temperature, found.untrainable_by) == (temperature, ())
 
 
 @pytest.mark.parametrize(("fields", "named"), UNTRAINABLE)
-def test_what_is_replaced_is_trainable(fields, named):
-    """Each field that is set gets its neutral value; the form of an answer is the agent's own affair."""
+def test_replaced_sampling_is_trainable(fields, named):
+    """Each set field gets its neutral value; the format of an answer stays the agent's."""
     found = read_sampling(fields | replaced(fields, 0.8))
     forced = named.split("=")[0] in FORCED
     assert found.temperature == 0.8
     assert found.untrainable_by == ((named,) if forced else ())
 
 
-def test_nothing_is_added_that_was_not_set():
-    """A server may not know the field."""
+def test_replacing_adds_no_field():
+    """A server may not know fields that the agent did not set."""
     assert replaced({"top_p": 0.9, "top_k": -1}, 1.0) == {"temperature": 1.0, "top_p": 1}

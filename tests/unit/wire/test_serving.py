@@ -12,31 +12,31 @@ def options(**fields):
 
 
 def test_a_server_of_one_model_has_no_well_known_key():
-    """Only clients of other protocols need one."""
+    """Only clients of other protocols need a well-known key."""
     assert not options().key_is_well_known
 
 
-def test_going_on_needs_a_folder():
-    """The checkpoints to go on from are in it."""
+def test_resume_needs_a_folder():
+    """Resuming reads the checkpoints in the folder."""
     with pytest.raises(ValidationError, match="resume needs output_dir"):
         options(resume=True)
 
 
 def test_an_option_chooses_the_protocol():
-    """Its switch decides which class checks the options; without one it is the backend's own."""
+    """A protocol's option selects the class that checks the options; without it, the backend's own does."""
     assert options_class({"model", "inference_port", "max_models"}) is ArtServeOptions
     assert options_class({"model", "port"}) is ServeOptions
 
 
 @pytest.mark.parametrize("name", ["max_models", "s3_buckets"])
 def test_options_of_a_protocol_need_its_switch(name):
-    """They would have no effect; the message names the option that is missing."""
+    """Without the protocol's option, its other options have no effect; the error names it."""
     with pytest.raises(ValueError, match=f"{name}: no effect without inference_port"):
         options_class({"model", name})
 
 
-def test_options_of_protocols_come_after_the_backends_own():
-    """All are offered, and one that both have is described as the backend has it."""
+def test_options_of_protocols_follow_the_backends_own():
+    """All options are listed; a shared one has the backend's description."""
     names = list(command_line_options())
     assert names[: len(ServeOptions.model_fields)] == list(ServeOptions.model_fields)
     assert "inference_port" in names

@@ -17,17 +17,17 @@ USER = "customer"
 
 
 class ShopkeeperConfig(FunctionBaseConfig, name="shopkeeper"):
-    """Tells what two things cost together."""
+    """Configuration of an agent that tells what two things cost together."""
 
     llm: LLMRef
     """The model that answers."""
     price: FunctionRef
-    """The tool that knows; a key of `functions`."""
+    """The tool with the prices; a key of `functions`."""
 
 
 @register_function(config_type=ShopkeeperConfig)
 async def shopkeeper(config: ShopkeeperConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """Nothing here knows of training: the same function answers in production."""
+    """The workflow function does not depend on training and also runs in production."""
     llm = await builder.get_llm(config.llm, wrapper_type="adk")
     price = await builder.get_tool(config.price, wrapper_type="adk")
     agent = LlmAgent(name="shopkeeper", model=llm, instruction=PROMPT, tools=[price])

@@ -12,22 +12,22 @@ HIGHEST = 5
 
 
 def price_of(item: str) -> int:
-    """Neighbours on the list do not cost the same: to know a price, one has to ask."""
+    """The price of a thing; neighbours on the list differ, so the price must be looked up."""
     if item not in ITEMS:
         raise ValueError(f"there is no {item!r} in this shop")
     return 1 + ITEMS.index(item) * 3 % HIGHEST
 
 
 class PriceListConfig(FunctionBaseConfig, name="price_list"):
-    """Knows what things cost."""
+    """Configuration of a tool that knows prices."""
 
 
 @register_function(config_type=PriceListConfig)
 async def price_list(_config: PriceListConfig, _builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """A plain function; that it is a tool of ADK's agent is the agent's business."""
+    """A plain function; the agent makes it a tool of ADK."""
 
     async def price(item: str) -> int:
-        """What a thing costs."""
+        """The price of a thing."""
         return price_of(item)
 
     yield FunctionInfo.from_fn(price)

@@ -1,1 +1,1 @@
-"""A LangGraph agent that packs a suitcase, and the two tools that know where to and for which weather."""
+"""A LangGraph agent that packs a suitcase with two tools: travel plans and a weather forecast."""

@@ -1,4 +1,4 @@
-"""The second tool: a weather forecast, and what one wears in each weather."""
+"""The second tool: a weather forecast, and the clothes for each weather."""
 
 from collections.abc import AsyncGenerator
 
@@ -9,11 +9,11 @@ from nat.data_models.function import FunctionBaseConfig
 
 TOWNS = ("athens", "berlin", "cairo", "delhi", "genoa", "lima", "lisbon", "madrid", "oslo", "paris", "rome", "tokyo")
 WORN = {"sun": "hat", "rain": "umbrella", "snow": "boots", "wind": "scarf", "frost": "gloves", "fog": "lamp"}
-"""What goes into the suitcase, by weather. The tools do not tell: this much the model has to know."""
+"""The clothes for each weather. The tools do not tell them; the model has to know."""
 
 
 def weather_of(town: str) -> str:
-    """Each weather is in two towns, which are no neighbours in the alphabet."""
+    """The weather in a town; neighbours in the alphabet differ."""
     if town not in TOWNS:
         raise ValueError(f"nobody forecasts the weather of {town!r}")
     place = TOWNS.index(town)
@@ -21,12 +21,12 @@ def weather_of(town: str) -> str:
 
 
 class ForecastConfig(FunctionBaseConfig, name="forecast"):
-    """Knows the weather of every town."""
+    """Configuration of a tool that knows the weather."""
 
 
 @register_function(config_type=ForecastConfig)
 async def forecast(_config: ForecastConfig, _builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """A plain function, as the other tool."""
+    """A plain function, like the other tool."""
 
     async def weather(town: str) -> str:
         """The weather in a town."""

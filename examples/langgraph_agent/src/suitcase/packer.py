@@ -1,4 +1,4 @@
-"""The agent: a LangGraph graph of two nodes, the model and its tools, as a workflow of the toolkit."""
+"""The agent: a LangGraph graph of two nodes, the model and its tools, as a workflow."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated, Literal, TypedDict
@@ -17,34 +17,34 @@ from nat.data_models.function import FunctionBaseConfig
 
 PROMPT = "You pack suitcases. Look up where the person goes, then the weather there, then say what to take along."
 MOST_STEPS, A_LOOK_UP = 8, 3
-"""Steps of the graph. A look-up takes the tools, the model that reads what they say, and the end."""
+"""The limit of graph steps, and the steps of a look-up: the tools, the model that reads their results, and the end."""
 
 
 class PackerConfig(FunctionBaseConfig, name="packer"):
-    """Tells what a traveller should take along."""
+    """Configuration of an agent that tells what a traveller should pack."""
 
     llm: LLMRef
     """The model that answers."""
     tools: list[FunctionRef]
-    """Who goes where, and what the weather is there; keys of `functions`."""
+    """The tools with the destinations and the weather; keys of `functions`."""
 
 
 class State(TypedDict):
-    """What the graph's nodes pass on."""
+    """The state that the graph's nodes exchange."""
 
     messages: Annotated[list[AnyMessage], add_messages]
     remaining_steps: RemainingSteps
 
 
 def after_model(state: State) -> Literal["tools", "__end__"]:
-    """To the tools if the model called one; who looks things up to the end has no answer."""
+    """Continue with the tools if the model called one and enough steps remain for an answer."""
     wanted: Literal["tools", "__end__"] = tools_condition(state)
     return wanted if state["remaining_steps"] >= A_LOOK_UP else "__end__"
 
 
 @register_function(config_type=PackerConfig)
 async def packer(config: PackerConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """Nothing here knows of training: the same function answers in production."""
+    """The workflow function does not depend on training and also runs in production."""
     tools = await builder.get_tools(config.tools, wrapper_type="langchain")
     model = (await builder.get_llm(config.llm, wrapper_type="langchain")).bind_tools(tools)
 
@@ -56,7 +56,7 @@ async def packer(config: PackerConfig, builder: Builder) -> AsyncGenerator[Funct
     graph = steps.compile()
 
     async def answer(question: str) -> str:
-        """What a traveller should take along."""
+        """What a traveller should pack."""
         state = await graph.ainvoke({"messages": [HumanMessage(question)]}, {"recursion_limit": MOST_STEPS})
         return str(state["messages"][-1].text)
 

@@ -1,4 +1,4 @@
-"""The first tool: travel plans, which know where somebody goes."""
+"""The first tool: travel plans with each person's destination."""
 
 from collections.abc import AsyncGenerator
 
@@ -16,19 +16,19 @@ PEOPLE = (
 
 
 def destination_of(person: str) -> str:
-    """Neighbours on the list go to different towns; each town is visited by three people."""
+    """A person's destination; neighbours on the list differ, and each town has three visitors."""
     if person not in PEOPLE:
         raise ValueError(f"{person!r} has no travel plans")
     return TOWNS[PEOPLE.index(person) * 7 % len(TOWNS)]
 
 
 class TravelPlansConfig(FunctionBaseConfig, name="travel_plans"):
-    """Knows who travels where."""
+    """Configuration of a tool that knows destinations."""
 
 
 @register_function(config_type=TravelPlansConfig)
 async def travel_plans(_config: TravelPlansConfig, _builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """A plain function; that it is a tool of a LangGraph agent is the agent's business."""
+    """A plain function; the agent makes it a tool of LangGraph."""
 
     async def destination(person: str) -> str:
         """The town to which a person travels."""

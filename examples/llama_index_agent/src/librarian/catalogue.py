@@ -1,4 +1,4 @@
-"""The tool: a catalogue that knows on which shelf a book stands."""
+"""The tool: a catalogue with the shelf of each book."""
 
 from collections.abc import AsyncGenerator
 
@@ -13,26 +13,26 @@ TITLES = (
 )
 SHELVES = 9
 QUESTIONS = ("where is", "find", "shelf of")
-"""How people ask for a book."""
+"""Wordings of a question for a book."""
 
 
 def shelf_of(title: str) -> int:
-    """Neighbours in the alphabet do not share a shelf: to know it, one has to look it up."""
+    """The shelf of a book; neighbours in the alphabet differ, so it must be looked up."""
     if title not in TITLES:
         raise ValueError(f"there is no book called {title!r}")
     return 1 + TITLES.index(title) * 7 % SHELVES
 
 
 class CatalogueConfig(FunctionBaseConfig, name="catalogue"):
-    """Finds a book's shelf."""
+    """Configuration of a tool that finds a book's shelf."""
 
 
 @register_function(config_type=CatalogueConfig)
 async def catalogue(_config: CatalogueConfig, _builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """A plain function; that it is a tool of LlamaIndex's agent is the agent's business."""
+    """A plain function; the agent makes it a tool of LlamaIndex."""
 
     async def find(title: str) -> str:
-        """The number of the shelf on which a book stands."""
+        """The number of a book's shelf."""
         return str(shelf_of(title))
 
     yield FunctionInfo.from_fn(find)

@@ -14,17 +14,17 @@ PROMPT = "You are a librarian. Look a book up before you say where it is."
 
 
 class LibrarianConfig(FunctionBaseConfig, name="librarian"):
-    """Tells where a book is."""
+    """Configuration of an agent that tells where a book is."""
 
     llm: LLMRef
     """The model that answers."""
     find: FunctionRef
-    """The tool that knows; a key of `functions`."""
+    """The tool with the catalogue; a key of `functions`."""
 
 
 @register_function(config_type=LibrarianConfig)
 async def librarian(config: LibrarianConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """Nothing here knows of training: the same function answers in production."""
+    """The workflow function does not depend on training and also runs in production."""
     llm = await builder.get_llm(config.llm, wrapper_type="llama_index")
     find = await builder.get_tool(config.find, wrapper_type="llama_index")
     agent = FunctionAgent(llm=llm, tools=[find], system_prompt=PROMPT, streaming=False)

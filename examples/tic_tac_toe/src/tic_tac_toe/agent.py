@@ -13,19 +13,19 @@ OPPONENT: Mark = "O"
 
 
 class GameRecord(BaseModel):
-    """A finished game: what the workflow returns and the reward is made from."""
+    """A finished game: the workflow's output, from which the reward is computed."""
 
     opener: Mark
-    """Who moved first; the agent is X."""
+    """The player who moved first; the agent is X."""
     board: list[str]
     """The last position, row by row."""
     answers: list[str]
-    """What the model said, turn by turn."""
+    """The model's answers, turn by turn."""
     outcome: Outcome
 
 
 class Player(Protocol):
-    """A language model: the conversation so far → what the assistant says next."""
+    """A language model as a function from the conversation to the assistant's next message."""
 
     async def __call__(self, messages: list[ChatCompletionMessageParam], /) -> str: ...
 

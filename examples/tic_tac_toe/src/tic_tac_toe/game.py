@@ -14,7 +14,7 @@ LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 
 class Outcome(StrEnum):
-    """How a game ended, seen by the agent."""
+    """The agent's result of a game."""
 
     WON = "won"
     DRAW = "draw"
@@ -30,7 +30,7 @@ class Board:
     cells: tuple[str, ...] = tuple("123456789")
 
     def __str__(self) -> str:
-        """Three lines of three words: what the model reads."""
+        """The board as three lines of three words, which the model reads."""
         return "\n".join(self.rows)
 
     @property
@@ -60,13 +60,13 @@ class Board:
 
 
 def read_move(answer: str, board: Board) -> int | None:
-    """The free cell that the answer names and nothing else; None if it is not one."""
+    """The free cell, if it is the whole answer; else None."""
     word = answer.strip()
     return int(word) if word in board.cells and word.isdigit() else None
 
 
 def outcome_of(board: Board, agent: Mark) -> Outcome:
-    """How a finished game went for the agent."""
+    """The agent's result of a finished game."""
     if board.winner is None:
         return Outcome.DRAW
     return Outcome.WON if board.winner == agent else Outcome.LOST

@@ -1,4 +1,4 @@
-"""Who plays against the agent."""
+"""The agent's opponents."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ class Opponent(Protocol):
 
 
 class RandomOpponent:
-    """Takes any free cell, by dice of its own: the same seed plays the same game against the same moves."""
+    """Takes a random free cell; a seed gives the same game against the same moves."""
 
     def __init__(self, seed: int | None) -> None:
         self._dice = random.Random(seed)
@@ -24,7 +24,7 @@ class RandomOpponent:
 
 
 class HumanOpponent:
-    """Asks at the terminal until it is told a free cell."""
+    """Asks at the terminal until it gets a free cell."""
 
     async def choose(self, board: Board) -> int:
         print(f"\n{board}")

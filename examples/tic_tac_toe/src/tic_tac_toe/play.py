@@ -15,7 +15,7 @@ CONFIG = Path(__file__).parents[2] / "configs" / "finetune.yml"
 
 
 async def play(overrides: list[tuple[str, str]]) -> None:
-    """One game against whoever sits at the terminal; a coin decides who opens."""
+    """Play one game against the person at the terminal; a random side opens."""
     async with WorkflowBuilder.from_config(load_config(CONFIG, overrides)) as builder:
         player = player_of(await builder.get_llm("player", wrapper_type="openai"))
         game = await play_game(player, HumanOpponent(), random.choice((AGENT, OPPONENT)))

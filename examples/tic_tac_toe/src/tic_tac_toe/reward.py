@@ -1,4 +1,4 @@
-"""The reward: a won game is worth 1, anything else 0, so that the mean reward is the win rate."""
+"""The reward: 1 for a won game, else 0, so that the mean reward is the win rate."""
 
 from collections.abc import AsyncGenerator
 
@@ -26,5 +26,5 @@ class WinEvaluator(BaseEvaluator):
 
 @register_evaluator(config_type=WinConfig)
 async def tic_tac_toe_win(config: WinConfig, _builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
-    """The evaluator under its registered name."""
+    """Register the evaluator."""
     yield EvaluatorInfo(config=config, evaluate_fn=WinEvaluator().evaluate, description="1 if the agent won")

@@ -25,11 +25,11 @@ class TicTacToeConfig(FunctionBaseConfig, name="tic_tac_toe"):
 
 @register_function(config_type=TicTacToeConfig)
 async def tic_tac_toe(config: TicTacToeConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
-    """Nothing here knows of training: the same function plays in production."""
+    """The workflow function does not depend on training and also runs in production."""
     player = player_of(await builder.get_llm(config.llm, wrapper_type="openai"))
 
     async def play(opener: str) -> GameRecord:
-        """Play one game; `opener` is who moves first, X (the agent) or O."""
+        """Play one game; `opener` moves first, X (the agent) or O."""
         # The harness seeds each rollout: training always meets new dice, validation always the same ones.
         opponent = RandomOpponent(seed=Context.get().rollout_seed)
         return await play_game(player, opponent, read_opener(opener))
@@ -38,7 +38,7 @@ async def tic_tac_toe(config: TicTacToeConfig, builder: Builder) -> AsyncGenerat
 
 
 def player_of(client: Any) -> Player:
-    """The model behind an OpenAI client of the toolkit."""
+    """The model behind an OpenAI client."""
 
     async def player(messages: list[ChatCompletionMessageParam], /) -> str:
         completion = await client.chat.completions.create(model=client.model_name, messages=messages)
@@ -48,7 +48,7 @@ def player_of(client: Any) -> Player:
 
 
 def read_opener(text: str) -> Mark:
-    """The mark that a dataset row names; ValueError if it names none."""
+    """The mark in a dataset row; ValueError for any other value."""
     if text not in ("X", "O"):
         raise ValueError(f"the question is {text!r}; it must say who moves first: X (the agent) or O")
     return cast(Mark, text)

@@ -27,7 +27,7 @@ def test_a_deep_tree_is_deleted(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rights_keep_nothing(tmp_path):
+def test_permissions_prevent_no_deletion(tmp_path):
     """A folder that its owner may neither read nor change is deleted, too."""
     locked = tmp_path / "root" / "a" / "b"
     locked.mkdir(parents=True)
@@ -39,7 +39,7 @@ def test_rights_keep_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_links_are_deleted_and_not_what_they_lead_to(tmp_path, inside):
+def test_links_are_deleted_without_their_targets(tmp_path, inside):
     """This holds for a link inside the folder and for one in its place."""
     kept, root = tmp_path / "kept", tmp_path / "root"
     kept.mkdir()
@@ -51,7 +51,7 @@ def test_links_are_deleted_and_not_what_they_lead_to(tmp_path, inside):
     assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
 
 
-def test_what_is_gone_is_gone(tmp_path):
+def test_a_missing_folder_is_no_error(tmp_path):
     """A program may have deleted its folder itself."""
     remove_tree(tmp_path / "root")
     assert list(tmp_path.iterdir()) == []

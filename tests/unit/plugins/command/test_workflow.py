@@ -88,7 +88,7 @@ async def failure(program: list[str] | str, **fields: Any) -> str:
     return rollout.error.message
 
 
-async def test_a_program_asks_the_model_and_its_call_is_its_rollouts():
+async def test_a_programs_call_belongs_to_its_rollout():
     """The program gets a URL and a key; its call is recorded with exact ids under the workflow's function."""
     async with command(python(ASK), script=lambda request: Say(f"re: {request.last_text}")) as played:
         rollout = await played("hello")
@@ -98,7 +98,7 @@ async def test_a_program_asks_the_model_and_its_call_is_its_rollouts():
     assert (end.metadata.llm_call.llm_name, end.function_ancestry.function_name) == ("student", "<workflow>")
 
 
-async def test_programs_at_once_keep_apart():
+async def test_concurrent_programs_are_separate():
     """Each program's call is recorded in its own rollout."""
 
     async def echo(request: SeenRequest) -> Say:
@@ -120,14 +120,14 @@ async def test_programs_at_once_keep_apart():
         ("file", "print(open('input.txt').read())"),
     ],
 )
-async def test_the_input_comes_as_asked(way, code):
+async def test_the_input_is_passed_as_configured(way, code):
     """It is on stdin, the last argument, or in a file; other values than text come as JSON, surrogates as escapes."""
     assert await answer(python(code), "häßlich", input=way) == "häßlich"
     assert await answer(python(code), {"a": [1]}, input=way) == '{"a": [1]}'
     assert await answer(python(code), "a\ud83d", input=way) == "a\\ud83d"
 
 
-async def test_a_text_is_for_the_shell():
+async def test_a_text_command_runs_in_a_shell():
     """Pipes work, and the input as argument is `$1`, unchanged."""
     assert await answer('printf "%s" "$1" | tr a-z A-Z', "it's", input="argument") == "IT'S"
 
@@ -182,7 +182,7 @@ async def test_a_killed_program_fails_the_rollout():
     assert "signal 9" in await failure("kill -9 $$")
 
 
-async def test_the_time_limit_ends_the_whole_group(tmp_path):
+async def test_the_time_limit_ends_the_process_group(tmp_path):
     """At the limit the program's children end, too, even those that ignore SIGTERM."""
     pids = tmp_path / "pids"
     code = f"trap '' TERM; sleep 60 & echo $! >> {pids}; echo $$ >> {pids}; wait; sleep 60"
@@ -193,7 +193,7 @@ async def test_the_time_limit_ends_the_whole_group(tmp_path):
     assert_gone(pids)
 
 
-async def test_what_the_program_leaves_running_ends_with_it(tmp_path):
+async def test_background_processes_end_with_the_program(tmp_path):
     """A background process neither outlives the rollout nor delays its end."""
     pids = tmp_path / "pids"
     began = time.monotonic()
@@ -215,7 +215,7 @@ ESCAPES = {
 @linux_only
 @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
 @pytest.mark.parametrize("ending", ["echo done", "sleep 60"])
-async def test_nothing_escapes_by_leaving_the_group(tmp_path, escape, ending):
+async def test_processes_outside_the_group_end_too(tmp_path, escape, ending):
     """Every process that the program started ends with the rollout, done or out of time."""
     pids = tmp_path / "pids"
     async with command(f"{escape.format(pids=pids)}; {ending}", timeout=5) as played:
@@ -240,7 +240,7 @@ async def test_one_rollout_ends_no_process_of_another(tmp_path):
 
 
 @linux_only
-async def test_a_program_that_kills_its_supervisor_is_found(tmp_path):
+async def test_a_program_that_kills_its_supervisor_is_ended(tmp_path):
     """Without a supervisor, processes with the rollout's key in their environment are ended."""
     pids = tmp_path / "pids"
     code = f"setsid sleep 61 & echo $! $$ > {pids}; kill -9 $PPID; sleep 61"
@@ -256,7 +256,7 @@ async def test_the_harness_keeps_its_memory_private():
         assert ctypes.CDLL(None).prctl(get_dumpable, 0, 0, 0, 0) == 0
 
 
-async def test_a_kept_folder_tells_no_secret_that_the_program_was_given(tmp_path):
+async def test_a_kept_folder_is_redacted(tmp_path):
     """The kept output contains no secret that the program got; the answer in memory is unchanged."""
     known_secrets.remember(["given-secret-1"])
     program = "echo $GIVEN; echo $GIVEN >&2"
@@ -287,7 +287,7 @@ def assert_gone(pids: Path) -> None:
         assert not status.exists() or status.read_text().split()[2] == "Z", pid
 
 
-async def test_the_key_dies_with_the_program():
+async def test_the_key_ends_with_the_program():
     """The key is refused after the rollout."""
     code = "import os; print(os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY'])"
     async with command(python(code)) as played:
@@ -325,7 +325,7 @@ async def test_the_reward_is_read_back():
         ("truncate -s 1T reward", "larger than"),
     ],
 )
-async def test_a_reward_that_is_none_fails_the_rollout(code, wanted):
+async def test_an_invalid_reward_fails_the_rollout(code, wanted):
     """A missing or invalid reward is no number, and links out of the folder are not followed."""
     assert wanted in await failure(code, reward_file="reward")
 
@@ -339,24 +339,24 @@ async def test_a_reward_that_is_none_fails_the_rollout(code, wanted):
         ("rm ../stderr; mkfifo ../stderr; exit 1", "wrote no file 'stderr', but a FIFO"),
     ],
 )
-async def test_output_is_taken_from_regular_files_only(code, wanted):
+async def test_output_is_read_from_regular_files_only(code, wanted):
     """A FIFO does not delay the run beyond its deadline, and no link in the path is followed."""
     assert wanted in await failure(code, output="file", output_file="out/a.txt")
 
 
-async def test_stdout_that_was_replaced_is_no_answer():
+async def test_a_replaced_stdout_is_no_answer():
     """A program that replaces the file of its stdout has no answer."""
     assert "wrote no file 'stdout', but a FIFO" in await failure("rm ../stdout; mkfifo ../stdout")
 
 
-async def test_a_deep_tree_costs_no_answer():
+async def test_a_deep_tree_does_not_affect_the_answer():
     """Thousands of nested folders are deleted after the rollout as other files are."""
     nest = "import os; print(os.getcwd())\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
     root = Path(await answer(python(nest))).parent
     assert not list(root.parent.glob(f"{root.name}*"))
 
 
-async def test_the_folder_is_kept_if_asked(tmp_path):
+async def test_the_folder_is_kept_on_request(tmp_path):
     """The folder is in the run's folder under the rollout's name, and the program's step has its path."""
     program = "echo data > made; echo fine"
     async with command(program, run_dir=tmp_path, keep_folder=True) as played:
@@ -372,7 +372,7 @@ async def test_the_folder_is_kept_if_asked(tmp_path):
 @pytest.mark.parametrize(
     ("item", "begins"), [("é" * 300, "éé"), ("../../\ud800\x00", "_.._")], ids=["long", "a path with a lone surrogate"]
 )
-async def test_any_id_gives_a_folder_a_name(tmp_path, item, begins):
+async def test_any_id_gives_a_folder_name(tmp_path, item, begins):
     """Systems allow 255 bytes without separators; rollouts with strange or long ids still run."""
     async with command("echo fine", run_dir=tmp_path, keep_folder=True) as played:
         rollout = await played(item=item)
@@ -380,7 +380,7 @@ async def test_any_id_gives_a_folder_a_name(tmp_path, item, begins):
     assert (rollout.error, kept.name.startswith(begins)) == (None, True)
 
 
-async def test_a_program_that_is_not_there_is_an_error_of_the_configuration(tmp_path):
+async def test_a_missing_program_is_a_configuration_error(tmp_path):
     """The error comes before the first rollout and names the missing folder, too."""
     with pytest.raises(ConfigError, match=r"no program 'no-such-agent' on the PATH[\s\S]*is not a folder"):
         async with command(["no-such-agent"], folder=tmp_path / "missing"):
@@ -400,7 +400,7 @@ def test_files_are_below_the_working_folder(name, path):
         CommandConfig(llm="student", command=["x"], **{name: path})
 
 
-def test_the_way_to_the_model_is_not_configured():
+def test_the_gateways_variables_cannot_be_configured():
     """The gateway's URL and key are set for each rollout."""
     with pytest.raises(ValidationError, match="OPENAI_BASE_URL"):
         CommandConfig(llm="student", command=["x"], env={"OPENAI_BASE_URL": "http://elsewhere"})

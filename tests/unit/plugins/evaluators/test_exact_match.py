@@ -26,18 +26,18 @@ from nat.plugins.evaluators.exact_match import ExactMatchConfig, ExactMatchEvalu
     ],
 )
 def test_texts_match_as_texts_and_values_as_values(answer, expected, equal):
-    """A text is compared character by character; what is no text in the dataset is compared as JSON."""
+    """Texts are compared as they are, other expected values as JSON."""
     assert matches(answer, expected, ExactMatchConfig()) is equal
 
 
 def test_options_change_what_is_equal():
-    """`ignore_case` admits another case, and `strip: false` counts white space."""
+    """`ignore_case` ignores case, and `strip: false` compares white space."""
     assert matches("PARIS", "Paris", ExactMatchConfig(ignore_case=True))
     assert not matches("42 ", "42", ExactMatchConfig(strip=False))
 
 
 async def test_a_row_without_expected_answer_has_no_score():
-    """There is nothing to compare with, which is not the same as a wrong answer."""
+    """A row without an expected answer has no score, which differs from a score of 0."""
     items = [
         EvalInputItem(id=i, input_obj="", expected_output_obj=e, output_obj="x") for i, e in (("a", None), ("b", "x"))
     ]

@@ -26,7 +26,7 @@ async def judged(reply: str):
 
 
 async def test_the_judge_sees_the_item_and_gives_the_score():
-    """Question, expected answer and answer are in the prompt, and the judge's words are the reasoning."""
+    """The prompt has question, expected answer and answer; the judge's explanation is the reasoning."""
     result, [prompt] = await judged('{"score": 0.25, "reasoning": "off by one"}')
     assert (result.score, result.reasoning) == (0.25, "off by one")
     assert "2+2" in prompt
@@ -42,8 +42,8 @@ async def test_the_judge_sees_the_item_and_gives_the_score():
         ('At first {"score": 0}, but then {"score": 1}', 1),
     ],
 )
-def test_judgements_are_found_in_talk(reply, score):
-    """Models think aloud and fence their JSON; the last object with a score is the judgement."""
+def test_judgements_are_found_in_other_text(reply, score):
+    """The last JSON object with a score is the judgement, since models write text and fences around it."""
     assert parse_judgement(reply).score == score
 
 
@@ -51,15 +51,15 @@ def test_judgements_are_found_in_talk(reply, score):
     "reply",
     ["", "good", "{", '{"reasoning": "x"}', '{"score": "1"}', '{"score": 7}', '{"score": null}', '{"score": NaN}'],
 )
-async def test_a_judgement_that_cannot_be_read_is_an_error_and_no_zero(reply):
-    """Neither a missing, nor a foreign, nor an out-of-range score becomes a number."""
+async def test_an_invalid_judgement_is_an_error_and_no_zero(reply):
+    """A missing, other or out-of-range score does not become a number."""
     result, _ = await judged(reply)
     assert result.score is None
     assert "the judge" in result.error
 
 
 def test_an_answer_with_braces_is_not_filled_again():
-    """What the model wrote cannot pull other texts into the prompt, or break it."""
+    """Braces in an answer insert no other text into the prompt and do not break it."""
     prompt = filled("{answer}|{question}", item(output_obj='{question} {"a": 1}', input_obj="{answer}"))
     assert prompt == '{question} {"a": 1}|{answer}'
 
@@ -75,20 +75,20 @@ def test_a_prompt_that_hides_the_answer_is_refused():
         LLMJudgeConfig(llm_name="judge", prompt="Is it good?")
 
 
-async def test_concurrency_is_the_configs():
-    """`max_concurrency` bounds the judgements at the same time."""
+async def test_max_concurrency_limits_the_judge():
+    """`max_concurrency` limits concurrent judgements."""
     evaluator = LLMJudgeEvaluator(LLMJudgeConfig(llm_name="judge", max_concurrency=3), ask=None)
     assert evaluator.max_concurrency == 3
 
 
 def test_the_error_quotes_the_reply():
-    """Who tunes the prompt must see what the judge said instead."""
+    """The judge's reply helps to tune the prompt."""
     with pytest.raises(EvaluationError, match="I like it"):
         parse_judgement("I like it")
 
 
 async def test_the_judge_is_an_llm_of_the_yaml(tmp_path):
-    """`llm_name` names it; it is asked through the plain client, without what training asks for."""
+    """`llm_name` names the LLM, which is called without the extra fields of training."""
 
     async def echo(question: str):
         return question

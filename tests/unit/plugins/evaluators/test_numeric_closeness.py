@@ -34,12 +34,12 @@ from nat.plugins.evaluators.numeric_closeness import (
     ],
 )
 def test_the_last_number_is_taken(value, number):
-    """An answer ends with its result; separators and signs are read as people write them."""
+    """The last number of an answer is its result; separators and signs are understood."""
     assert last_number(value) == number
 
 
-def test_the_score_falls_in_a_straight_line():
-    """`full_score_within` and `zero_score_from` are the two ends, `relative` the unit."""
+def test_the_score_falls_linearly():
+    """`full_score_within` and `zero_score_from` are the ends, `relative` the unit."""
     config = NumericClosenessConfig(full_score_within=1, zero_score_from=5)
     assert [closeness(x, 10, config) for x in (10, 11, 13, 15, 99)] == [1, 1, 0.5, 0, 0]
     share = NumericClosenessConfig(zero_score_from=0.5, relative=True)
@@ -49,21 +49,21 @@ def test_the_score_falls_in_a_straight_line():
 
 
 def test_ends_in_the_wrong_order_are_refused():
-    """A config under which nothing can be scored is an error."""
+    """A config whose ends are reversed is refused."""
     with pytest.raises(ValidationError, match=r"full_score_within \(2.0\) is above zero_score_from \(1.0\)"):
         NumericClosenessConfig(full_score_within=2)
 
 
 @given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9), st.floats(0, 1), st.floats(1, 10))
 def test_scores_stay_between_0_and_1(number, expected, full, zero):
-    """Whatever the numbers are, and near enough is always 1."""
+    """Scores stay in the range for any numbers, and within `full_score_within` they are 1."""
     score = closeness(number, expected, NumericClosenessConfig(full_score_within=full, zero_score_from=zero))
     assert 0 <= score <= 1
     assert score == 1 or abs(number - expected) > full
 
 
-async def test_no_number_is_wrong_but_no_expected_number_is_an_error():
-    """The model's silence scores 0; a gap in the dataset scores nothing."""
+async def test_a_missing_number_scores_zero_and_a_missing_expectation_nothing():
+    """An answer without a number is wrong; a row without one is no example."""
     items = [
         EvalInputItem(id=i, input_obj="", expected_output_obj=e, output_obj="?") for i, e in (("a", 5), ("b", "five"))
     ]

@@ -39,7 +39,7 @@ async def builder():
 
 
 class NoPackages:
-    """Finds none of other people's packages, as if they were not installed."""
+    """An import finder that hides all other packages, as if they were not installed."""
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in sys.stdlib_module_names and not name.startswith("nat"):
@@ -56,7 +56,7 @@ def no_frameworks(monkeypatch):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("function", ["open_model", "as_tool"])
 def test_a_framework_has_both_functions_under_their_names(framework, function):
-    """They are looked up by name, which no type checker sees."""
+    """Both functions are looked up by name, which no type checker checks."""
     file = Path(register.__file__).with_name(f"{framework}.py")
     defined = [
         node.name
@@ -68,7 +68,7 @@ def test_a_framework_has_both_functions_under_their_names(framework, function):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_a_framework_that_is_not_installed_names_its_extra(framework, builder, no_frameworks):
-    """Both its client and its tools say what to install; the name of the extra is that of the wrapper type."""
+    """Client and tools name the extra to install, which has the wrapper type's name."""
     wanted = install_hint(framework)
     assert f"[{framework}]" in wanted
     with pytest.raises(ConfigError) as raised:
@@ -80,7 +80,7 @@ async def test_a_framework_that_is_not_installed_names_its_extra(framework, buil
 
 
 def test_a_missing_framework_names_its_extra():
-    """The error says which package is missing and what to install."""
+    """The error names the missing package and the command to install it."""
     with pytest.raises(ConfigError) as raised, needs_extra("some_framework"):
         importlib.import_module("some_framework_that_nobody_has")
     assert "wrapper_type 'some_framework': the package 'some_framework_that_nobody_has'" in str(raised.value)
@@ -88,6 +88,6 @@ def test_a_missing_framework_names_its_extra():
 
 
 def test_a_framework_that_fails_to_import_is_its_own_error():
-    """Another error while importing is not mistaken for a missing package."""
+    """Another error during the import is not reported as a missing package."""
     with pytest.raises(ImportError, match="it is of another time"), needs_extra("some_framework"):
         raise ImportError("it is of another time")

@@ -14,13 +14,13 @@ class Place(BaseModel):
 
 
 class Tree(BaseModel):
-    """A model inside of itself."""
+    """A recursive model."""
 
     branches: list["Tree"] = []
 
 
 class Order(BaseModel):
-    """All that a schema may hold."""
+    """A model with every kind of field."""
 
     count: int
     where: Place = Field(description="where to")
@@ -29,29 +29,29 @@ class Order(BaseModel):
 
 
 def test_each_input_has_a_type_and_a_description() -> None:
-    """A tool whose inputs lack one is refused; a field's title stands in for the description."""
+    """Smolagents refuses inputs without them; a field's title replaces a missing description."""
     inputs = inputs_of(Order.model_json_schema())
     assert inputs["count"] == {"title": "Count", "type": "integer", "description": "Count"}
     assert inputs["where"]["description"] == "where to"
     assert all({"type", "description"} <= set(told) for told in inputs.values())
 
 
-def test_what_may_be_left_out_is_nullable() -> None:
-    """It is how smolagents says that an input is not required."""
+def test_optional_inputs_are_nullable() -> None:
+    """Smolagents marks an optional input as nullable."""
     inputs = inputs_of(Order.model_json_schema())
     assert [name for name, told in inputs.items() if told.get("nullable")] == ["size"]
     assert inputs["size"]["type"] == "any"
 
 
-def test_references_are_written_out() -> None:
-    """The definitions of a schema do not reach the model, so nothing may refer to them."""
+def test_references_are_inlined() -> None:
+    """The model does not get a schema's definitions, so no input may refer to them."""
     where = inputs_of(Order.model_json_schema())["where"]
     assert where["type"] == "object"
     assert where["properties"] == {"name": {"title": "Name", "type": "string"}}
 
 
-def test_a_model_inside_of_itself_ends() -> None:
-    """Written out once; below, it is any object."""
+def test_a_recursive_model_is_inlined_once() -> None:
+    """Below its first level, the model is any object."""
     branches = inputs_of(Order.model_json_schema())["tree"]["properties"]["branches"]
     assert branches["items"] == {"type": "object"}
 
@@ -63,7 +63,7 @@ def test_a_model_inside_of_itself_ends() -> None:
     )
 )
 def test_every_argument_is_an_input(fields: dict[str, Any]) -> None:
-    """None is lost and none is made up, in their order."""
+    """Inputs are exactly the arguments, in their order."""
     model = create_model("Arguments", **{name: (kind, ...) for name, kind in fields.items()})
     inputs = inputs_of(model.model_json_schema())
     assert list(inputs) == list(fields)

@@ -50,7 +50,7 @@ def calls(steps: list[IntermediateStep]) -> list[LLMCall]:
 
 
 async def ask(client: OpenAIClient, messages: list[dict[str, Any]], *, stream: bool = False, **options: Any):
-    """One turn, streamed or not; the assistant's message as the SDK gives it."""
+    """One turn, streamed or not; the assistant's message from the SDK."""
     create = client.chat.completions.create
     if not stream:
         return (await create(model=client.model_name, messages=messages, **options)).choices[0].message
@@ -60,8 +60,8 @@ async def ask(client: OpenAIClient, messages: list[dict[str, Any]], *, stream: b
     return text
 
 
-async def test_32_rollouts_at_once_keep_apart_and_exact():
-    """Each call lands in its own rollout and function, in order, as the server saw and said it."""
+async def test_32_concurrent_rollouts_are_separate_and_exact():
+    """Each call is recorded in its own rollout and function, in order, as the server saw it."""
 
     async def echo(request: SeenRequest) -> Say:
         await asyncio.sleep(0)
@@ -95,8 +95,8 @@ async def test_32_rollouts_at_once_keep_apart_and_exact():
             assert later.prompt_token_ids[: len(so_far)] == so_far
 
 
-async def test_parallel_calls_are_all_there():
-    """Calls of one function side by side: one pair of steps each, whatever the order in which they end."""
+async def test_parallel_calls_are_all_recorded():
+    """Concurrent calls of a function have one pair of steps each, whatever the order in which they end."""
     gate = asyncio.Event()
 
     async def reply(request: SeenRequest) -> Say:
@@ -118,7 +118,7 @@ async def test_parallel_calls_are_all_there():
 
 
 async def test_tool_calls_and_their_results_are_kept():
-    """Definitions, the call with its arguments, and the result with its id."""
+    """The record has the definitions, the call with its arguments, and the result with its id."""
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
     script = [Say(None, (tool_call("look", {"at": "sky"}, "c1"),)), Say("blue")]
 
@@ -138,8 +138,8 @@ async def test_tool_calls_and_their_results_are_kept():
     assert second.messages[2] == {"role": "tool", "tool_call_id": "c1", "content": "blue"}
 
 
-async def test_the_same_words_twice_are_two_calls():
-    """An unchanged prompt sent again is a call again, with another seed."""
+async def test_a_repeated_prompt_is_a_new_call():
+    """An unchanged prompt that is sent again is a call with another seed."""
     async with OpenAIServer([Say("a"), Say("b")]) as server, open_for(server) as client:
 
         async def play() -> None:
@@ -153,7 +153,7 @@ async def test_the_same_words_twice_are_two_calls():
 
 
 async def test_a_retry_that_succeeds_is_one_call():
-    """The failed attempts are there to be counted, with what the server said."""
+    """Its failed attempts are counted, with the server's message."""
     script = [Refuse(503, "busy", NO_WAIT), Refuse(429, "slow down", NO_WAIT), Say("at last")]
     async with OpenAIServer(script) as server, open_for(server) as client:
         steps = await record(ask(client, [{"role": "user", "content": "hi"}]))
@@ -162,8 +162,8 @@ async def test_a_retry_that_succeeds_is_one_call():
     assert len({body["seed"] for body in server.bodies}) == 1
 
 
-async def test_an_error_reaches_the_agent_as_ever():
-    """The SDK's own exception with the server's words; nothing to train on."""
+async def test_an_error_reaches_the_agent_unchanged():
+    """The agent gets the SDK's own exception with the server's message; no call is recorded."""
     async with OpenAIServer([Refuse(404, "no such model")]) as server, open_for(server) as client:
 
         async def play() -> None:
@@ -175,15 +175,15 @@ async def test_an_error_reaches_the_agent_as_ever():
     assert [failed.status for failed in failed_calls(steps)] == [404]
 
 
-async def test_max_retries_is_obeyed():
-    """With none, the first failure is final."""
+async def test_max_retries_has_an_effect():
+    """With 0, the first failure is final."""
     async with OpenAIServer([Refuse(500), Say()]) as server, open_for(server, max_retries=0) as client:
         with pytest.raises(openai.InternalServerError):
             await ask(client, [{"role": "user", "content": "hi"}])
     assert len(server.requests) == 1
 
 
-async def test_the_timeout_is_obeyed():
+async def test_the_timeout_has_an_effect():
     """A server that does not answer fails the call, which is counted."""
 
     async def never(_request: SeenRequest) -> Say:
@@ -201,7 +201,7 @@ async def test_the_timeout_is_obeyed():
 
 
 async def test_the_configs_parameters_reach_the_server():
-    """Where the agent says nothing; what it says stands."""
+    """Parameters of the config fill in what the agent leaves out."""
     fields = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 5, "stop": ["\n"], "extra_body": {"min_p": 0.1}}
     async with OpenAIServer() as server, open_for(server, **fields, logprobs=True, top_logprobs=2) as client:
         await ask(client, [{"role": "user", "content": "hi"}], temperature=0)
@@ -210,15 +210,15 @@ async def test_the_configs_parameters_reach_the_server():
     assert body == {"model": "m", "messages": body["messages"], **expected, "logprobs": True, "top_logprobs": 2}
 
 
-async def test_outside_of_training_the_wire_is_the_agents():
-    """Without a policy nothing is added, and the call is recorded all the same."""
+async def test_outside_of_training_nothing_is_added():
+    """Without a policy the request is the agent's, and the call is still recorded."""
     async with OpenAIServer() as server, open_for(server) as client:
         steps = await record(ask(client, [{"role": "user", "content": "hi"}]), CapturePolicy())
     assert set(server.bodies[0]) == {"model", "messages"}
     assert [tokens_of_call(call) for call in calls(steps)] == [None]
 
 
-async def test_the_answer_is_the_servers():
+async def test_the_answer_is_unchanged():
     """The agent gets every field that the server sent."""
     async with OpenAIServer([Say("hello")], fingerprint="p@7") as server, open_for(server) as client:
         response = await client.chat.completions.with_raw_response.create(
@@ -228,8 +228,8 @@ async def test_the_answer_is_the_servers():
     assert response.http_response.json() == sent
 
 
-async def test_a_copy_is_for_the_same_model_and_recorded_too():
-    """`with_options` is how agents set a timeout for one call."""
+async def test_a_copy_of_the_client_is_recorded_too():
+    """Agents use `with_options` to set a timeout for one call."""
     async with OpenAIServer() as server, open_for(server) as client:
         copied = client.with_options(timeout=3)
         steps = await record(ask(copied, [{"role": "user", "content": "hi"}]))
@@ -246,8 +246,8 @@ async def test_a_copy_is_for_the_same_model_and_recorded_too():
         ({}, {"OPENAI_BASE_URL": "http://localhost:1/v1"}, "none"),
     ],
 )
-async def test_where_the_key_comes_from(monkeypatch, config, environment, key):
-    """The YAML, the environment, or none for a server of one's own."""
+async def test_the_key_comes_from_the_yaml_or_the_environment(monkeypatch, config, environment, key):
+    """A server of one's own needs no key."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -256,8 +256,8 @@ async def test_where_the_key_comes_from(monkeypatch, config, environment, key):
         assert client.api_key == key
 
 
-def test_no_key_for_openai_itself_is_an_error(monkeypatch):
-    """Named with its place in the YAML and what to do."""
+def test_a_missing_key_for_openai_is_an_error(monkeypatch):
+    """The error names its place in the YAML and the remedy."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match=r"llms\.judge\.api_key"):
@@ -265,7 +265,7 @@ def test_no_key_for_openai_itself_is_an_error(monkeypatch):
 
 
 async def test_the_builder_gives_the_client_under_the_llms_key():
-    """`get_llm(name, wrapper_type="openai")`: the calls carry the YAML's name, and the builder closes the client."""
+    """Calls of `get_llm(name, wrapper_type="openai")` have the YAML's name, and the builder closes the client."""
     async with OpenAIServer() as server:
         async with WorkflowBuilder() as builder:
             await builder.add_llm("opponent", OpenAIModelConfig(model_name="m", base_url=server.base_url))
@@ -276,8 +276,8 @@ async def test_the_builder_gives_the_client_under_the_llms_key():
     assert {step.framework for step in steps} == {LLMFrameworkEnum.OPENAI}
 
 
-async def test_the_client_blocks_records_and_is_closed_with_the_builder():
-    """An OpenAI whose calls are steps of the rollout of the thread that makes them; defaults are the config's."""
+async def test_the_blocking_client_is_recorded_and_closed():
+    """Its calls are steps of its thread's rollout, with the config's defaults."""
     steps, state = [], ContextState()
     state.intermediate_step_manager.subscribe(steps.append)
     async with OpenAIServer([Say("hello")]) as server:

@@ -14,21 +14,21 @@ from nat.plugins.llms.openai import check_listening
 
 
 def test_the_public_path_is_the_same_class():
-    """The guide's import path and the plug-in's are one."""
+    """The guide's import path and the plug-in's give one class."""
     assert OpenAIModelConfig is openai.OpenAIModelConfig
     assert OpenAIModelConfig.static_type() == "openai"
 
 
 def test_the_model_has_two_names():
-    """`model_name` and `model` are one field, written as `model`."""
+    """`model_name` and `model` are one field, dumped as `model`."""
     for key in ("model_name", "model"):
         config = OpenAIModelConfig.model_validate({"_type": "openai", key: "m"})
         assert config.model_name == "m"
         assert config.model_dump(by_alias=True)["model"] == "m"
 
 
-def test_its_endpoint_is_where_requests_go():
-    """Model, server and request defaults; a config of another API has none."""
+def test_its_endpoint_has_model_server_and_defaults():
+    """A config of another API has no endpoint."""
     config = OpenAIModelConfig(model_name="m", base_url="http://here/v1", temperature=0.5)
     endpoint = config.openai_endpoint
     assert (endpoint.model, endpoint.base_url, endpoint.defaults["temperature"]) == ("m", "http://here/v1", 0.5)
@@ -36,20 +36,20 @@ def test_its_endpoint_is_where_requests_go():
 
 
 def test_the_key_is_never_shown():
-    """Neither printed nor dumped."""
+    """The key is neither printed nor dumped."""
     config = OpenAIModelConfig(model_name="m", api_key="sk-secret")
     assert "sk-secret" not in repr(config) + config.model_dump_json()
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 2}, {"max_tokens": 0}, {"temprature": 1}])
 def test_wrong_values_and_unknown_keys_are_errors(wrong):
-    """A setting that would be ignored is refused."""
+    """A wrong value or an unknown key is refused."""
     with pytest.raises(ValidationError):
         OpenAIModelConfig.model_validate({"model": "m", **wrong})
 
 
-def test_what_the_config_fills_in():
-    """Sampling parameters and the extra body; nothing about connection or key."""
+def test_fields_for_requests():
+    """Requests get the sampling parameters and the extra body, not connection settings or the key."""
     config = OpenAIModelConfig(model_name="m", temperature=0.5, max_tokens=9, extra_body={"min_p": 0.1, "top_p": 1})
     assert {key: value for key, value in config.request_defaults.items() if value is not None} == {
         "temperature": 0.5,
@@ -76,25 +76,25 @@ def test_what_the_config_fills_in():
         ("user", "u-1"),
     ],
 )
-def test_what_the_api_takes_the_block_takes(name, value):
-    """Each is a field of every request that has none of its own."""
+def test_the_block_accepts_the_apis_fields(name, value):
+    """Each field is the default for requests that lack it."""
     config = OpenAIModelConfig.model_validate({"_type": "openai", "model": "m", name: value})
     assert config.request_defaults[name] == value
 
 
 def test_retries_have_two_names():
-    """`num_retries` is the wider toolkit's name of `max_retries`."""
+    """`num_retries` is the wider toolkit's name for `max_retries`."""
     assert OpenAIModelConfig.model_validate({"model": "m", "num_retries": 3}).max_retries == 3
 
 
-def test_one_limit_has_one_name():
+def test_two_names_of_one_limit_exclude_each_other():
     """Two limits of one answer could differ."""
     with pytest.raises(ValidationError, match="set one of them"):
         OpenAIModelConfig(model_name="m", max_tokens=5, max_completion_tokens=6)
 
 
-def test_a_key_of_the_server_is_led_to_extra_body():
-    """The error of an unknown key says where a server's own fields go."""
+def test_an_unknown_key_suggests_extra_body():
+    """The error says where fields of a particular server belong."""
     tree = {"llms": {"m": {"_type": "openai", "model": "m", "top_k": 5}}}
     with pytest.raises(ConfigError, match=r"llms\.m\.top_k: unknown key.*only this server knows under extra_body"):
         parse_config(tree)
@@ -110,8 +110,8 @@ def _no_proxy(monkeypatch):
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-async def test_nobody_listens():
-    """The error names option and address, without what else may stand in the URL."""
+async def test_a_refused_connection_is_an_error():
+    """The error names option and address without the rest of the URL."""
     port = free_port()
     with pytest.raises(BackendUnreachable) as error:
         await check_listening(f"http://me:secret@127.0.0.1:{port}/v1?key=secret", option=OPTION, between=0)
@@ -119,14 +119,14 @@ async def test_nobody_listens():
     assert "secret" not in str(error.value)
 
 
-async def test_a_name_that_nobody_knows():
-    """It is not asked for again."""
+async def test_an_unknown_host_is_not_retried():
+    """A name that cannot be resolved is an error at once."""
     with pytest.raises(BackendUnreachable, match=r"nobody\.invalid:80"):
         await check_listening("http://nobody.invalid/v1", option=OPTION, between=1000)
 
 
-async def test_a_server_that_is_started_again_is_waited_for():
-    """It refuses for a moment, and is asked again when it listens."""
+async def test_a_restarting_server_is_waited_for():
+    """A server that refuses connections for a moment is tried again."""
     port, asked = free_port(), asyncio.Event()
 
     async def listens(_reader, writer):
@@ -141,8 +141,8 @@ async def test_a_server_that_is_started_again_is_waited_for():
         assert await asyncio.wait_for(asked.wait(), 10)
 
 
-async def test_a_server_that_never_answers_is_slow_and_not_dead():
-    """It takes the connection; what it does with requests is for the rollouts' deadline."""
+async def test_a_slow_server_passes_the_check():
+    """A server that accepts the connection is alive; slow requests end at the rollout's deadline."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -152,8 +152,8 @@ async def test_a_server_that_never_answers_is_slow_and_not_dead():
     assert address[0] == "127.0.0.1"
 
 
-async def test_behind_a_proxy_nothing_is_tried(monkeypatch):
-    """The proxy may know names and ways that this machine does not."""
+async def test_behind_a_proxy_nothing_is_checked(monkeypatch):
+    """The proxy may resolve names that this machine cannot."""
     monkeypatch.setenv("no_proxy", "")
     with socket.socket() as proxy:
         proxy.bind(("127.0.0.1", 0))

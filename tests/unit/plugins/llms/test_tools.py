@@ -22,7 +22,7 @@ def registered():
         @register_function(config_type=DivideConfig)
         async def build(config, builder):
             async def divide(a: int, b: int) -> float:
-                """A number divided by another."""
+                """Divide a number by another."""
                 if b < 0:
                     raise WorkflowError("the workflow is broken")
                 return a / b
@@ -38,7 +38,7 @@ def call(arguments):
 
 @pytest.fixture(params=["openai", "openai_sync"])
 async def ask(request, registered):
-    """A tool of either client, and how a call of it is answered."""
+    """The tool of a client, and a function that answers a call of it."""
     async with WorkflowBuilder() as builder:
         await builder.add_function("divide", DivideConfig())
         [tool] = await builder.get_tools(tool_names=["divide"], wrapper_type=request.param)
@@ -51,8 +51,8 @@ async def ask(request, registered):
         yield tool, answer
 
 
-async def test_a_tool_is_what_a_request_wants(ask):
-    """It is the JSON object that goes under `tools`."""
+async def test_a_tool_has_the_form_of_a_request(ask):
+    """A tool is the JSON object that goes under `tools`."""
     tool, _ = ask
     assert tool["type"] == "function"
     assert tool["function"]["name"] == tool.name == "divide"
@@ -61,7 +61,7 @@ async def test_a_tool_is_what_a_request_wants(ask):
 
 
 async def test_a_call_is_answered_with_a_message(ask):
-    """The message names the call and holds the result as text."""
+    """The message has the call's id and the result as text."""
     _, answer = ask
     assert await answer('{"a": 1, "b": 2}') == {"role": "tool", "tool_call_id": "call_1", "content": "0.5"}
 
@@ -74,14 +74,14 @@ async def test_a_call_is_answered_with_a_message(ask):
         ('{"a": 1', "Error: JSONDecodeError: "),
     ],
 )
-async def test_what_goes_wrong_is_told_to_the_model(ask, arguments, told):
-    """A function that raises, arguments that do not fit and arguments that are no JSON: the agent goes on."""
+async def test_errors_of_tools_are_passed_to_the_model(ask, arguments, told):
+    """Exceptions, wrong arguments and invalid JSON become results, and the agent continues."""
     _, answer = ask
     assert (await answer(arguments))["content"].startswith(told)
 
 
-async def test_an_error_of_the_harness_is_not_told_to_the_model(ask):
-    """No model can act on a broken workflow; the rollout fails."""
+async def test_errors_of_the_harness_are_not_passed_to_the_model(ask):
+    """A model cannot fix a broken workflow, so the rollout fails."""
     _, answer = ask
     with pytest.raises(WorkflowError, match="the workflow is broken"):
         await answer('{"a": 1, "b": -1}')

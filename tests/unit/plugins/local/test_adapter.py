@@ -1,4 +1,4 @@
-"""What the adapter settles with the backend before the first rollout."""
+"""The adapter and the backend agree on the algorithm before the first rollout."""
 
 import httpx
 import pytest
@@ -19,7 +19,7 @@ class RunningProcess:
 
 
 def answer(request: httpx.Request) -> httpx.Response:
-    """The backend's own rules, without the process."""
+    """A transport that answers by the backend's own rules, without its process."""
     if request.method == "GET":
         return httpx.Response(200)
     try:
@@ -47,19 +47,19 @@ async def initialized(**training):
 @pytest.mark.parametrize(
     ("training", "across"), [({}, False), ({"algorithm": "reinforce_pp"}, True), ({"advantage": "reinforce_pp"}, True)]
 )
-async def test_the_backend_says_whether_groups_are_compared(training, across):
+async def test_the_backend_decides_whether_groups_are_compared(training, across):
     """The harness knows no algorithm by name."""
     adapter, _ = await initialized(**training)
     assert adapter.compares_across_groups is across
 
 
-async def test_what_the_user_set_is_sent():
-    """All of it, also where it equals a general default, and nothing else: the rest is the algorithm's to set."""
+async def test_only_the_users_settings_are_sent():
+    """A setting is sent even if it equals the default; the algorithm sets the rest."""
     _, body = await initialized(algorithm="gspo", epsilon=0.2)
     assert body == b'{"algorithm":"gspo","epsilon":0.2}'
 
 
 async def test_an_unknown_algorithm_is_an_error_before_the_first_rollout():
-    """It has the backend's words: those that exist, and a suggestion."""
+    """The error is the backend's: it lists the algorithms and suggests the nearest."""
     with pytest.raises(BackendError, match=r"'rlo' is unknown; there are .*lite_ppo.*Did you mean 'rloo'"):
         await initialized(algorithm="rlo")

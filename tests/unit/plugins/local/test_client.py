@@ -1,4 +1,4 @@
-"""The typed calls, against a transport that answers as scripted."""
+"""Typed calls of the backend, against a scripted transport."""
 
 import httpx
 import pytest
@@ -22,7 +22,7 @@ def client(handler: httpx.MockTransport) -> BackendClient:
 
 
 async def test_submit_sends_the_job_with_the_key() -> None:
-    """Every request carries the bearer key, and the job arrives as it was."""
+    """Every request has the bearer key, and the job arrives unchanged."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["Authorization"] == "Bearer key"
@@ -34,7 +34,7 @@ async def test_submit_sends_the_job_with_the_key() -> None:
 
 
 async def test_an_error_answer_is_quoted() -> None:
-    """What the backend did not like reaches the user."""
+    """The error quotes the backend's answer."""
     transport = httpx.MockTransport(lambda _: httpx.Response(422, text="groups.0: empty"))
     async with client(transport) as backend:
         with pytest.raises(BackendError, match=r"422: groups\.0: empty"):
@@ -51,7 +51,7 @@ async def test_a_wrong_setting_is_explained_in_the_backends_words() -> None:
 
 
 async def test_no_answer_is_unreachable() -> None:
-    """A transport failure is told apart from an answer that says no."""
+    """A transport failure differs from an error response."""
 
     def fail(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
@@ -63,23 +63,23 @@ async def test_no_answer_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, False), (500, False)])
-async def test_health_believes_only_a_good_status(status: int, *, healthy: bool) -> None:
-    """An error status is not health."""
+async def test_health_needs_a_200(status: int, *, healthy: bool) -> None:
+    """An error status is not healthy."""
     async with client(httpx.MockTransport(lambda _: httpx.Response(status))) as backend:
         assert await backend.healthy() is healthy
 
 
 @pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"status": "fine"}', b"", b"\xff", b"[1e400]"])
 @pytest.mark.parametrize("call", ["submit", "job", "cancel", "export", "keep_best"])
-async def test_an_answer_that_is_garbage_is_an_error_of_the_backend(call: str, body: bytes) -> None:
-    """It says what was asked, what is wrong, and what came."""
+async def test_an_invalid_answer_is_an_error_of_the_backend(call: str, body: bytes) -> None:
+    """The error has the request, the reason and the answer."""
     async with client(httpx.MockTransport(lambda _: httpx.Response(200, content=body))) as backend:
         with pytest.raises(BackendError, match=r"the answer to .* is no (JobState|ExportedModel|SavedCheckpoint) "):
             await getattr(backend, call)(*{"submit": [JOB], "keep_best": []}.get(call, ["job-1"]))
 
 
-async def test_half_a_surrogate_pair_in_a_groups_id_can_be_sent() -> None:
-    """UTF-8 has no bytes for it; the id is only read in messages."""
+async def test_a_surrogate_in_a_groups_id_can_be_sent() -> None:
+    """UTF-8 cannot encode it; the id occurs in messages only."""
     odd = JOB.model_copy(update={"groups": [JOB.groups[0].model_copy(update={"id": "a\ud83d"})]})
 
     def answer(request: httpx.Request) -> httpx.Response:

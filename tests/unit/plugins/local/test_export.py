@@ -1,4 +1,4 @@
-"""An exported model comes to lie in the run's folder, and drives nothing else out."""
+"""An exported model is moved into the run's folder and replaces nothing but an earlier export."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def exported(run_dir, text):
 
 
 def test_the_newest_export_is_the_runs_model(tmp_path):
-    """It replaces an earlier export, and the emptied folder of exports goes."""
+    """An export replaces an earlier one, and the empty folder of exports is removed."""
     for text in ("first", "second"):
         assert move_export(exported(tmp_path, text)) == tmp_path / "model"
     assert (tmp_path / "model" / "weights").read_text() == "second"
@@ -24,8 +24,8 @@ def test_the_newest_export_is_the_runs_model(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "checkpoint", "link", "dangling link"])
-def test_what_is_not_an_export_stays(tmp_path, kind):
-    """A file, a folder, a checkpoint or a link of that name is refused; the model stays where it is."""
+def test_other_files_are_not_replaced(tmp_path, kind):
+    """A file, folder, checkpoint or link of that name is an error; the export stays where it is."""
     folder, target = exported(tmp_path, "trained"), tmp_path / "model"
     if kind == "file":
         target.write_text("mine")

@@ -1,4 +1,4 @@
-"""The child process: ready line, death, stop. The child is a small script in place of the real backend."""
+"""The child process: ready line, death, stop. A small script replaces the real backend."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def child(script: str) -> tuple[str, ...]:
 
 
 async def test_ready_line_gives_the_address_and_other_output_is_ignored(tmp_path: Path) -> None:
-    """The port comes from the ready line, whatever libraries print before it."""
+    """The port is read from the ready line, whatever else is printed before it."""
     async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(NOISY)) as backend:
         assert backend.base_url == "http://127.0.0.1:4711"
         assert backend.alive
@@ -56,7 +56,7 @@ async def test_ready_line_gives_the_address_and_other_output_is_ignored(tmp_path
 
 
 async def test_a_child_that_dies_at_start_is_an_error_with_its_log(tmp_path: Path) -> None:
-    """Who starts a backend that cannot load sees the exit code and the end of its log."""
+    """The error has the exit code and the end of the log."""
     with pytest.raises(BackendUnreachable, match=r"exit code 3(.|\n)*cannot load the model"):
         async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(DIES)):
             pass
@@ -71,8 +71,8 @@ async def test_a_child_that_dies_at_start_is_an_error_with_its_log(tmp_path: Pat
         ("os.kill(os.getpid(), 15)", r"a signal from outside has stopped it \(SIGTERM\)"),
     ],
 )
-async def test_each_end_has_its_own_remedy(tmp_path: Path, end: str, hint: str) -> None:
-    """Memory is spoken of where the system has killed the process, and nowhere else."""
+async def test_each_exit_has_its_own_remedy(tmp_path: Path, end: str, hint: str) -> None:
+    """Only a kill by the system suggests a lack of memory."""
     with pytest.raises(BackendUnreachable) as error:
         async with running_backend(
             [], log_path=tmp_path / "log", startup_timeout=30, command=child(f"import os, sys; {end}")
@@ -82,8 +82,8 @@ async def test_each_end_has_its_own_remedy(tmp_path: Path, end: str, hint: str) 
     assert ("memory" in error.value.hint) == ("9" in end)
 
 
-async def test_a_child_that_says_why_it_cannot_start_is_quoted(tmp_path: Path) -> None:
-    """Its own words and its own remedy, instead of a log and a guess."""
+async def test_the_reason_of_a_failed_start_is_quoted(tmp_path: Path) -> None:
+    """The child's own reason and remedy replace the end of its log."""
     event = {"event": "failed", "message": "no model", "hint": "give one"}
     script = f"print({json.dumps(event)!r}, flush=True); raise SystemExit(1)"
     with pytest.raises(BackendError, match="the backend cannot start: no model") as error:
@@ -92,8 +92,8 @@ async def test_a_child_that_says_why_it_cannot_start_is_quoted(tmp_path: Path) -
     assert error.value.hint == "give one"
 
 
-async def test_a_child_that_fails_when_it_is_stopped_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A last checkpoint that could not be written must not be lost in silence."""
+async def test_a_child_that_fails_while_stopping_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A last checkpoint that could not be written is an error."""
     script = f"{READY}; print('No space left on device', file=sys.stderr); sys.exit(1)"
     script = script.replace("import sys;", "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);", 1)
     async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
@@ -102,15 +102,15 @@ async def test_a_child_that_fails_when_it_is_stopped_is_told(tmp_path: Path, cap
     assert "No space left on device" in caplog.text
 
 
-async def test_a_silent_child_runs_into_the_deadline(tmp_path: Path) -> None:
-    """No wait without a deadline: a backend that is never ready is given up, and ended."""
+async def test_a_silent_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
+    """A backend that never reports that it is ready is ended."""
     with pytest.raises(BackendUnreachable, match=r"not ready within 1 s(.|\n)*startup_timeout"):
         async with running_backend([], log_path=tmp_path / "log", startup_timeout=1, command=child(SILENT)):
             pass
 
 
-async def test_check_tells_of_a_death_in_the_middle(tmp_path: Path) -> None:
-    """A backend that is killed while it runs is noticed by `check`."""
+async def test_check_reports_a_dead_child(tmp_path: Path) -> None:
+    """`check` raises if the backend was killed while it runs."""
     async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(READY)) as backend:
         os.kill(backend.pid, 9)
         await asyncio.wait_for(backend.ended(), timeout=30)
@@ -119,7 +119,7 @@ async def test_check_tells_of_a_death_in_the_middle(tmp_path: Path) -> None:
 
 
 async def test_the_child_ends_when_its_parent_closes_stdin_even_if_it_ignores_sigterm(tmp_path: Path) -> None:
-    """No orphan: the closed stdin alone ends a child that does not listen to SIGTERM."""
+    """Closing stdin ends a child that ignores SIGTERM, so no orphan stays."""
     async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(STUBBORN)) as backend:
         pass
     assert not backend.alive
@@ -128,7 +128,7 @@ async def test_the_child_ends_when_its_parent_closes_stdin_even_if_it_ignores_si
 async def test_the_key_is_new_for_each_process_and_in_no_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key travels through stdin, with what the log must not show; the user's own secrets stay behind."""
+    """Key and secrets are passed through stdin; the environment has neither the key nor the user's secrets."""
     monkeypatch.setenv("HF_TOKEN", "hf-token-of-the-user-1")
     known_secrets.remember(["hf-token-of-the-user-1"])
     seen = tmp_path / "key"
@@ -142,7 +142,7 @@ async def test_the_key_is_new_for_each_process_and_in_no_environment(
 
 
 async def test_the_log_holds_no_secret_of_the_handover(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever the backend writes of the key or of the user's secrets, in its log and its errors, is starred."""
+    """The key and the user's secrets are starred in the backend's log and errors."""
     known_secrets.remember(["hf-token-of-the-user-1"])
     log = tmp_path / "backend.log"
     arguments = ["--model", str(tmp_path / "hf-token-of-the-user-1"), "--port", "0"]
@@ -158,7 +158,7 @@ async def test_the_log_holds_no_secret_of_the_handover(tmp_path: Path, caplog: p
 
 
 def test_tail_shows_the_last_lines_only(tmp_path: Path) -> None:
-    """An error message carries the end of a log, not all of it."""
+    """An error message has the last lines of a log only."""
     log = tmp_path / "log"
     log.write_text("".join(f"line {i}\n" for i in range(100)))
     assert tail(log, lines=2) == "    line 98\n    line 99"
