@@ -6,7 +6,6 @@ A metric that the backend does not report raises no alarm.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis import (
@@ -15,12 +14,9 @@ from nat.finetuning.diagnosis import (
     RAISE_LIMIT,
     TRUNCATED,
     clipped,
-    diagnose,
     diagnose_fall,
-    has_fallen,
 )
-from nat.finetuning.verdict import compare
-from nat.runs.records import EpochRecord, ValidationRecord, Verdict, after_epoch, epoch_number
+from nat.runs.records import EpochRecord
 
 EQUAL_GROUPS_EPOCHS = 5
 """Epochs in a row with too many equal groups before the alarm is raised."""
@@ -153,54 +149,3 @@ class EpochWindow:
         extremes = [record for record in (self._lowest, self._highest) if record is not None]
         found = {record.epoch: record for record in (*self._first, *extremes, *self._last)}
         return [found[epoch] for epoch in sorted(found)]
-
-
-def held_out_warning(
-    validations: Sequence[ValidationRecord], epochs: Callable[[], Sequence[EpochRecord]], config: GuardsConfig
-) -> str | None:
-    """A warning if the last validation fell below the first one, or far below the best; None otherwise.
-
-    The fall must be more than chance on the same examples, by the rule of the verdict. Far means that less than
-    `collapse_share` is left of the height above the worst score seen, as for the rewards in training. Epochs are read
-    only to explain a fall.
-    """
-    if not _fallen(validations, config) or _fallen(validations[:-1], config):
-        return None
-    best, last = max(validations[:-1], key=_mean), validations[-1]
-    return (
-        f"The held-out score fell from {_mean(best):.3f} {after_epoch(best.epoch)} "
-        f"to {_mean(last):.3f} {after_epoch(last.epoch)}. "
-        f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
-    )
-
-
-def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bool:
-    if len(validations) < 2:  # noqa: PLR2004 - a fall takes two
-        return False
-    *earlier, last = validations
-    best = max(earlier, key=_mean)
-    worst = min(reward for validation in validations for reward in validation.rewards)
-    far = _mean(last) - worst < config.collapse_share * (_mean(best) - worst)
-    return _worse(earlier[0], last) or (far and _worse(best, last))
-
-
-def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
-    scored = {example for example, score in before.scores.items() if score is not None}
-    both = any(after.scores.get(example) is not None for example in scored)
-    return both and compare(before.scores, after.scores).verdict is Verdict.WORSE
-
-
-def _why(epochs: Sequence[EpochRecord]) -> str:
-    """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
-    if epochs and not has_fallen(epochs):
-        return (
-            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} "
-            f"in epoch {epoch_number(epochs[-1].epoch)}): the model memorises its examples, or learns something "
-            "that the evaluator should not reward. Use more examples or fewer epochs, set beta, and read its answers."
-        )
-    found = diagnose(epochs)
-    return "The cause is not known." if found is None else f"{found.seen} {found.remedy}"
-
-
-def _mean(validation: ValidationRecord) -> float:
-    return fmean(validation.rewards)

@@ -1,17 +1,19 @@
-"""Validation with the current weights, once per epoch, and the rule for early stopping."""
+"""Validation with the current weights, once per epoch; the warning of a fall, and the rule for early stopping."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 from nat.data_models.finetuning import EarlyStoppingConfig, GuardsConfig
 from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
-from nat.finetuning.alarms import held_out_warning
 from nat.finetuning.best_model import keep_if_best
+from nat.finetuning.diagnosis import diagnose, has_fallen
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
+from nat.finetuning.verdict import compare
 from nat.runs.folder import files_due
-from nat.runs.records import BestMeasure, ValidationRecord, after_epoch
+from nat.runs.records import BestMeasure, EpochRecord, ValidationRecord, Verdict, after_epoch, epoch_number
 
 WHOLE_DATASET = "all examples"
 """Replaces the example ids where a plug-in's trainer reports only the mean."""
@@ -57,6 +59,57 @@ def _keep(run: RunContext, epoch: int, avg_reward: float) -> ValidationRecord:
     record = ValidationRecord(epoch=epoch, timestamp=run.now(), scores={WHOLE_DATASET: avg_reward})
     run.record_validation(record)
     return record
+
+
+def held_out_warning(
+    validations: Sequence[ValidationRecord], epochs: Callable[[], Sequence[EpochRecord]], config: GuardsConfig
+) -> str | None:
+    """A warning if the last validation fell below the first one, or far below the best; None otherwise.
+
+    The fall must be more than chance on the same examples, by the rule of the verdict. Far means that less than
+    `collapse_share` is left of the height above the worst score seen, as for the rewards in training. Epochs are read
+    only to explain a fall.
+    """
+    if not _fallen(validations, config) or _fallen(validations[:-1], config):
+        return None
+    best, last = max(validations[:-1], key=_score), validations[-1]
+    return (
+        f"The held-out score fell from {_score(best):.3f} {after_epoch(best.epoch)} "
+        f"to {_score(last):.3f} {after_epoch(last.epoch)}. "
+        f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
+    )
+
+
+def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bool:
+    if len(validations) < 2:  # noqa: PLR2004 - a fall takes two
+        return False
+    *earlier, last = validations
+    best = max(earlier, key=_score)
+    worst = min(reward for validation in validations for reward in validation.rewards)
+    far = _score(last) - worst < config.collapse_share * (_score(best) - worst)
+    return _worse(earlier[0], last) or (far and _worse(best, last))
+
+
+def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
+    scored = {example for example, score in before.scores.items() if score is not None}
+    both = any(after.scores.get(example) is not None for example in scored)
+    return both and compare(before.scores, after.scores).verdict is Verdict.WORSE
+
+
+def _why(epochs: Sequence[EpochRecord]) -> str:
+    """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
+    if epochs and not has_fallen(epochs):
+        return (
+            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} "
+            f"in epoch {epoch_number(epochs[-1].epoch)}): the model memorises its examples, or learns something "
+            "that the evaluator should not reward. Use more examples or fewer epochs, set beta, and read its answers."
+        )
+    found = diagnose(epochs)
+    return "The cause is not known." if found is None else f"{found.seen} {found.remedy}"
+
+
+def _score(validation: ValidationRecord) -> float:
+    return fmean(validation.rewards)
 
 
 def plateaued(scores: Sequence[float], config: EarlyStoppingConfig) -> bool:

@@ -1,10 +1,10 @@
 import pytest
 
-from fakes.run_records import epoch_record, epoch_records, validation_record
+from fakes.run_records import epoch_record, epoch_records
 from nat.data_models.finetuning import GuardsConfig
 from nat.errors import RewardCollapse
-from nat.finetuning.alarms import EFFECTIVE_SAMPLES, ENTROPY_EPOCHS, TRUNCATED, EpochWindow, alarms, held_out_warning
-from nat.finetuning.diagnosis import CLIPPED, ENTROPY, GRADIENT, KL
+from nat.finetuning.alarms import EFFECTIVE_SAMPLES, ENTROPY_EPOCHS, TRUNCATED, EpochWindow, alarms
+from nat.finetuning.diagnosis import CLIPPED, ENTROPY
 from nat.finetuning.guards import check_reward
 from nat.finetuning.metrics import EPOCH, prefixed
 from nat.wire.metrics import UPDATE
@@ -144,79 +144,3 @@ def test_a_collapse_is_found_in_runs_of_any_length(length):
     rewards = [0.8] * (length - 3) + [0.1] * 3
     with pytest.raises(RewardCollapse, match=r"from 0\.800 in epochs? \d+ to"):
         check_reward(filled(rewards).records, GuardsConfig())
-
-
-CONFIG = GuardsConfig()
-
-
-def validations(*shares):
-    """Validations of 100 games after every tenth epoch; always the first games are won."""
-    return [
-        validation_record(10 * n, {str(game): float(game < 100 * share) for game in range(100)})
-        for n, share in enumerate(shares)
-    ]
-
-
-def test_overfitting_is_a_warning():
-    """The training reward rises while the held-out score falls below its start."""
-    text = held_out_warning(
-        validations(0.5, 0.6, 0.3), lambda: epoch_records([0.5 + n / 50 for n in range(20)]), CONFIG
-    )
-    assert text.startswith("The held-out score fell from 0.600 after epoch 10 to 0.300 after epoch 20. ")
-    assert "The mean reward in training did not (0.880 in epoch 20)" in text
-
-
-def test_a_broken_model_is_a_warning_with_its_cause():
-    """If both rewards fall, the warning names the update that broke the model."""
-    epochs = epoch_records([0.5] * 12 + [0.0] * 8, metrics={GRADIENT: 1.0})
-    epochs[11] = epochs[11].model_copy(update={"metrics": {KL: 9.0}})
-    text = held_out_warning(validations(0.32, 0.79, 0.1), lambda: epochs, CONFIG)
-    assert "fell from 0.790 after epoch 10 to 0.100 after epoch 20. The update of epoch 12 moved the policy" in text
-
-
-@pytest.mark.parametrize(
-    "shares",
-    [(), (0.5,), (0.5, 0.6), (0.5, 0.9, 0.7), (0.5, 0.48)],
-    ids=["none", "one", "a rise", "less than the best", "chance"],
-)
-def test_a_small_fall_is_no_warning(shares):
-    """A score below the best is no fall if it is above the start and half of the rise."""
-    assert held_out_warning(validations(*shares), list, CONFIG) is None
-
-
-def test_a_fall_below_the_start_mentions_the_start():
-    """Epoch 0 is described as "before training"."""
-    text = held_out_warning(validations(0.8, 0.3), list, CONFIG)
-    assert text.startswith("The held-out score fell from 0.800 before training to 0.300 after epoch 10. ")
-
-
-def test_a_fall_is_reported_once():
-    """A fall is reported at its validation, and again only after a recovery."""
-    told = [held_out_warning(validations(0.5, 0.8, 0.1, 0.12, 0.8, 0.1)[:n], list, CONFIG) for n in range(1, 7)]
-    assert [text is not None for text in told] == [False, False, True, False, False, True]
-
-
-def test_a_mean_without_scores_gives_no_warning():
-    """A single number before and after cannot be distinguished from chance."""
-    means = [validation_record(n, {"all examples": mean}) for n, mean in enumerate([0.8, 0.1])]
-    assert held_out_warning(means, list, CONFIG) is None
-
-
-def test_failed_examples_are_not_compared():
-    """Only examples with both scores are compared."""
-    one, other = {"a": 1.0, "b": None}, {"a": None, "b": 0.0}
-    assert held_out_warning([validation_record(0, one), validation_record(1, other)], list, CONFIG) is None
-
-
-def test_epochs_are_read_only_if_the_score_fell():
-    """Most validations show no fall, and a long run has many epochs."""
-    read = []
-
-    def epochs():
-        read.append(True)
-        return []
-
-    held_out_warning(validations(0.5, 0.6), epochs, CONFIG)
-    assert not read
-    held_out_warning(validations(0.5, 0.6, 0.1), epochs, CONFIG)
-    assert read
