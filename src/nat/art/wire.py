@@ -53,7 +53,7 @@ class EngineArgs(ArtRecord):
 
 
 class PeftArgs(ArtRecord):
-    """The adapter that is trained."""
+    """The trained adapter."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -108,8 +108,8 @@ class Attempt:
         if not self.hidden.token_ids or status not in _REFUSAL_STATUS or b"return_token_ids" not in content:
             return None
         logger.warning(
-            "the server of LLM %r refuses return_token_ids and is not asked for it again; "
-            "what it samples cannot be trained on id by id",
+            "the server of LLM %r refuses return_token_ids, so later requests leave it out; "
+            "its answers have no exact token ids",
             self._tap.llm_name or self._request.model,
         )
         self._tap.server_knows_token_ids = False

@@ -21,7 +21,7 @@ class CurriculumState(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     current_percentile: float
-    """Share of the groups, easiest first, that is trained on."""
+    """Share of the groups to train on, easiest first."""
     last_expansion_epoch: int = -1
     total_groups: int = 0
     """Groups with a learning signal in the first epoch that had any."""

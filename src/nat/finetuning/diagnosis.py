@@ -24,7 +24,7 @@ TRUNCATED = "rollout/truncated"
 
 NOT_TRAINED = (
     "Rollouts without exact tokens, and with mask_truncated_completions those that hit a token limit, are not trained "
-    "on; what is left of their groups may have nothing to be compared with."
+    "on; the rest of their groups may have no other rollout to compare with."
 )
 """Why a backend may train nothing of a batch."""
 

@@ -111,7 +111,7 @@ def check_trajectories(
 def _untrainable(tally: RolloutTally) -> UntrainableSampling:
     left_out = tally.causes[LeftOutCause.UNTRAINABLE_SAMPLING]
     seen = f"{left_out} of {tally.num_rollouts} rollouts have no other answers; calls by function:"
-    lines = [f"the agent never samples from the distribution that is trained: {seen}"]
+    lines = [f"the agent never samples from the trained distribution: {seen}"]
     lines += [f"  {count:6d} x {function}: {how}" for (function, how), count in tally.untrainable.most_common()]
     return UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.untrainable))
 

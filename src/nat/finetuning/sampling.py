@@ -56,8 +56,8 @@ def block_finding(key: str, sampling: Sampling) -> str:
 
 def _untrainable(function: str, calls: Counter[str]) -> str:
     return (
-        f"function '{function}' samples with {_listed(calls)}: these answers are not drawn from the distribution that "
-        f"is trained, so they are left out of training. {remedy(calls)}"
+        f"function '{function}' samples with {_listed(calls)}: these answers are not drawn from the trained "
+        f"distribution, so they are left out of training. {remedy(calls)}"
     )
 
 

@@ -279,7 +279,7 @@ def test_a_greedy_agent_is_an_error_with_its_functions():
     with pytest.raises(UntrainableSampling) as caught:
         check_trajectories(counts, target_functions=["<workflow>"], target_model=None)
     text = str(caught.value)
-    assert "the agent never samples from the distribution that is trained: 8 of 8 rollouts" in text
+    assert "the agent never samples from the trained distribution: 8 of 8 rollouts" in text
     assert "16 x play: temperature=0\n" in text
     assert "8 x plan: temperature=0, top_p=0.9\n" in text
     assert "finetuning.sampling_in_training: {temperature: 1.0}" in text

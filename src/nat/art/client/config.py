@@ -57,7 +57,7 @@ class ARTBackendConfig(BaseModel):
     engine_args: EngineArgs | None = None
     """Arguments of vLLM's engine; further keys are passed on."""
     peft_args: PeftArgs | None = None
-    """The adapter that is trained; further keys are passed on."""
+    """The trained adapter; further keys are passed on."""
     torchtune_args: TorchtuneArgs | None = None
     """How servers up to 0.5.7 train all weights with torchtune; all keys are passed on."""
     server_config: ARTServerConfig | None = None

@@ -48,7 +48,7 @@ def trained_llms(
     if target in {llm.key for llm in llms} - set(keys):
         raise ConfigError(
             [f"finetuning.target_model: '{target}' does not use the trained model; {', '.join(keys)} does"],
-            hint="name the LLM that is trained, or leave `target_model` out",
+            hint="name the trained LLM, or leave `target_model` out",
         )
     return trained
 

@@ -98,7 +98,7 @@ def art_groups(
             f"No valid trajectory groups to submit. {len(left_out)} trajectories were left out"
             + (f"; the first because {left_out[0]}" if left_out else ""),
             hint="the inference server must answer with `logprobs` (ART's and ours always do), and the workflow must "
-            "ask the LLM that is trained",
+            "call the trained LLM",
         )
     return groups, left_out
 

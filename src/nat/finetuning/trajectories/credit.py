@@ -162,8 +162,7 @@ def credit_warnings(config: RewardFunctionConfig | None, trajectories: Sequence[
         )
     if lost := sum(fact.get("uncredited_rewards", 0) for fact in facts):
         found.append(
-            f"{lost} rewards of steps in {len(facts)} rollouts have no effect: no answer that is trained on came "
-            "before them."
+            f"{lost} rewards of steps in {len(facts)} rollouts have no effect: no trained answer came before them."
         )
     return found
 
