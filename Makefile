@@ -33,7 +33,7 @@ interop: install
 # Agents of every framework against a scripted server, each in an environment of its own: what is captured is what was sent.
 frameworks: install
 	$(BIN)/python -m conformance.environments frameworks
-	$(BIN)/pytest conformance/frameworks --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest conformance/frameworks --numprocesses 2
 	PYTHONPATH=tests $(BIN)/python -m conformance.frameworks.figures --check
 
 # Released coding agents, unmodified, through the gateway; npm installs each into a folder of its own.

@@ -88,8 +88,11 @@ def name_of(requirement: str) -> str:
 
 
 def outside() -> dict[str, str]:
-    """The environment variables without those that select another Python environment."""
-    ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    """The environment variables without those that select another Python environment.
+
+    Bytecode is written, whatever the caller does with its own: pip leaves it out, and each process would compile anew.
+    """
+    ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 

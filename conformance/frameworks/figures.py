@@ -56,14 +56,19 @@ def figures(played: Played) -> dict[str, Any]:
     }
 
 
-def keep(played: Played) -> None:
-    """Write the framework's figures into the file; other processes may write theirs at the same time."""
+def keep(played: Played, testrun: str) -> None:
+    """Write the framework's figures into the file; other processes may write theirs at the same time.
+
+    Fails if another process of the same run of pytest has played this framework's agent too.
+    """
     FILE.parent.mkdir(parents=True, exist_ok=True)
     with FILE.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         known = json.loads(file.read() or "{}")
-        known[played.framework] = figures(played)
+        before = known.get(played.framework, {})
+        assert before.get("testrun") != testrun, f"two processes have played the agent of {played.framework}"
+        known[played.framework] = figures(played) | {"testrun": testrun}
         file.truncate(0)
         file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
