@@ -1,10 +1,11 @@
 """Each framework's plug-in behaves as documented, in the framework's own environment."""
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from conformance.environments import outside, python_of
+from conformance.environments import REPOSITORY, outside, python_of
 
 SCRIPTS = Path(__file__).parent / "plugin_tests"
 DEADLINE_S = 300
@@ -24,7 +25,7 @@ def test_the_plugin_behaves_as_documented(framework: str) -> None:
     """
     ended = subprocess.run(
         [python_of(framework), "-P", SCRIPTS / f"{framework}.py"],
-        env=outside(),
+        env=outside() | {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests'}"},
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

@@ -1,13 +1,8 @@
 """LangChain's model sends only what agent and YAML set; tool errors go to the model."""
 
 import asyncio
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
 
+from conformance.frameworks.server import serving
 from langchain_core.messages import ToolMessage
 
 from nat.builder.function import LambdaFunction
@@ -17,62 +12,23 @@ from nat.errors import WorkflowError
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.plugins.frameworks.langchain import as_tool, open_model
 
-CHOICE = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
-ANSWER = json.dumps({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE]}).encode()
-
-
-class Heard(HTTPServer):
-    """Answers "ok" and keeps the requests' bodies."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.bodies: list[dict[str, Any]] = []
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Heard
-
-    def do_POST(self) -> None:
-        self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(ANSWER)))
-        self.end_headers()
-        self.wfile.write(ANSWER)
-
-    def log_message(self, *_args: object) -> None:
-        """Log nothing."""
-
-
-@contextmanager
-def listening() -> Iterator[Heard]:
-    with Heard() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+TEXT = "hi [once-0 hello]"
+"""Carries the marker by which the scripted server knows its answer."""
 
 
 async def nothing_is_added() -> None:
     """A request has the agent's messages, the model's name and the YAML's settings; the agent's settings win."""
-    with listening() as server:
+    with serving() as server:
         plain = OpenAIModelConfig(model_name="m", base_url=server.base_url)
         async with open_model(plain, llm_name="student") as model:
-            await model.ainvoke("hi")
+            await model.ainvoke(TEXT)
         config = plain.model_copy(update={"temperature": 0.5, "max_tokens": 7})
         async with open_model(config, llm_name="student") as model:
-            await model.ainvoke("hi")
-            await model.bind(temperature=0.1, max_tokens=3).ainvoke("hi")
+            await model.ainvoke(TEXT)
+            await model.bind(temperature=0.1, max_tokens=3).ainvoke(TEXT)
             http_clients = model.http_client, model.http_async_client
-    asked = {"messages": [{"role": "user", "content": "hi"}], "model": "m", "stream": False}
-    assert server.bodies == [
+    asked = {"messages": [{"role": "user", "content": TEXT}], "model": "m", "stream": False}
+    assert [served.asked for served in server.log] == [
         asked,
         asked | {"temperature": 0.5, "max_tokens": 7},
         asked | {"temperature": 0.1, "max_completion_tokens": 3},
