@@ -1,7 +1,7 @@
 """CPU time and memory of a LangChain call inside a rollout: LangChain alone, and with capture.
 
-As `harness`, whose rows are of the bare OpenAI SDK, but in LangChain's own environment, with uvloop in neither row.
-Makes the environment first where it is missing (`conformance/environments.py`).
+Like `harness`, but in LangChain's own environment and without uvloop. The bench makes a missing environment first
+(`conformance/environments.py`).
 """
 
 from collections.abc import AsyncIterator

@@ -2,7 +2,7 @@
 
 Each runs in a process of its own between the same clients and the same stub server, which streams 32 tokens, one event
 each. A call is one request of a rollout, and the steps of all calls are kept. The rows take turns, and each shows its
-best. LiteLLM's proxy has an environment of its own, made first where it is missing (`conformance/environments.py`).
+best. LiteLLM's proxy has its own environment, which is made first if it is missing (`conformance/environments.py`).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """CPU time and memory of an LLM call inside a rollout: the client library alone, and with capture.
 
 Every row runs in a process of its own against a stub server in another one; the steps of the whole epoch are kept, as
-a run keeps them. The rows take turns, round after round, and each shows its best: other work on the machine only adds.
+in a run. The rows take turns, and each shows its best, because other work on the machine only adds time.
 """
 
 import asyncio

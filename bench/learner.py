@@ -1,9 +1,9 @@
 """Tokens per second and peak memory of an update: 192 rows of 86 tokens, a model of 1 M parameters.
 
 The first line uses transformers alone: a padded batch, all logits, forward and backward.
-The last two lines have prompts of 256 tokens, each row its own or the rows of a group the same one: tokens of rows
-per second, against the ceiling that is the number of row tokens for each one that differs.
-Each line runs in a process of its own, so that its peak memory is its own.
+The last two lines have prompts of 256 tokens, one per row or one per group; they show row tokens per second, and the
+maximum by which shared prefixes could reduce the computed tokens. Each line runs in its own process, so that peak
+memory is separate.
 """
 
 import json

@@ -2,8 +2,8 @@
 
     python bench/sampler.py --model examples/tic_tac_toe/model
 
-Each chat asks for exactly 32 new tokens. A point is the best of several rounds, because whatever else the
-machine does can only slow a round down.
+Each chat asks for exactly 32 new tokens. A point is the best of several rounds, because other work on the
+machine only slows a round down.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 CONCURRENCY = (1, 16, 64)
 NEW_TOKENS = 32
 VLLM_TOKENS_PER_SECOND = {1: 356, 16: 2300, 64: 3400}
-"""Tokens per second of vLLM 0.32 on two CPU cores, with the same model and load."""
+"""Tokens per second of vLLM 0.32 on two CPU cores: measured once, with the same load and 0.8 million weights."""
 
 
 class Chat:

@@ -1,7 +1,7 @@
 """Pretrain a tiny language model by supervision; shared by the `make_model.py` of every example.
 
 An example passes its words, its chat template and a function that makes conversations. Threads and instruction set are
-pinned, so that sums are taken in the same order; another kind of processor may still make other weights.
+pinned, so that sums have a fixed order; another kind of processor may still give other weights.
 
 Shapes: B conversations, T tokens, V words.
 """

@@ -4,7 +4,7 @@ Each changed module runs in a child process with its own tests, until the first 
 all tests pass. It is printed with its line number, the line before and the line after:
 
     - a gap: no test checks the line; write the test, or delete unneeded code;
-    - marked `=`, if equivalent.py says why it changes nothing that a test could see.
+    - marked `=`, if equivalent.py gives the reason why no test can notice it.
 
 The exit code is 1 if there is a gap.
 """

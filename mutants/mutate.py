@@ -1,6 +1,6 @@
 """Small changes to Python source, one at a time. Pure.
 
-Not changed: annotations, texts, asserts (they are for the type checker), what is raised, and what is only logged.
+It leaves annotations, texts, asserts (which help the type checker), raised exceptions and log calls unchanged.
 """
 
 import ast

@@ -1,7 +1,7 @@
 """Run tests with one module's source changed, in a child process: one child at a time, from the main thread.
 
-The child can never return into the loop that started it: whatever happens in it, it ends in `os._exit`. Its alarm and
-the parent's deadline end it if it hangs, and with it ends every process that its tests have started.
+The child always ends in `os._exit`, so it cannot return into the loop that started it. If it hangs, its alarm or the
+parent's deadline ends it with every process that its tests have started.
 """
 
 import contextlib

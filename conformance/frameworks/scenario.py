@@ -1,8 +1,8 @@
 """The script: the user's messages, and the scripted server's answers.
 
-Every text of the user carries a marker, `[many-7 sum]`: the rollout and the scene. The server knows from the last
-marker, and from how often the assistant has spoken since, what comes next. So one server answers many rollouts at
-once, and frameworks may wrap the texts in others.
+Every text of the user has a marker with the rollout and the scene, `[many-7 sum]`. The last marker, and the number of
+answers since, select the next answer. So one server serves many concurrent rollouts, and frameworks may wrap the
+texts.
 """
 
 import re

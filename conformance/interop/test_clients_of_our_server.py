@@ -51,7 +51,7 @@ def test_a_released_client_trains(environment: str, script: str, server: Served,
 def test_the_upstream_plug_in_trains(environment: str, server: Served, table: Table, tmp_path: Path) -> None:
     """The upstream adapter completes each epoch, and the server uses the learning rate of its configuration.
 
-    The call itself has 5e-05, too low to learn anything in four steps.
+    The call itself has a rate of 5e-05, which is too low for four steps.
     """
     name = f"adapter-{environment}".replace(".", "-")
     did = "its trainer adapter initialised, submitted four epochs and one with a minimal configuration; each completed"
@@ -62,7 +62,9 @@ def test_the_upstream_plug_in_trains(environment: str, server: Served, table: Ta
         _expect_learning(result)
 
 
-def test_the_upstream_toolkit_finetunes_as_its_guide_has_it(server: Served, table: Table, tmp_path: Path) -> None:
+def test_the_upstream_toolkit_finetunes_with_its_guides_configuration(
+    server: Served, table: Table, tmp_path: Path
+) -> None:
     """`nat finetune` of the upstream toolkit learns with the guide's configuration from a LangChain agent's calls."""
     did = "`nat finetune` with the guide's configuration and a LangChain agent, two epochs"
     with table.proof("nvidia-nat-openpipe-art", "nat-1.9.0", "client of our server (nat_finetune)", did) as row:
@@ -94,7 +96,7 @@ def test_concurrent_clients_train_their_own_models(server: Served, tmp_path: Pat
 def test_a_client_that_disconnects_cancels_its_training(server: Served, tmp_path: Path) -> None:
     """Weights and step stay, a request that waited is answered, and the next training call works.
 
-    While the call is under way, the control routes answer and the step is still the old one.
+    During the call, control routes answer and report the old step.
     """
     result = scripts.run("art_leaves", "art-0.5.0", {**server.settings, "name": "leaver"}, tmp_path)
     assert result["after"] == pytest.approx(result["before"], rel=1e-5)

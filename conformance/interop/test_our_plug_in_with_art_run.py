@@ -172,8 +172,8 @@ async def test_the_application_trains_on_what_our_plug_in_sends(
 ) -> None:
     """Two epochs complete; groups, rewards, roles, sampled tokens and numbers of the YAML arrive unchanged.
 
-    0.5.0 makes its own `Choice` of each answer, which it trains on, and takes beta. 0.5.17 leaves a plain dict there,
-    which its real GPU part ignores, and no longer knows beta.
+    0.5.0 converts each answer to its own `Choice`, which it trains on, and accepts beta. 0.5.17 keeps a plain dict,
+    which its real GPU part ignores, and does not accept beta.
     """
     role = "server of our plug-in (`art run`, its GPU part replaced by a fake)"
     did = "our plug-in registered, played two epochs, deleted old checkpoints, trained; the stream gave the metrics"

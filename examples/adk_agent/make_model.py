@@ -1,8 +1,8 @@
 """Make model/: a small language model that talks like a shopkeeper but makes mistakes.
 
-It is supervised on conversations of its own kind: it asks for both prices at once in half of them, for one of them or
-for another thing's in some, it guesses in others, and sometimes it adds wrongly. So it gives the right sum in one of
-three cases; the reinforcement learning of configs/finetune.yml starts from there.
+It is trained on such conversations: in half of them it asks for both prices at once, in some for one of them or for
+another thing's, in others it guesses, and sometimes it adds wrongly. So it gives the right sum in one of three cases,
+from which the reinforcement learning of configs/finetune.yml starts.
 
 `python -m examples.adk_agent.make_model`, from the repository's root, takes a minute.
 The training loop is `examples/pretraining.py`, which all examples share.

@@ -1,6 +1,6 @@
 """Write data/train.jsonl and data/validation.jsonl: what each person packs; the two files share no person and no town.
 
-Every third person is held out, and goes to towns that nobody in the training data goes to.
+Every third person is held out and goes to a town that does not occur in the training data.
 """
 
 import json

@@ -1,9 +1,8 @@
 """Make model/: a small language model that packs suitcases but makes mistakes.
 
-It is supervised on conversations of its own kind, in which anybody may go anywhere and any town have any weather. It
-guesses where it should look something up, be it the town or the weather, and what it packs does not always suit the
-weather. So it gives the right answer in one of three cases; the reinforcement learning of configs/finetune.yml starts
-from there.
+It is trained on such conversations with random towns and weather. Sometimes it guesses the town or the weather instead
+of looking it up, and sometimes it packs the wrong clothes. So it gives the right answer in one of three cases, from
+which the reinforcement learning of configs/finetune.yml starts.
 
 `python -m examples.langgraph_agent.make_model`, from the repository's root, takes a minute.
 The training loop is `examples/pretraining.py`, which all examples share.

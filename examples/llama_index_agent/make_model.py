@@ -1,8 +1,8 @@
 """Make model/: a small language model that talks like a librarian but makes mistakes.
 
-It is supervised on conversations of its own kind: it looks up the right book in half of them and another one in some,
-it guesses in others, and sometimes it does not say what it has read. So it gives the right shelf in four of ten cases;
-the reinforcement learning of configs/finetune.yml starts from there.
+It is trained on such conversations: in half of them it looks up the right book, in some another one, in others it
+guesses, and sometimes it does not answer with the shelf that it read. So it gives the right shelf in four of ten cases,
+from which the reinforcement learning of configs/finetune.yml starts.
 
 `python -m examples.llama_index_agent.make_model`, from the repository's root, takes a minute.
 The training loop is `examples/pretraining.py`, which all examples share.

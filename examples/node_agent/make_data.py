@@ -1,6 +1,6 @@
 """Write data/train.jsonl, data/validation.jsonl and the agent's contacts.
 
-Every contact is wished for in words that only one of the two files has.
+Every contact occurs in both files, with different wordings.
 """
 
 import json

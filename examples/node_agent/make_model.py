@@ -1,8 +1,8 @@
 """Make model/: a small language model for the agent's conversations that makes mistakes.
 
-It is supervised on conversations of its own kind: it opens the right contact in half of them and another one in some,
-it guesses in others, and sometimes it does not say the number that it has read. So it gives the right number in four of
-ten cases; the reinforcement learning of configs/finetune.yml starts from there.
+It is trained on such conversations: in half of them it opens the right contact, in some another one, in others it
+guesses, and sometimes it does not answer with the number that it read. So it gives the right number in four of ten
+cases, from which the reinforcement learning of configs/finetune.yml starts.
 
 `python -m examples.node_agent.make_model`, from the repository's root, takes a minute.
 The training loop is `examples/pretraining.py`, which all examples share.

@@ -1,9 +1,8 @@
 """Make model/: a small language model that knows the rules of tic-tac-toe and plays like a beginner.
 
-It is supervised on random games. Before a move it learns how a beginner would choose: mostly at random, with
-an eye for three in a line (its own, or the opponent's to stop), and too fond of the edges of the board. After
-the last move it learns who won. That wins little more than a third of its games; the reinforcement learning of
-configs/finetune.yml starts from there.
+It is trained on random games. Before a move it learns how a beginner would choose: mostly at random, sometimes to
+complete or block three in a line, and too often on the edges of the board. After the last move it learns who won.
+It wins little more than a third of its games, from which the reinforcement learning of configs/finetune.yml starts.
 
 `python -m examples.tic_tac_toe.make_model`, from the repository's root, takes five minutes.
 The training loop is `examples/pretraining.py`, which all examples share.

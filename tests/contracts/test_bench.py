@@ -1,4 +1,4 @@
-"""What the benches rely on."""
+"""Assumptions of the benches."""
 
 import sys
 from pathlib import Path

@@ -23,7 +23,7 @@ def function_imports() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("place", "line"), sorted(set(function_imports())))
-def test_an_import_inside_a_function_says_why(place, line):
+def test_an_import_inside_a_function_has_a_reason(place, line):
     """An import inside a function has a reason: start-up time, an optional package, or a rarely needed library."""
     _, _, reason = line.partition("# noqa: PLC0415 - ")
     assert reason, f"{place}: move the import to the top, or add the reason"

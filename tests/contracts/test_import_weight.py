@@ -1,4 +1,4 @@
-"""What each import loads; every test uses a new process."""
+"""Each import loads only what it needs; every test uses a new process."""
 
 import os
 import subprocess

@@ -4,7 +4,7 @@ import pytest
 from conformance.environments import PROJECT, REPOSITORY, check, name_of, names, requirements_in
 
 
-def test_all_that_make_install_asks_for_is_pinned():
+def test_every_requirement_of_make_install_is_pinned():
     """`constraints.txt` pins each package of the extras that are installed into .venv."""
     asked = [
         PROJECT["dependencies"],
@@ -16,6 +16,6 @@ def test_all_that_make_install_asks_for_is_pinned():
 
 
 @pytest.mark.parametrize("name", names())
-def test_each_environment_has_a_lock_that_fits(name):
+def test_each_environment_has_a_matching_lock(name):
     """Each lock pins all requirements of its file and of our package to allowed versions."""
     assert check(name) == []

@@ -146,7 +146,7 @@ async def test_the_guides_run(project, capsys):
     assert json.loads((output / "summary.json").read_text())["served_model"].startswith(f"{RUN}@20 at ")
 
 
-async def test_what_the_guides_run_sends(project):
+async def test_the_guides_run_sends_the_sampled_tokens(project):
     """The workflow samples the trained model, and training uses exactly the sampled token ids."""
     async with FakeArtServer(Coin()) as server:
         assert await finetune(server, "-o", "finetuning.num_epochs", "2") == 0

@@ -121,7 +121,7 @@ def server(start) -> Iterator[Server]:
     server.stop()
 
 
-def test_a_client_trains_and_goes_on_after_a_restart(start, output_dir):
+def test_a_client_trains_and_continues_after_a_restart(start, output_dir):
     """The rewarded answer gets likelier with each call; steps, names and weights survive a restart."""
     server = start()
     url, key = server.prepare()

@@ -132,7 +132,7 @@ async def test_export_best_writes_it_as_a_model(project, fails):
     assert "\n".join(told.texts).count(f"{folder} (held-out score 0.750 after epoch 1)") == 1
 
 
-async def test_an_adapter_without_checkpoints_says_so(project):
+async def test_an_adapter_without_checkpoints_is_reported(project):
     """The best epoch is still recorded; the request to export it fails with the reason."""
     project.adapter = RememberingAdapter(AdapterConfig())
     project.finetuning["export_best"] = True

@@ -28,8 +28,8 @@ by_name = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks(page, tmp_path, monkeypatch):
     """All blocks of a page work in order, in an empty folder; none is skipped.
 
-    Python blocks run, and share their names; YAML loads with the types that the page has registered by then;
-    a block whose first line is a file's name is that file for the blocks after it; commands are parsed.
+    Python blocks run and share their names; YAML loads with the types that earlier blocks registered;
+    a block whose first line is a file name becomes that file for later blocks; commands are parsed.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -128,8 +128,8 @@ def share_of_even(url: str) -> float:
 def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name, sampling):
     """Rollouts of the served agent train the model here: its held-out scores rise, and it samples the new weights.
 
-    While the run goes on its rollouts get the trained model under either name; later only its own name leads to it.
-    Whatever the temperature of the rollouts, the server trains their answers as it sampled them.
+    During the run, both names select the trained model; afterwards only its own name does.
+    The server trains answers at the temperature at which it sampled them.
     """
     make_tiny_model(tmp_path / "tiny")
     model, ports = str(tmp_path / "tiny"), ("--port=0", "--inference_port=0", "--threads=1")

@@ -1,7 +1,7 @@
 """Rollouts of several turns against our own backend, from the agent's client to the training rows.
 
-The model has random weights: what it says is no text that a tokenizer would split as it was sampled, holds broken
-characters and special tokens, and generations of one example often read the same.
+The model has random weights: a tokenizer would split its text otherwise than it was sampled, the text holds broken
+characters and special tokens, and generations of one example often have the same text.
 """
 
 import asyncio

@@ -151,7 +151,7 @@ async def test_json_counts_the_failures(tmp_path, capfd):
     assert json.loads(out)["failures"][0]["count"] == 6
 
 
-async def test_piped_output_says_each_thing_once(tmp_path, capfd):
+async def test_piped_output_repeats_nothing(tmp_path, capfd):
     """At `info`, the log has the guide's lines, so the progress display does not repeat them."""
     out, err, _ = await told(tmp_path, capfd, level="info")
     assert "epoch 1/2" not in out

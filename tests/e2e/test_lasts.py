@@ -19,7 +19,7 @@ from nat.runs.journal import JOURNAL_NAME
 from nat.runs.records import Phase, RunState
 
 
-async def test_half_a_surrogate_pair_is_recorded_and_the_run_goes_on(tmp_path):
+async def test_a_surrogate_is_recorded_and_the_run_continues(tmp_path):
     """Surrogates in an id, an answer and an error are journaled as escapes; different ids stay different."""
 
     async def agent(question, ask):
@@ -70,10 +70,10 @@ class AfterEpoch(RunProgress):
 
 
 @pytest.mark.parametrize("lost", ["file", "folder", "replaced"])
-async def test_a_journal_that_is_gone_ends_the_run(tmp_path, caplog, lost):
+async def test_a_deleted_journal_ends_the_run(tmp_path, caplog, lost):
     """SQLite would continue to write to the deleted file; the next transaction detects that it is gone.
 
-    The error is told once, by whoever catches it, and nothing is named that is gone, too.
+    The error is reported once and names no file that is gone, too.
     """
 
     def lose():

@@ -86,7 +86,7 @@ def test_a_loss_of_ones_own_trains_the_agent(project):
     assert used["settings"]["options"] == {"tau_positive": 1.0, "tau_negative": 1.2}
 
 
-def test_training_leaves_what_the_docs_promise(project):
+def test_training_writes_the_documented_files(project):
     """A run of one epoch gives a verdict and every file that the run folder's page lists for it.
 
     The trained model plays in the same workflow.

@@ -41,7 +41,7 @@ def values_of(rollout):
         ({"credit": "return_to_go", "gamma": 0.5}, [[1, 0], [1.5, 1]]),
     ],
 )
-async def test_credit_decides_what_answers_are_compared_by(tmp_path, reward, expected):
+async def test_credit_sets_the_number_by_which_answers_are_compared(tmp_path, reward, expected):
     """Answers are compared by the rollout's score, or, with credit, by one number per answer in backend and journal."""
     async with OpenAIServer(Coin()) as server:
         project = project_of(tmp_path, server, **reward)

@@ -3,8 +3,8 @@
     async with FakeArtServer(script) as server:
         client = ArtClient(server.base_url, "default")
 
-It follows the servers of 0.4 to 0.5.17 in routes, bodies, statuses and the training stream; it trains nothing, but it
-counts steps. Switches make it older, broken, or talkative.
+It follows the servers of 0.4 to 0.5.17 in routes, bodies, statuses and the training stream; it counts steps without
+training. Options make it older, broken, or more verbose.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class FakeArtServer(HttpServer):
     ) -> None:
         """Configure the server's behaviour.
 
-        `breaks_after` so many lines the stream is cut off; `failure` is then told under /jobs, as our own backend
+        The stream is cut off `breaks_after` so many lines; /jobs then reports `failure`, as our own backend
         does. `in_band` is a last line of the stream. `refusals` maps paths to a status and a body. `one_name_per_step`
         serves `name@N` and no plain name. Without `trains` there is no training route, as in 0.5.18.
         """

@@ -1,6 +1,7 @@
 """Checkpoint directories of tiny models with random weights, a byte-level tokenizer and a chat template.
 
-Every text can be encoded and decoded exactly. Made in well under a second; use them from a session-scoped fixture.
+Every text can be encoded and decoded exactly. A checkpoint takes well under a second;
+use it from a session-scoped fixture.
 """
 
 from collections.abc import Callable
@@ -94,7 +95,7 @@ def make_tiny_model(
 ) -> Path:
     """Write a checkpoint of the given shape to `path`; `spread` is the scale of the random weights.
 
-    A spread of 0.5 gives peaked, varied distributions, which tell right from wrong better than nearly flat ones.
+    A spread of 0.5 gives peaked, varied distributions, which show errors better than nearly flat ones.
     """
     tokenizer = tiny_tokenizer()
     config = CONFIGS[kind](len(tokenizer), hidden, layers)

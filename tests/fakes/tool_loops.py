@@ -1,6 +1,6 @@
 """Minimal agents, one per official client: ask, call tools until none is called, answer.
 
-Each plays through a client of its SDK, blocking or not, streamed or not, and gives the answer's text.
+Each uses a client of its SDK, blocking or not, streamed or not, and returns the answer's text.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The real `art run` application with a minimal fake of its GPU part.
 
 The application parses the bodies and streams the answers; the fake logs its arguments, one JSON line per
-call, and takes as many gradient steps as its script says. The base package lacks what the real part imports, so the
-module that holds it is replaced before the application is imported.
+call, and takes as many gradient steps as its script says. The base package lacks the imports of the real part, so
+its module is replaced before the application is imported.
 """
 
 import json

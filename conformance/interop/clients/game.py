@@ -1,7 +1,7 @@
 """The task of every client: answer each prompt with the token that was second likeliest at the start.
 
-A reward for it is a real change of mind, and its probability can be read from one greedy answer without sampling.
-Needs nothing but an OpenAI client, so that it runs in every environment.
+So the reward changes the model's first choice, and one greedy answer shows the token's probability. The module needs
+only an OpenAI client, so it runs in every environment.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The adapter of the upstream plug-in nvidia-nat-openpipe-art trains on real answers of our server.
 
-The learning rate of its configuration reaches the server only inside of the model's internal config; the call itself
-carries another one, whatever the configuration says.
+The server gets the configured learning rate only in the model's internal config; the training call has a constant
+one.
 """
 
 import asyncio

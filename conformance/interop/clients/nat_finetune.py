@@ -1,7 +1,7 @@
 """The upstream toolkit as in its guide: `nat finetune`, a LangChain agent, trajectories from its callbacks.
 
 Only the agent and the evaluator are ours. The agent answers with its first token, since the tiny model's texts are
-bytes; the evaluator rewards the wanted one.
+bytes; the evaluator rewards one token.
 """
 
 import asyncio

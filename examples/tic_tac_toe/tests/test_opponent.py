@@ -26,7 +26,7 @@ async def test_the_random_opponent_takes_each_free_cell() -> None:
     assert {await opponent.choose(board) for _ in range(100)} == {2, 4, 6, 8}
 
 
-async def test_a_person_is_asked_until_the_cell_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_prompt_repeats_until_the_cell_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Invalid input does not end the game."""
     typed: Iterator[str] = iter(["one", "1", "", " 2 "])
     monkeypatch.setattr(builtins, "input", lambda _prompt: next(typed))

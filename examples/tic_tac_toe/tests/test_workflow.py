@@ -62,7 +62,7 @@ async def test_the_rollout_seed_seeds_the_opponent() -> None:
 
 
 @pytest.mark.parametrize("question", ["", "Z", "x"])
-async def test_a_row_must_say_who_opens(question: str) -> None:
+async def test_a_row_must_name_the_opener(question: str) -> None:
     """Anything but X or O is an error with the seen and the expected value."""
     with pytest.raises(ValueError, match=f"'{question}'; it must say who moves first"):
         await played(question, 0)

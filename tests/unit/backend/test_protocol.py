@@ -69,7 +69,7 @@ def environment(tmp_path):
 def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_path):
     """A plug-in's option selects it, its port is in the ready line, its routes are beside OpenAI's, and it is closed.
 
-    Protocols that cannot be imported are reported and do no harm.
+    Protocols that cannot be imported are reported and change nothing else.
     """
     model = make_tiny_model(tmp_path / "tiny")
     command = ["-m", "nat.backend", "--model", str(model), "--port", "0", "--echo_port", "0", "--threads", "1"]

@@ -60,7 +60,7 @@ def test_shared_tokens_have_the_log_probabilities_of_each_row_alone(tiny_dir, ki
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_the_gradient_is_that_of_the_rows_one_by_one(tiny_dir, kind):
+def test_the_gradient_is_that_of_separate_rows(tiny_dir, kind):
     """Gradients agree to 1e-6 of the largest entry in fp64, right after each branch point, too."""
     model = load_model(tiny_dir(kind)).model.double()
     rows = branching_rows()

@@ -86,7 +86,7 @@ async def test_registered_converters_come_before_coercion():
 
 
 @pytest.mark.parametrize(("to_type", "expected"), [(None, 8), (str, "8"), (float, 8.0)])
-async def test_the_answer_is_converted_if_asked(to_type, expected):
+async def test_the_answer_is_converted_on_request(to_type, expected):
     """`to_type` is the type that the caller gets."""
     assert await function(double).ainvoke(4, to_type=to_type) == expected
 

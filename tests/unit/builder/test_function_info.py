@@ -103,7 +103,7 @@ async def test_a_plain_function_runs_in_a_thread_with_the_context():
     assert (seen, value) == ("inside", "3")
 
 
-async def test_plain_functions_run_beside_each_other():
+async def test_plain_functions_run_concurrently():
     """As many blocking calls run concurrently as there are rollouts, on any number of cores."""
     barrier = threading.Barrier(40, timeout=20)
 

@@ -173,7 +173,7 @@ def test_the_configs_seed_changes_the_rollouts():
     assert bodies[0][1] != bodies[1][1]
 
 
-def test_a_server_that_refuses_ids_is_asked_without_and_not_again():
+def test_ids_are_not_requested_again_after_a_refusal():
     """After one refusal ids are not requested again; another refusal reaches the agent."""
     rig = Rig()
     refusal = b'{"error": {"message": "unknown field return_token_ids"}}'
@@ -257,7 +257,7 @@ AGENTS_OWN = {"temperature": 0, "top_p": 0.9, "logit_bias": {"5": 1}, "max_token
 
 
 @pytest.mark.parametrize("target", [None, "player", "m"])
-def test_sampling_is_replaced_if_the_rollout_says_so(target):
+def test_sampling_is_replaced_on_request_of_the_rollout(target):
     """Neutral values replace the agent's and the LLM's, so that answers are sampled from the model's distribution."""
     rig = Rig(defaults={"top_k": 20, "presence_penalty": 0.5})
     with capturing(replace(EXACT, replaced=ReplacedSampling(0.8, target))):

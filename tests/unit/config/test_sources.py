@@ -62,7 +62,7 @@ def test_unusable_files(tmp_path, text, message):
         read_tree(tmp_path / "top.yml")
 
 
-def test_a_missing_file_says_where_paths_start(tmp_path):
+def test_a_missing_file_names_the_working_directory(tmp_path):
     """The error names the working directory, which is usually the cause."""
     with pytest.raises(ConfigError, match=r"(?s)does not exist.*paths start at"):
         read_tree(tmp_path / "none.yml")
@@ -225,6 +225,6 @@ def test_unset_variables_are_findings_with_path():
 @given(
     st.recursive(st.none() | st.booleans() | st.integers() | st.text("abc: {}[]"), lambda s: st.lists(s, max_size=3))
 )
-def test_a_tree_without_variables_stays_as_it_is(tree):
+def test_a_tree_without_variables_is_unchanged(tree):
     """Only variables are replaced."""
     assert fill({"k": tree}, {}) == {"k": tree}

@@ -104,7 +104,7 @@ def planted(value, path):
 def test_an_unknown_key_is_found_at_every_level():
     """An unknown key in any mapping of a file with every registered component is reported with its path.
 
-    Only the arguments that an ART server passes on to its libraries take any key.
+    Only arguments that an ART server passes to its libraries allow any key.
     """
     discover_components()
     tree = whole_tree()

@@ -31,7 +31,7 @@ def test_average_leaves_out_items_without_a_score():
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_average_lies_between_the_scores(scores):
+def test_the_average_is_between_the_scores(scores):
     """The mean lies between the scores and is not rounded."""
     mean = average([scored(n, s) for n, s in enumerate(scores)])
     assert mean is not None

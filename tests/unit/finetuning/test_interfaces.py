@@ -111,7 +111,7 @@ def test_signatures_are_those_of_the_guide(interface, method, arguments):
     assert list(inspect.signature(getattr(interface, method)).parameters)[1:] == arguments
 
 
-def test_only_what_the_guide_calls_abstract_must_be_implemented():
+def test_only_the_guides_abstract_methods_must_be_implemented():
     """A plug-in that implements the guide's abstract methods can be instantiated."""
     assert TrajectoryBuilder.__abstractmethods__ == {"start_run", "finalize", "log_progress"}
     assert TrainerAdapter.__abstractmethods__ == {
@@ -133,7 +133,7 @@ async def test_initialize_reaches_all_three_and_sets_the_reward():
     assert runner.trainer_adapter.adapter_config.reward == CONFIG.reward_function
 
 
-async def test_the_curriculum_state_begins_as_the_guide_says():
+async def test_the_initial_curriculum_state_is_the_guides():
     """The initial state has four keys; `get_curriculum_state` returns them with the configuration as JSON values."""
     runner = await initialized()
     assert runner._curriculum_state == {
@@ -160,7 +160,7 @@ async def test_the_default_reward_is_the_score(score, reward):
     assert await builder.compute_reward(EvalOutputItem(id="a", score=score, reasoning=None)) == reward
 
 
-async def test_run_eval_without_a_configuration_file_says_so():
+async def test_run_eval_without_a_configuration_file_is_an_error():
     """A builder outside of a run has no workflow, so `run_eval` raises."""
     builder = Builder(TrajectoryBuilderConfig())
     await builder.initialize(FinetuneConfig())

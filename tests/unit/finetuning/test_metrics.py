@@ -75,7 +75,7 @@ def test_failed_attempts_are_counted_over_all_rollouts():
     assert failure_metrics([played(num_failed_calls=1), failed]) == {"rollout/failed": 0.5, "rollout/failed_calls": 2.0}
 
 
-def test_drift_counts_what_is_not_exact():
+def test_drift_counts_inexact_tokens():
     """The metrics count rows per rollout, broken prefixes and policy versions."""
     records = [played(policy_versions={"m@1": 2, "m@2": 1}, broken_prefixes=1), played(policy_versions={"m@2": 3})]
     metrics = drift_metrics(records, [])

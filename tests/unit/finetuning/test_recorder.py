@@ -1,4 +1,4 @@
-"""What the recorder does besides writing."""
+"""The recorder frees memory besides writing."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Which requests are admitted."""
+"""Keys, origins and sizes decide whether the server admits a request."""
 
 import pytest
 from pydantic import ValidationError

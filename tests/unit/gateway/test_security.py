@@ -1,4 +1,4 @@
-"""What a key gives access to."""
+"""A key gives access to the model inside its own rollout, and to nothing else."""
 
 import asyncio
 import json

@@ -237,7 +237,7 @@ def test_an_appended_line_equals_that_of_the_whole_file(journal):
     assert len(appended.splitlines()) == 2
 
 
-def test_files_of_all_epochs_are_written_less_and_less_often():
+def test_whole_files_are_written_less_often_in_long_runs():
     """They are written after each of the first 40 epochs; in 10,000 epochs, a record is written about 40 times."""
     assert all(files_due(count) for count in range(40))
     due = [count for count in range(1, 10_000) if files_due(count)]

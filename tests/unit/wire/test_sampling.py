@@ -1,4 +1,4 @@
-"""Which requests sample from a distribution that can be trained on."""
+"""A request's sampling fields decide whether its answer can be trained on."""
 
 import pytest
 

@@ -33,8 +33,8 @@ class Player(Protocol):
 async def play_game(player: Player, opponent: Opponent, opener: Mark) -> GameRecord:
     """Play until somebody has won, the board is full, or the model names no free cell.
 
-    At each turn the model is shown the board. All that was said stays in the conversation, so that a whole
-    game is one sequence of tokens, and so one row of training data.
+    At each turn the model sees the board. The conversation keeps all messages, so a whole game is one sequence of
+    tokens and one row of training data.
     """
     board, answers = Board(), list[str]()
     messages: list[ChatCompletionMessageParam] = []

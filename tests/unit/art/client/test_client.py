@@ -107,7 +107,7 @@ async def test_another_kind_of_server_is_recognised():
             await art.prepare({"model": MODEL})
 
 
-async def test_each_gradient_step_is_reported_as_it_happens():
+async def test_each_gradient_step_is_reported_at_once():
     """The metrics arrive line by line; a NaN is read, and a stream without a line is a good one."""
     steps = [{"loss": 0.5, "num_gradient_steps": 2}, {"loss": 0.25, "num_gradient_steps": 2}]
     async with FakeArtServer(lines=steps) as server:
@@ -162,7 +162,7 @@ async def test_a_line_that_is_no_metrics_is_a_failure(line, reason):
     ("status", "hint"),
     [(409, "another run trains this model"), (404, "lead to an ART server"), (401, "backend.api_key")],
 )
-async def test_a_refused_batch_says_what_to_do(status, hint):
+async def test_a_refused_batch_has_the_servers_answer(status, hint):
     """The status before the first line is the server's answer to the request as a whole."""
     async with FakeArtServer(refusals={"/_train_model": (status, {"detail": "no"})}) as server:
         with pytest.raises(BackendError, match=hint):

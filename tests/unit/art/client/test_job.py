@@ -111,7 +111,7 @@ async def test_a_metric_that_is_no_number_is_dropped():
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("ab"), st.floats(-1e6, 1e6)), max_size=5))
-def test_a_mean_lies_between_the_extremes(lines):
+def test_a_mean_is_between_the_extremes(lines):
     """Each metric is averaged over the steps that have it."""
     means = mean_metrics(lines)
     assert means.keys() == {name for line in lines for name in line}

@@ -42,7 +42,7 @@ def test_small_differences_are_signal():
 
 
 @given(rewards, st.booleans())
-def test_a_group_wins_what_it_loses(group, scale):
+def test_advantages_of_a_group_sum_to_zero(group, scale):
     """Advantages of a group sum to zero."""
     assert sum(a or 0.0 for a in group_advantages(group, scale=scale)) == pytest.approx(0, abs=1e-9)
 

@@ -152,7 +152,7 @@ def test_the_backends_own_clip_is_the_same_ppo(level):
 def test_golden_mask_with_ppo():
     """Outside of the range no token has a gradient, whichever way it moved; the one inside keeps its own.
 
-    ART's loss then also holds a constant for each masked token, which no gradient sees; ours holds none.
+    ART's loss also contains a constant for each masked token, without a gradient; ours contains none.
     """
     loss, gradient = loss_of({**PPO, **BYPASS, "mask_prob_ratio": True})
     assert gradient == near([-0.110517, *[0.0] * 8])
@@ -162,7 +162,7 @@ def test_golden_mask_with_ppo():
 def test_golden_cap_where_the_advantage_is_negative():
     """A ratio of e is capped at 1.5 in the worse trajectory and unchanged in the better one.
 
-    ART caps both, although the option's name promises otherwise.
+    ART caps both, unlike the option's name says.
     """
     _, gradient = loss_of({**CISPO, **BYPASS, "max_negative_advantage_importance_sampling_weight": 1.5})
     assert gradient[5:] == near([0.152675, 0.08379, 0.1875, 0.016917])

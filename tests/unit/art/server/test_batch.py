@@ -42,7 +42,7 @@ def answers(*rewards, tokens=2, question="go"):
 def test_golden_batch(loaded):
     """Rewards 1, 0 and 1/2 with 5, 4 and 3 trained tokens: ±1, weights 0.9 and 1.125, the third is left out.
 
-    A second group, of equal rewards, teaches nothing.
+    A second group with equal rewards carries no signal.
     """
     three = [trajectory(r, user("go"), choice([7] * n)) for r, n in ((1.0, 5), (0.0, 4), (0.5, 3))]
     for dev in ({}, {"scale_rewards": False}):
@@ -113,7 +113,7 @@ def test_a_trajectory_without_log_probabilities_is_only_compared_with(loaded):
     assert [r.reward for r in batch.groups[0].rollouts] == [1.0]
 
 
-def test_an_error_says_which_trajectory(loaded):
+def test_an_error_names_its_trajectory(loaded):
     """The error counts places as the request does."""
     with pytest.raises(BatchRefused, match=r"trajectory_groups\.1\.trajectories\.1\.messages_and_choices\.1\."):
         made(
@@ -126,7 +126,7 @@ def test_an_error_says_which_trajectory(loaded):
 def test_a_packed_sequence_is_a_step(loaded):
     """Its length is the longest row's rounded up to 2048, within the client's limit for the model, or as the call says.
 
-    The context of the model is no limit: with a small one a step would hold a single short rollout.
+    The model's context does not limit it: with a small one a step would hold a single short rollout.
     """
     roomy = replace(loaded, max_seq_length=100_000)
     many = [answers(1.0, 0.0, tokens=1100) for _ in range(3)]

@@ -46,7 +46,7 @@ async def test_other_buckets_are_refused_before_anything_is_copied(client, model
     assert not (models.output_dir / "demo").exists()
 
 
-async def test_without_the_command_it_says_what_to_install(client, monkeypatch, tmp_path):
+async def test_a_missing_command_is_an_error_with_its_package(client, monkeypatch, tmp_path):
     """Without the command the status is 501, and the error says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = await client.post("/_experimental_pull_from_s3", json=TO_BUCKET)

@@ -147,7 +147,7 @@ async def test_a_training_call_reports_each_step_and_ends_when_the_weights_are_s
     assert models.job("other") is None
 
 
-async def test_the_folder_is_what_art_and_peft_expect(models, tmp_path):
+async def test_the_folder_has_the_layout_of_art_and_peft(models, tmp_path):
     """From the first preparation on, `checkpoints/0000` and its successors are peft adapters with a tokenizer."""
     await models.prepare(B)
     await collect(models.train(B, silent_batch()))

@@ -51,7 +51,7 @@ def lines_of(text):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_client_of_each_version_goes_through_its_life(client, models, version):
+async def test_a_client_of_each_version_trains_and_closes(client, models, version):
     """Each client version's calls, from register to close, get answers in the expected shape."""
     art = ArtClient(version)
     models.go.set()

@@ -44,7 +44,7 @@ def test_a_taken_port_is_reported_with_its_option(options):
         ("0.0.0.0", "mine", ["http://gpu-box:8000/v1", 'base_url="http://art:KEY@gpu-box:7623"']),  # noqa: S104
     ],
 )
-def test_the_greeting_says_how_to_connect(options, host, key, lines):
+def test_the_greeting_has_the_addresses(options, host, key, lines):
     """The greeting has both URLs for clients, the key if it is the well-known one, and the checkpoints' folder."""
     asked = ArtServeOptions(**options, host=host, api_key=key)
     text = greeting(asked, port=7623, inference_port=8000, hostname="gpu-box")

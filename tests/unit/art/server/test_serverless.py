@@ -50,7 +50,7 @@ async def all_events(client, job_id):
     return events
 
 
-async def test_the_native_client_goes_through_its_life(client, models):
+async def test_the_native_client_trains_and_deletes(client, models):
     """Create, sample, train, follow the events, list checkpoints and delete, answer by answer as 0.5.18 expects."""
     models.go.set()
     model = await ask(client, "POST", "/models", SERVERLESS_MODEL)

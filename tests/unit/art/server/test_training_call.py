@@ -39,7 +39,7 @@ async def test_the_stream_ends_when_the_checkpoint_is_there(ready, models):
 async def test_a_failure_cuts_the_connection(ready, models, caplog, error, steps):
     """A failure closes the connection without the last chunk, since ART's clients would not read an error line.
 
-    The server's log has a traceback only if it is a bug.
+    The server's log has a traceback only for a bug.
     """
     models.error = error
     del models.steps_of_a_call[steps:]

@@ -197,7 +197,7 @@ def test_returns_are_not_compared_by_position(group):
 
 
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "rloo", "reinforce_pp"])
-def test_rollouts_that_are_alike_carry_nothing(method):
+def test_rollouts_with_equal_returns_carry_no_signal(method):
     """Equal returns in all rollouts carry no signal, because no answer is better than another; nor does one rollout."""
     alike = [[3.0, 1.0], [3.0, 1.0 + 1e-12]]
     assert of_steps([alike], method) == [[0.0] * 4]

@@ -149,7 +149,7 @@ def conversations(loaded, **limits):
 def test_kept_prefixes_are_not_computed_again(loaded):
     """Generations of a prompt share all but its last token; a next turn computes only its new tokens.
 
-    The last sampled token was never put in, so it is new as well.
+    The last sampled token was never an input, so it is new as well.
     """
     first, second = conversations(loaded)
     assert [s.num_reused for s in first] == [0, 59, 59, 59, 0, 49, 49, 49]

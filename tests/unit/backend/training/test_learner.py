@@ -83,7 +83,7 @@ def test_gradient_does_not_depend_on_the_split(make_learner, loaded64, choice):
 def test_gradient_does_not_depend_on_shared_prompts(make_learner, loaded64):
     """A prompt that is computed once for its group gets the gradients of all answers and of their first tokens.
 
-    To rounding: the norms of this model compute in fp32 even here.
+    The gradients agree up to rounding: the norms of this model compute in fp32 even here.
     """
     groups = noisy(random_groups(loaded64, prompt=12), 0.1)
     choice = {"beta": 0.1, "max_logprob_difference": 10}

@@ -83,7 +83,7 @@ def moved(loaded, by=0.02):
 def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, temperatures, micro_batch_tokens):
     """Policy, sampler and reference use each token's own temperature, however rows are packed.
 
-    To rounding: the norms of this model compute in fp32 even here.
+    The gradients agree up to rounding: the norms of this model compute in fp32 even here.
     """
     groups = random_groups(loaded64, rows=2, prompt=8, temperatures=temperatures)
     learner: Learner = make_learner(loaded64)

@@ -40,7 +40,7 @@ def validated_epochs(project: FinetuningProject) -> list[int]:
         return [record.epoch for record in journal.validations()]
 
 
-async def test_the_summary_says_the_verdict_and_where_everything_is(project, capsys):
+async def test_the_summary_has_the_verdict_and_the_paths(project, capsys):
     """The summary has the verdict in words, its numbers, and the paths."""
     assert await nat(project, "--validation_dataset", str(project.held_out)) == 0
     shown = capsys.readouterr().out
@@ -154,7 +154,7 @@ def test_the_verdict_comes_first_and_each_of_its_numbers_once():
     assert "20.0%" not in text
 
 
-def test_a_run_without_held_out_examples_says_that_there_is_no_verdict():
+def test_a_run_without_held_out_examples_reports_no_verdict():
     """A summary without a verdict says so, because silence would look like success."""
     assert "No verdict: there was no validation dataset." in shown()
 

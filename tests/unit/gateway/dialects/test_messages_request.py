@@ -106,7 +106,7 @@ def test_results_of_tools_come_before_the_rest():
     ]
 
 
-def test_an_answer_is_joined_as_it_is():
+def test_the_texts_of_an_answer_are_joined_unchanged():
     """The texts of an answer are joined without a separator, and calls are in the same message."""
     call = {"type": "tool_use", "id": "a", "name": "look", "input": {"at": "ü"}}
     blocks = [{"type": "text", "text": "I "}, {"type": "text", "text": "look"}, call]

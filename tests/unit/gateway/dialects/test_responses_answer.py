@@ -66,7 +66,7 @@ def test_a_custom_tool_gets_its_text(written, shown):
     assert (item["type"], item["id"][:4], item["name"], item["input"]) == ("custom_tool_call", "ctc_", "patch", shown)
 
 
-def test_a_custom_call_comes_back_as_it_was_written():
+def test_a_custom_call_keeps_the_sampled_text():
     """The JSON around the text is the model's own, white space included."""
     asked, memory = {**ASK, "tools": [PATCH]}, Memory()
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", '{ "input":"b" }')]}
@@ -88,7 +88,7 @@ def test_a_call_of_no_tool_keeps_its_name():
     assert (item["type"], item["name"]) == ("function_call", "fly")
 
 
-def test_a_conversation_goes_on_from_a_response():
+def test_a_conversation_continues_from_a_response():
     """Earlier turns are sent again with the exact sampled answers, without their instructions."""
     first = {**HI, "reasoning": "hm", "tool_calls": [chat_call("a", "look", '{ "at":1 }')]}
     server = DialectServer(responses, [completion(first), completion(HI), completion(HI)])

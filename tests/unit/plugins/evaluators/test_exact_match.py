@@ -30,7 +30,7 @@ def test_texts_match_as_texts_and_values_as_values(answer, expected, equal):
     assert matches(answer, expected, ExactMatchConfig()) is equal
 
 
-def test_options_change_what_is_equal():
+def test_options_change_the_comparison():
     """`ignore_case` ignores case, and `strip: false` compares white space."""
     assert matches("PARIS", "Paris", ExactMatchConfig(ignore_case=True))
     assert not matches("42 ", "42", ExactMatchConfig(strip=False))
