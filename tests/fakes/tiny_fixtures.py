@@ -10,6 +10,7 @@ from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.mismatch import SamplerScore, served_logprobs
 
 torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
 
@@ -33,12 +34,12 @@ def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
 
 
 @pytest.fixture
-def make_learner() -> Callable[[LoadedModel], Learner]:
-    def make(loaded: LoadedModel) -> Learner:
+def make_learner() -> Callable[..., Learner]:
+    def make(loaded: LoadedModel, sampler_score: SamplerScore = served_logprobs) -> Learner:
         def start() -> torch.nn.Module:
             reference = load_model(loaded.path, device="cpu").model
             return reference.to(loaded.dtype)
 
-        return Learner(loaded, Reference(loaded, start))
+        return Learner(loaded, Reference(loaded, start), sampler_score)
 
     return make

@@ -18,7 +18,7 @@ from nat.builder.context import ContextState, RuntimeTypeEnum
 from nat.capture.policy import CapturePolicy, capturing
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.gateway.access import Keyring, RolloutAccess
-from nat.gateway.app import GatewayApp, Limits, key_of
+from nat.gateway.app import GatewayApp, key_of
 from nat.gateway.dialects import chat
 from nat.gateway.upstream import Upstream
 from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, Sender, header
@@ -111,11 +111,10 @@ class Rollouts:
 class RolloutRoutes:
     """The ASGI application: it handles the rollout routes and passes all others to the gateway."""
 
-    def __init__(self, gateway: GatewayApp, rollouts: Rollouts, *, api_key: str, limits: Limits | None = None) -> None:
+    def __init__(self, gateway: GatewayApp, rollouts: Rollouts, *, api_key: str) -> None:
         self._gateway = gateway
         self._rollouts = rollouts
         self._key = api_key.encode()
-        self._limits = limits or Limits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, sender = scope["path"], Sender(send)
@@ -135,7 +134,7 @@ class RolloutRoutes:
         method, name = scope["method"], scope["path"].removeprefix(ROLLOUTS).removeprefix("/")
         match method, name:
             case "POST", "":
-                request = _parsed(await read_body(scope, receive, max_bytes=self._limits.body_bytes))
+                request = _parsed(await read_body(scope, receive))
                 url = f"{scope['scheme']}://{header(scope, b'host').decode('latin-1')}"
                 await sender.json(201, await self._rollouts.open(request, url=url))
             case "GET", "":

@@ -4,10 +4,9 @@ A plug-in brings an algorithm with an entry point of the group `nat.algorithms`,
 imported on first use, so a broken plug-in fails only the runs that use it.
 """
 
-import importlib.metadata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from pydantic import ValidationError
@@ -76,12 +75,7 @@ class Resolved:
         return next((known for known, factor in FACTORS[name].items() if factor == used), self.algorithm.name)
 
 
-def installed() -> Iterable[EntryPoint]:
-    """The entry points of all installed plug-ins."""
-    return importlib.metadata.entry_points(group=GROUP)
-
-
-def find_algorithm(name: str, entry_points: Callable[[], Iterable[EntryPoint]] = installed) -> Algorithm:
+def find_algorithm(name: str) -> Algorithm:
     """Give the built-in algorithm of this name, or that of a plug-in.
 
     Raises:
@@ -89,9 +83,9 @@ def find_algorithm(name: str, entry_points: Callable[[], Iterable[EntryPoint]] =
 
     """
     built_in = {algorithm.name: algorithm for algorithm in BUILT_IN}
-    points = list(entry_points())
+    points = entry_points(group=GROUP)
     found = [point for point in points if point.name == name]
-    sources = (["a built-in one"] if name in built_in else []) + [f"{_place(point)}" for point in found]
+    sources = (["a built-in one"] if name in built_in else []) + [_place(point) for point in found]
     if len(sources) > 1:
         raise AlgorithmError(
             f"training.algorithm: {name!r} is the name of {len(sources)} algorithms: {', '.join(sources)}",

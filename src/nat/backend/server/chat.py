@@ -31,10 +31,6 @@ class ChatRoute:
 
     async def handle(self, http: HttpRequest) -> Response:
         body = await read_chat(http, ChatRequest, max_bytes=self._service.limits.body_bytes)
-        return await self.answer(body, http)
-
-    async def answer(self, body: ChatRequest, http: HttpRequest) -> Response:
-        """Answer a body that was already parsed."""
         body = self._service.with_training_fields(body)
         self._service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")

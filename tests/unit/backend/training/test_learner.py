@@ -1,5 +1,6 @@
 """The whole update: its invariances, its checks, and that a failed update leaves no trace."""
 
+from functools import partial
 from itertools import product
 from random import Random
 
@@ -284,6 +285,29 @@ def test_reference_is_the_start(make_learner, loaded):
     assert learner.update(groups, resolve(config.model_copy(update={"beta": 0.1})))["reference_kl"] > 1e-4
 
 
+class Sampler:
+    """Scores on the served path until it is `stale`: then updates do not reach it."""
+
+    def __init__(self):
+        self.stale = False
+
+    def __call__(self, loaded, rows):
+        if self.stale:
+            return {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
+        return served_logprobs(loaded, rows)
+
+
+def rejected_by_sampler(make_learner, loaded, config):
+    """As `rejected`, with a sampler that goes stale before the update."""
+    sampler = Sampler()
+
+    def spoil(_):
+        sampler.stale = True
+
+    groups = partial(random_groups, loaded)
+    return rejected(partial(make_learner, sampler_score=sampler), loaded, groups, config, break_learner=spoil)
+
+
 def rejected(make_learner, loaded, groups, config, *, break_learner=lambda _: None):
     """Run an update that must be rejected and check that weights, moments and step are unchanged."""
     learner: Learner = make_learner(loaded)
@@ -440,11 +464,7 @@ def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
 
 def test_a_sampler_with_old_weights_is_an_alarm(make_learner, loaded):
     """If the sampler does not use the new weights, the update is undone."""
-
-    def spoil(learner):
-        learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
-
-    error = rejected(make_learner, loaded, lambda: random_groups(loaded), TrainingConfig(), break_learner=spoil)
+    error = rejected_by_sampler(make_learner, loaded, TrainingConfig())
     assert error.kind == "logprob_mismatch"
     assert "after the update" in str(error)
 
@@ -574,12 +594,8 @@ def test_old_answers_are_trained_with_a_warning(make_learner, loaded, caplog):
 
 def test_the_check_after_the_update_has_its_own_limit(make_learner, loaded):
     """However old the answers are, the sampler must agree with the learner after the update."""
-
-    def spoil(learner):
-        learner._sampler_score = lambda _, rows: {row.index: torch.tensor(row.sampler_logprobs) - 1.0 for row in rows}
-
     config = TrainingConfig(max_logprob_difference=10, max_served_difference=0.05)
-    error = rejected(make_learner, loaded, lambda: random_groups(loaded), config, break_learner=spoil)
+    error = rejected_by_sampler(make_learner, loaded, config)
     assert "after the update" in str(error)
 
 
