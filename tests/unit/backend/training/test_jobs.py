@@ -66,8 +66,12 @@ def saved(tmp_path):
 
 
 @pytest.fixture
-def jobs(loaded, learner, saved, tmp_path):
-    worker = Worker(Engine(loaded, policy_version="me@0"))
+def worker(loaded):
+    return Worker(Engine(loaded, policy_version="me@0"))
+
+
+@pytest.fixture
+def jobs(worker, learner, saved, tmp_path):
     ledger = JobLedger(tmp_path / LEDGER)
     jobs = TrainingJobs(worker, learner, saved, ledger, output_dir=tmp_path, save_every=2)
     yield jobs
@@ -75,8 +79,8 @@ def jobs(loaded, learner, saved, tmp_path):
 
 
 @pytest.fixture
-async def http(jobs):
-    app = create_app(jobs._worker, api_key="key", extra_routers=[training_router(jobs)])
+async def http(worker, jobs):
+    app = create_app(worker, api_key="key", extra_routers=[training_router(jobs)])
     headers = {"Authorization": "Bearer key"}
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://backend", headers=headers

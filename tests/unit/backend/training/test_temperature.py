@@ -5,8 +5,8 @@ import torch
 
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
+from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
-from nat.backend.training.learner import Learner
 from nat.backend.training.logprobs import token_scores
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
@@ -86,12 +86,11 @@ def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, 
     The gradients agree up to rounding: the norms of this model compute in fp32 even here.
     """
     groups = random_groups(loaded64, rows=2, prompt=8, temperatures=temperatures)
-    learner: Learner = make_learner(loaded64)
-    with learner._reference.model() as reference:  # loaded before the policy moves
-        moved(loaded64)
-        got = caught(learner, loaded64, groups, micro_batch_tokens=micro_batch_tokens, **LOSS)
-        loaded64.model.zero_grad()
-        plain_loss(loaded64.model, reference, groups).backward()
+    reference = load_model(loaded64.path, device="cpu").model.double()
+    moved(loaded64)
+    got = caught(make_learner(loaded64), loaded64, groups, micro_batch_tokens=micro_batch_tokens, **LOSS)
+    loaded64.model.zero_grad()
+    plain_loss(loaded64.model, reference, groups).backward()
     for name, parameter in loaded64.trainable_parameters().items():
         torch.testing.assert_close(got[name], parameter.grad, atol=1e-6, rtol=1e-5)
     assert max(float(g.abs().max()) for g in got.values()) > 1e-2
