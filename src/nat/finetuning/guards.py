@@ -212,7 +212,7 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
     if any(e.filtered_groups for e in recent):
         return NOT_TRAINED
     if all(e.num_trajectories == e.num_groups for e in recent):
-        return "Each group has one rollout, which has nothing to be compared with: set num_generations to 4 or more."
+        return "Each group has one rollout and none to compare it with: set num_generations to 4 or more."
     if any(e.share_without_difference < 1 for e in recent):
         return "Some groups do differ, but by too little: lower curriculum_learning.min_reward_diff."
     if rewards.equal([low, high]):
@@ -220,7 +220,7 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
             f"Every reward is {low:g}. If the examples are too hard or too easy, change them or give partial credit; "
             "if not, check the evaluator named by finetuning.reward_function with `nat eval`."
         )
-    return "Rollouts of the same example end alike: raise num_generations, or begin with a more varied model."
+    return "Rollouts of the same example have equal rewards: raise num_generations, or use a more varied model."
 
 
 def _remedy(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:

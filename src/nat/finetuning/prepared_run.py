@@ -167,7 +167,7 @@ def _unknown_targets(config: Config) -> list[str]:
     known = {WHOLE_WORKFLOW, *config.functions}
     return [
         f"finetuning.target_functions: '{name}' is not under `functions`.{did_you_mean(name, known)} Known are: "
-        f"{one_of(known)}. Nothing is trained on, unless the workflow's code pushes a function of that name."
+        f"{one_of(known)}. Nothing is trained unless the workflow's code pushes a function of that name."
         for name in config.finetuning.target_functions
         if name not in known
     ]

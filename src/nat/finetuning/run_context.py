@@ -81,7 +81,7 @@ class RunContext:
         except OSError as error:  # no further process can be started
             failure = describe_error(error)
         if failure is not None:
-            text = "%s could not be drawn; the journal and the metrics are whole: %s"
+            text = "%s could not be drawn; journal and metrics are complete: %s"
             logger.warning(text, run_dir / PLOT_NAME, failure)
         return failure is None
 

@@ -63,8 +63,8 @@ def _untrainable(function: str, calls: Counter[str]) -> str:
 
 def _untempered(function: str, calls: Counter[str]) -> str:
     return (
-        f"function '{function}' samples with {_listed(calls)}, but the server does not say that its log probabilities "
-        "are those at this temperature, so the answers are trained as if they were sampled at 1. Sample at 1, or set "
+        f"function '{function}' samples with {_listed(calls)}, but the server does not report log probabilities at "
+        "this temperature, so the answers are trained as if they were sampled at 1. Sample at 1, or set "
         f"`{REPLACE}`; `nat backend serve` and `local` LLMs train each temperature as it is sampled."
     )
 

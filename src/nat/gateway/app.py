@@ -25,7 +25,7 @@ ROUTES = {
 }
 MODELS = "/v1/models"
 HEALTH = "/health"
-_NO_ROLLOUT = "this is not the key of a rollout that runs: the key is wrong, or its rollout is over"
+_NO_ROLLOUT = "this key belongs to no open rollout: the key is wrong, or its rollout is over"
 
 
 @dataclass(frozen=True, slots=True)

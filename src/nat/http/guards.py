@@ -63,8 +63,8 @@ class HostCheck:
         if len(named) == 1 and self.names.match(named[0]):
             return None
         message = (
-            f"this server is not called {', '.join(named) or 'nothing'}: use localhost, or the name of its address; "
-            "its owner can name others with --allowed_hosts"
+            f"this server does not accept the host name {', '.join(named) or '(none)'}: use localhost, or the name of "
+            "its address; its owner can add others with --allowed_hosts"
         )
         return ApiError(message, status=HTTPStatus.MISDIRECTED_REQUEST)
 
@@ -113,8 +113,8 @@ class OriginCheck:
         if not origin or (self.own_pages and self._is_own(origin, header(scope, b"host").decode("latin-1"))):
             return None
         message = (
-            f"this server has no key of its own, so it answers no web page of others (Origin: {origin}); "
-            "start it with a key to let in pages that have it"
+            f"this server has no key of its own, so it refuses web pages of other sites (Origin: {origin}); "
+            "start it with a key to admit pages that send the key"
         )
         return ApiError(message, status=HTTPStatus.FORBIDDEN)
 

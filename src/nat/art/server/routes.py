@@ -129,8 +129,8 @@ class _Routes:
         for name, ours in (("port", self._inference_port), ("api_key", self._api_key)):
             if wanted.get(name) not in (None, ours):
                 logger.warning(
-                    "%s requests another %s of the inference server than this one has; it gets ours. "
-                    "Ports and key are chosen when the server is started",
+                    "%s requests another %s of the inference server; it gets this server's. "
+                    "Ports and key are set when the server starts",
                     request.model.name,
                     name,
                 )

@@ -33,7 +33,7 @@ def check_sampler_logprobs(seen: Difference, allowed: float) -> None:
     """
     if seen.mean > allowed:
         raise UpdateRejected(
-            f"the log probabilities that came with the batch are not those of the model on the same tokens: {seen}, "
+            f"the log probabilities of the batch differ from the model's on the same tokens: {seen}, "
             f"allowed is {allowed:g}",
             kind="logprob_mismatch",
             hint="sample from this model's current weights, and send the exact token ids; a batch that was sampled "
@@ -77,7 +77,7 @@ def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: flo
         )
     elif entropy < _CERTAIN:
         hint = (
-            "the model is certain of every token, so that no answer could have been another one: go on from an earlier "
+            "the model is certain of every token, so all of its answers are the same: continue from an earlier "
             "checkpoint with a lower learning rate"
         )
     else:
