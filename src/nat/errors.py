@@ -206,6 +206,10 @@ ANY_FAILURE = (Exception, SystemExit, KeyboardInterrupt)
 failure and does not end the process. Ctrl-C cancels the task instead of raising there."""
 
 
+_MAX_LISTED = 1000
+"""Errors of one record that are listed."""
+
+
 class Finding(NamedTuple):
     """One error in a record."""
 
@@ -218,7 +222,9 @@ class Finding(NamedTuple):
 
 
 def findings_of(error: "ValidationError") -> list[Finding]:
-    """Pydantic's errors as findings, at least one."""
+    """Pydantic's errors as findings, at least one; a single one for thousands, each of which takes a kilobyte."""
+    if (count := error.error_count()) > _MAX_LISTED:
+        return [Finding("", f"{count} errors in {error.title}, too many to list")]
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [Finding(".".join(map(str, each["loc"])), validation_message(each["msg"])) for each in found]
 

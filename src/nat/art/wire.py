@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from nat.wire.json import Several
 from nat.wire.rewards import Reward
 
 JOB_ID_HEADER = "X-Job-Id"
@@ -140,15 +141,15 @@ class ArtTokenLogprob(ArtRecord):
 
     token: str
     logprob: float
-    bytes: list[int] | None = None
-    top_logprobs: list[dict[str, Any]] = []
+    bytes: Several[int] | None = None
+    top_logprobs: Several[dict[str, Any]] = []
     """Alternatives, never trained on; servers up to 0.5.17 read a choice without the key as a message."""
 
 
 class ArtLogprobs(ArtRecord):
     """One entry per sampled token."""
 
-    content: list[ArtTokenLogprob] | None = None
+    content: Several[ArtTokenLogprob] | None = None
 
 
 class ArtChoice(ArtRecord):
@@ -177,18 +178,18 @@ MessageOrChoice = Annotated[
 class ArtHistory(ArtRecord):
     """One conversation."""
 
-    messages_and_choices: list[MessageOrChoice] = []
-    tools: list[dict[str, Any]] | None = None
+    messages_and_choices: Several[MessageOrChoice] = []
+    tools: Several[dict[str, Any]] | None = None
 
 
 class ArtTrajectory(ArtHistory):
     """One rollout: its conversations share one reward."""
 
     reward: Reward = 0.0
-    additional_histories: list[ArtHistory] = []
+    additional_histories: Several[ArtHistory] = []
     metrics: dict[str, float | bool] = {}
     metadata: dict[str, Any] = {}
-    logs: list[str] = []
+    logs: Several[str] = []
 
     @property
     def histories(self) -> list[ArtHistory]:
@@ -199,12 +200,12 @@ class ArtTrajectory(ArtHistory):
 class ArtTrajectoryGroup(ArtRecord):
     """Rollouts that are compared with each other."""
 
-    trajectories: list[ArtTrajectory] = []
-    exceptions: list[dict[str, Any]] = []
+    trajectories: Several[ArtTrajectory] = []
+    exceptions: Several[dict[str, Any]] = []
     """Rollouts that raised."""
     metadata: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
-    logs: list[str] = []
+    logs: Several[str] = []
 
 
 class ArtTrainConfig(ArtRecord):
@@ -265,7 +266,7 @@ class ArtTrainRequest(ArtRecord):
     """POST /_train_model."""
 
     model: ArtModel
-    trajectory_groups: list[ArtTrajectoryGroup]
+    trajectory_groups: Several[ArtTrajectoryGroup]
     config: ArtTrainConfig
     dev_config: ArtDevTrainConfig
     verbose: bool = False
@@ -282,7 +283,7 @@ class ArtLogRequest(ArtRecord):
     """POST /_log."""
 
     model: ArtModel
-    trajectory_groups: list[ArtTrajectoryGroup]
+    trajectory_groups: Several[ArtTrajectoryGroup]
     split: str = "val"
 
 
@@ -290,7 +291,7 @@ class ArtDeleteRequest(ArtRecord):
     """POST /_delete_checkpoint_files."""
 
     model: ArtModel
-    steps_to_keep: list[int]
+    steps_to_keep: Several[int]
 
 
 class ArtBucketRequest(ArtRecord):
@@ -327,7 +328,7 @@ class ServerlessModel(BaseModel):
 class ServerlessLogRequest(ArtRecord):
     """POST /v1/preview/models/{id}/log."""
 
-    trajectory_groups: list[ArtTrajectoryGroup]
+    trajectory_groups: Several[ArtTrajectoryGroup]
     split: str = "val"
 
 
@@ -342,14 +343,14 @@ class ServerlessCheckpoint(BaseModel):
 class ServerlessDeleteRequest(ArtRecord):
     """DELETE /v1/preview/models/{id}/checkpoints."""
 
-    steps: list[int]
+    steps: Several[int]
 
 
 class ServerlessDeleteAnswer(BaseModel):
     """The result of a deletion; steps that do not exist, and the newest, count as not found."""
 
     deleted_count: int
-    not_found_steps: list[int]
+    not_found_steps: Several[int]
 
 
 class ServerlessExperimentalConfig(ArtDevTrainConfig):
@@ -363,7 +364,7 @@ class ServerlessTrainRequest(ArtRecord):
     """POST /v1/preview/training-jobs."""
 
     model_id: str
-    trajectory_groups: list[ArtTrajectoryGroup]
+    trajectory_groups: Several[ArtTrajectoryGroup]
     experimental_config: Annotated[ServerlessExperimentalConfig, BeforeValidator(lambda value: value or {})] = (
         ServerlessExperimentalConfig()
     )

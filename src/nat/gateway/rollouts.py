@@ -28,6 +28,8 @@ from nat.http.limits import read_body
 from nat.rollout.step_lines import StepEncoder
 
 ROLLOUTS = "/rollouts"
+_MAX_REQUEST_BYTES = 2**20
+"""Bytes of a request for a rollout, which has four short fields."""
 
 
 class RolloutRequest(BaseModel):
@@ -134,7 +136,7 @@ class RolloutRoutes:
         method, name = scope["method"], scope["path"].removeprefix(ROLLOUTS).removeprefix("/")
         match method, name:
             case "POST", "":
-                request = _parsed(await read_body(scope, receive))
+                request = _parsed(await read_body(scope, receive, max_bytes=_MAX_REQUEST_BYTES))
                 url = f"{scope['scheme']}://{header(scope, b'host').decode('latin-1')}"
                 await sender.json(201, await self._rollouts.open(request, url=url))
             case "GET", "":

@@ -1,10 +1,14 @@
 """JSON and text from models and agents: of any depth, and with lone surrogates, which UTF-8 cannot encode."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
+
+T = TypeVar("T")
+Several = Annotated[list[T], Field(fail_fast=True)]
+"""A list whose validation error names only the first mistake, because the list may be long."""
 
 
 def without_surrogates(value: Any) -> Any:

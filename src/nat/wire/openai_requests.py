@@ -5,7 +5,7 @@ experiment. Bookkeeping fields of the SDKs are accepted and ignored.
 """
 
 import json
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from nat.wire.json import Several
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
 
 SESSION_HEADER = "nat-session"
@@ -47,11 +48,6 @@ _MOST_KEYS = 100
 _LONGEST_STOP = 1000
 _TEMPLATE_VARIABLES_LENGTH = 10_000
 """Characters of all of a request's template variables as JSON: switches and short lists, not documents."""
-
-
-T = TypeVar("T")
-_Several = Annotated[list[T], Field(fail_fast=True)]
-"""A list whose validation error names only the first mistake, because the list may be long."""
 
 
 def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -115,9 +111,9 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | _Several[TextPart] | None = None
+    content: str | Several[TextPart] | None = None
     name: str | None = None
-    tool_calls: _Several[ToolCall] | None = None
+    tool_calls: Several[ToolCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -196,12 +192,12 @@ class SamplingRequest(ApiModel):
 class ChatRequest(SamplingRequest):
     """POST /v1/chat/completions."""
 
-    messages: _Several[ChatMessage] = Field(min_length=1)
+    messages: Several[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     """OpenAI's newer name for max_tokens; wins over it."""
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
-    tools: _Several[ToolDefinition] = []
+    tools: Several[ToolDefinition] = []
     tool_choice: Literal["none", "auto"] = "auto"
     """`required` and named tools would need guided decoding, which this server does not do."""
     parallel_tool_calls: bool = True
@@ -229,7 +225,7 @@ class ChatRequest(SamplingRequest):
 class CompletionRequest(SamplingRequest):
     """POST /v1/completions."""
 
-    prompt: str | _Several[int] | _Several[str] | _Several[_Several[int]]
+    prompt: str | Several[int] | Several[str] | Several[Several[int]]
     """Text or token ids, one prompt or several."""
     logprobs: int | None = Field(default=None, ge=0, le=20)
     """None for no log probabilities, else how many alternatives to each token."""

@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from nat.wire.json import Several
 from nat.wire.rewards import Reward
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
@@ -50,13 +51,13 @@ class SampledAt(WireModel):
 class TrainingRow(WireModel):
     """One token sequence; the policy sampled exactly the tokens that have a logprob."""
 
-    token_ids: list[int] = Field(min_length=2)
+    token_ids: Several[int] = Field(min_length=2)
     """All tokens of the sequence, prompts and completions, as the model saw them; length T."""
-    logprobs: list[float | None]
+    logprobs: Several[float | None]
     """The sampler's log probability of each token at its temperature, None where it was not sampled; length T."""
-    returns: list[AnswerReturn] | None = None
+    returns: Several[AnswerReturn] | None = None
     """The return of each answer; None if the answers share the reward of their rollout."""
-    temperatures: list[SampledAt] | None = None
+    temperatures: Several[SampledAt] | None = None
     """Temperatures of the sampled tokens; None if all are 1."""
 
     @model_validator(mode="after")
@@ -81,7 +82,7 @@ class TrainingRollout(WireModel):
     """One run of the agent: its rows share one reward, and together count as one rollout."""
 
     reward: Reward
-    rows: list[TrainingRow] = Field(min_length=1)
+    rows: Several[TrainingRow] = Field(min_length=1)
     truncated: bool = False
     """True if a completion stopped at its token limit."""
     advantage: float | None = Field(default=None, allow_inf_nan=False)
@@ -108,7 +109,7 @@ class TrainingGroup(WireModel):
     """The rollouts of one example; advantages compare them with each other."""
 
     id: str
-    rollouts: list[TrainingRollout] = Field(min_length=1)
+    rollouts: Several[TrainingRollout] = Field(min_length=1)
 
 
 class TrainingConfig(WireModel):
@@ -221,7 +222,7 @@ class TrainingJob(WireModel):
     """One request for an update."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
-    groups: list[TrainingGroup] = Field(min_length=1)
+    groups: Several[TrainingGroup] = Field(min_length=1)
     config: TrainingConfig = TrainingConfig()
 
 

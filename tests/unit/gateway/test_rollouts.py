@@ -137,6 +137,13 @@ async def test_an_invalid_body_is_refused(tmp_path, body, told):
     assert told in answer.json()["error"]["message"]
 
 
+async def test_a_rollouts_request_is_short(tmp_path):
+    """Its few fields fit easily into a megabyte; a larger body is refused before it is parsed."""
+    async with gateway(tmp_path) as (_, admin):
+        answer = await admin.post("/rollouts", content=b"{" + b" " * 2**20 + b"}")
+    assert answer.status_code == 413
+
+
 async def test_ids_are_unique_while_they_are_open(tmp_path):
     """Two rollouts with one id could not be distinguished."""
     async with gateway(tmp_path) as (_, admin):

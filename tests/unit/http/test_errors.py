@@ -1,7 +1,7 @@
 """All servers share one form of error."""
 
 import pytest
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from nat.http.errors import ApiError, first_of, from_validation
 from nat.secrets import REDACTED, new_key
@@ -64,3 +64,15 @@ def test_the_message_of_our_own_validator_stands_alone():
     with pytest.raises(ValidationError) as found:
         Request()
     assert from_validation(found.value).message == "set one of the two"
+
+
+def test_thousands_of_errors_are_only_counted():
+    """A list of them would take a kilobyte each, for a message that names ten."""
+
+    class Request(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+    with pytest.raises(ValidationError) as found:
+        Request.model_validate({f"key{number}": 1 for number in range(1001)})
+    error = from_validation(found.value)
+    assert (error.message, error.param) == ("1001 errors in Request, too many to list", None)

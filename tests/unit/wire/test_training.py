@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from nat.wire.training import TrainingConfig
+from nat.wire.training import TrainingConfig, TrainingJob
 
 
 def test_a_moved_setting_names_its_new_place():
@@ -13,3 +13,24 @@ def test_a_moved_setting_names_its_new_place():
     renamed = r"`options: {num_trajectories_learning_rate_multiplier_power: …}`"
     with pytest.raises(ValidationError, match=renamed):
         TrainingConfig.model_validate({"rollouts_learning_rate_power": 0.5})
+
+
+ROW = '[{"id": "g", "rollouts": [{"reward": 1, "rows": [{%s}]}]}]'
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        "[MANY]",
+        '[{"id": "g", "rollouts": [MANY]}]',
+        '[{"id": "g", "rollouts": [{"reward": 1, "rows": [MANY]}]}]',
+        ROW % '"token_ids": [MANY], "logprobs": []',
+        ROW % '"token_ids": [1, 2], "logprobs": [MANY]',
+    ],
+)
+def test_a_list_of_mistakes_is_one_error(groups):
+    """Each error of pydantic takes a kilobyte, and a batch may have millions of values."""
+    many = ",".join(['"x"'] * 1000)
+    with pytest.raises(ValidationError) as error:
+        TrainingJob.model_validate_json(f'{{"id": "j", "groups": {groups.replace("MANY", many)}}}')
+    assert error.value.error_count() == 1

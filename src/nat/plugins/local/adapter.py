@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, JsonValue, field_serializer
 
 from nat.builder.builder import Builder
 from nat.data_models.component_ref import LLMRef
@@ -48,6 +48,11 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
     """The algorithm of an update, and its settings."""
     timeout: float = Field(default=3600.0, gt=0)
     """Seconds that an update may take."""
+
+    @field_serializer("training")
+    def _without_defaults(self, training: TrainingConfig) -> dict[str, JsonValue]:
+        """Only what the user set: written out, a general default would replace that of the algorithm."""
+        return {"algorithm": training.algorithm, **training.model_dump(mode="json", exclude_unset=True)}
 
 
 class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):

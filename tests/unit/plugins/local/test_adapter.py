@@ -63,3 +63,14 @@ async def test_an_unknown_algorithm_is_an_error_before_the_first_rollout():
     """The error is the backend's: it lists the algorithms and suggests the nearest."""
     with pytest.raises(BackendError, match=r"'rlo' is unknown; there are .*lite_ppo.*Did you mean 'rloo'"):
         await initialized(algorithm="rlo")
+
+
+def test_a_written_configuration_trains_the_same_when_it_is_read_again():
+    """The written settings are the user's, so that the algorithm's defaults still apply to the others."""
+    config = LocalTrainerAdapterConfig(llm="student", training={"algorithm": "gspo", "beta": 0.0})
+    written = config.model_dump(mode="json")
+    assert written["training"] == {"algorithm": "gspo", "beta": 0.0}
+    again = LocalTrainerAdapterConfig.model_validate(written)
+    assert resolve(again.training).report() == resolve(config.training).report()
+    assert resolve(again.training).config.epsilon == 3e-4
+    assert LocalTrainerAdapterConfig(llm="student").model_dump()["training"] == {"algorithm": "lite_ppo"}
