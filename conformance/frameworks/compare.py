@@ -43,17 +43,17 @@ def rows_of(served: Sequence[Served]) -> int:
 def _expected(made: Served) -> Iterator[tuple[str, Any]]:
     """The fields that the captured call should have, from the request's and the response's body."""
     assert made.completion is not None
-    choice, asked = made.completion["choices"][0], made.asked
+    choice, chat = made.completion["choices"][0], made.chat
     said = {key: value for key, value in choice["message"].items() if value is not None}
-    yield "messages", asked["messages"]
-    yield "tools", asked.get("tools") or None
+    yield "messages", chat["messages"]
+    yield "tools", chat.get("tools") or None
     yield "message", {"content": None, **said}
     yield "finish_reason", choice["finish_reason"]
     yield "logprobs", [token["logprob"] for token in choice["logprobs"]["content"]]
     yield "choice", _joined(choice) if made.streamed else choice
     yield "prompt_token_ids", made.completion["prompt_token_ids"]
     yield "token_ids", choice["token_ids"]
-    yield "model", asked["model"]
+    yield "model", chat["model"]
     yield "policy_version", made.completion["system_fingerprint"]
     yield "llm_name", "student"
     yield "function", FUNCTIONS.get(made.scene, WORKFLOW)

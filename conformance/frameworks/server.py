@@ -31,7 +31,7 @@ class Served:
     """The unstreamed answer; None for a refusal."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def chat(self) -> dict[str, Any]:
         return json.loads(self.request)
 
 
@@ -47,7 +47,7 @@ class Script(ThreadingHTTPServer):
         self.unknown: list[bytes] = []
         """Requests for which the script has no answer."""
         self._lock = threading.Lock()
-        self._asked = Counter[Cue]()
+        self._times = Counter[Cue]()
 
     @property
     def base_url(self) -> str:
@@ -55,17 +55,17 @@ class Script(ThreadingHTTPServer):
 
     def answer(self, body: bytes) -> tuple[int, dict[str, str], list[bytes], bool]:
         """Give status, headers, the pieces of the body, and whether they are events of a stream."""
-        asked = json.loads(body)
-        cue = cue_of(asked)
+        request = json.loads(body)
+        cue = cue_of(request)
         if cue is None:
             self.unknown.append(body)
             return 400, {}, [_error("no marker in these messages")], False
         with self._lock:
-            self._asked[cue] += 1
-            said = reply(cue, asked, self._asked[cue])
-            streamed = bool(asked.get("stream")) and isinstance(said, Say)
-            whole = None if isinstance(said, Refuse) else completion(said, asked, chat=True, fingerprint=FINGERPRINT)
-            pieces = list(_stream(said, asked)) if streamed else [_error("busy") if whole is None else _json(whole)]
+            self._times[cue] += 1
+            said = reply(cue, request, self._times[cue])
+            streamed = bool(request.get("stream")) and isinstance(said, Say)
+            whole = None if isinstance(said, Refuse) else completion(said, request, chat=True, fingerprint=FINGERPRINT)
+            pieces = list(_stream(said, request)) if streamed else [_error("busy") if whole is None else _json(whole)]
             status, headers = (said.status, said.headers) if isinstance(said, Refuse) else (200, {})
             self.log.append(Served(cue.rollout, cue.scene, body, status, streamed, b"".join(pieces), whole))
         return status, headers, pieces, streamed
@@ -110,9 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
         """The log is `Script.log`."""
 
 
-def _stream(said: Say | Refuse, asked: dict[str, Any]) -> Iterator[bytes]:
+def _stream(said: Say | Refuse, request: dict[str, Any]) -> Iterator[bytes]:
     assert isinstance(said, Say)
-    for event in events(said, asked, fingerprint=FINGERPRINT):
+    for event in events(said, request, fingerprint=FINGERPRINT):
         yield b"data: " + _json(event) + b"\n\n"
     yield b"data: [DONE]\n\n"
 

@@ -38,17 +38,17 @@ def captured(log: list[Served]) -> list[dict]:
 
 def _captured(made: Served) -> dict:
     assert made.completion is not None
-    choice, asked = made.completion["choices"][0], made.asked
+    choice, chat = made.completion["choices"][0], made.chat
     message = {key: value for key, value in choice["message"].items() if value is not None}
     call = {
-        "messages": asked["messages"],
-        "tools": asked["tools"],
+        "messages": chat["messages"],
+        "tools": chat["tools"],
         "message": {"content": None, **message},
         "finish_reason": choice["finish_reason"],
         "logprobs": [token["logprob"] for token in choice["logprobs"]["content"]],
         "prompt_token_ids": made.completion["prompt_token_ids"],
         "token_ids": choice["token_ids"],
-        "model": asked["model"],
+        "model": chat["model"],
         "policy_version": made.completion["system_fingerprint"],
         "llm_name": "student",
     }

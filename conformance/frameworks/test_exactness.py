@@ -70,7 +70,7 @@ def test_each_agent_has_its_own_system_prompt(run: Played) -> None:
     """Only the sub-agent's calls have the sub-agent's system prompt."""
     for calls in run.served.values():
         for call in calls:
-            prompt = str(call.asked["messages"][0]["content"])
+            prompt = str(call.chat["messages"][0]["content"])
             own, other = (EXPERT, AGENT) if call.scene == "expertise" else (AGENT, EXPERT)
             assert own in prompt
             assert other not in prompt
@@ -91,6 +91,6 @@ def _new(calls: list[Served], scene: str) -> str:
 
     A framework may send them as new messages, or add them to an earlier one.
     """
-    first, second = (call.asked["messages"] for call in calls if call.scene == scene)
+    first, second = (call.chat["messages"] for call in calls if call.scene == scene)
     messages = [message for message in second if message["role"] != "assistant" and message not in first]
     return "\n".join(text_of(message["content"]) for message in messages)

@@ -36,10 +36,10 @@ def test_the_page_works(page: str, tmp_path: Path) -> None:
         assert result["error"] is None
         assert result["answer"] == "The sum is 5."
         assert result["captured"] == len(served) > 1
-        first, last = (call.asked["messages"] for call in (served[0], served[-1]))
+        first, last = (call.chat["messages"] for call in (served[0], served[-1]))
         assert any("5" in str(message.get("content")) for message in last if message not in first)
         for call in served:
-            ChatRequest.model_validate(call.asked)
+            ChatRequest.model_validate(call.chat)
 
 
 def write(blocks: list[Block], folder: Path) -> None:

@@ -13,7 +13,7 @@ from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase, RunState
 
 
-class Heard(RunProgress):
+class RecordedProgress(RunProgress):
     """A listener that keeps the messages of a run."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ async def test_a_trainer_that_validates_by_itself_plays_nothing_twice(tmp_path):
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.trainer_type = ValidatingTrainer
-        heard = Heard()
+        heard = RecordedProgress()
         with project.registered():
             result = await project.run(heard, validation_dataset=str(project.held_out))
     assert [event for event in heard.events if event.startswith(("validation", "held-out"))] == [
@@ -139,7 +139,7 @@ async def test_validation_comes_before_at_the_interval_and_after(tmp_path):
 
 async def test_progress_reports_each_step(tmp_path):
     """Progress events come in order, with totals known in advance."""
-    heard = Heard()
+    heard = RecordedProgress()
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.finetuning["num_epochs"] = 1
@@ -278,7 +278,7 @@ async def test_failed_attempts_of_a_call_are_counted(tmp_path):
 
 async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
     """Ctrl-C cancels the main task: rollouts end, the workflow is closed, and the journal says canceled."""
-    reached, over, heard = asyncio.Event(), asyncio.Event(), Heard()
+    reached, over, heard = asyncio.Event(), asyncio.Event(), RecordedProgress()
 
     async def hanging(_request) -> Say:
         reached.set()

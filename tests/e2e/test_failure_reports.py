@@ -31,7 +31,7 @@ def project_scored_by(tmp_path, server, score=None, **more):
             items = [EvalOutputItem(id=item.id, score=score, reasoning={}) for item in eval_input.eval_input_items]
             return EvalOutput(average_score=None, eval_output_items=items)
 
-        yield EvaluatorInfo(config=config, evaluate_fn=evaluate, description="returns what it is told")
+        yield EvaluatorInfo(config=config, evaluate_fn=evaluate, description="returns a given value")
 
     project = FinetuningProject(tmp_path, server, **more)
     with project.registered():
@@ -114,7 +114,7 @@ async def a_third_fails(question, ask):
     return await ask(question)
 
 
-async def told(tmp_path, capfd, *options, level="warning"):
+async def run_output(tmp_path, capfd, *options, level="warning"):
     """What the command prints to stdout and stderr, and the run's folder."""
     async with OpenAIServer(Coin()) as server:
         with project_scored_by(tmp_path, server, agent=a_third_fails) as project:
@@ -127,7 +127,7 @@ async def told(tmp_path, capfd, *options, level="warning"):
 
 async def test_every_display_counts_the_failures(tmp_path, capfd):
     """Lines, log, summary and summary.json have the count, the error and the file with the traceback."""
-    out, err, run_dir = await told(tmp_path, capfd)
+    out, err, run_dir = await run_output(tmp_path, capfd)
     assert "epoch 1/2  reward 0.500  groups 3/3  rollouts 8 (2 failed)" in out
     assert "held-out before training: 0.000 on 7 examples (1 failed)" in out
     assert "6 of 32 rollouts" in out
@@ -147,13 +147,13 @@ async def test_every_display_counts_the_failures(tmp_path, capfd):
 
 async def test_json_counts_the_failures(tmp_path, capfd):
     """`--json` has the counts, too."""
-    out, _, _ = await told(tmp_path, capfd, "--json")
+    out, _, _ = await run_output(tmp_path, capfd, "--json")
     assert json.loads(out)["failures"][0]["count"] == 6
 
 
 async def test_piped_output_repeats_nothing(tmp_path, capfd):
     """At `info`, the log has the guide's lines, so the progress display does not repeat them."""
-    out, err, _ = await told(tmp_path, capfd, level="info")
+    out, err, _ = await run_output(tmp_path, capfd, level="info")
     assert "epoch 1/2" not in out
     assert "held-out" not in out.splitlines()[1]
     assert err.count("Epoch 1 progress logged") == 1

@@ -28,7 +28,7 @@ async def nothing_is_added() -> None:
             await model.bind(temperature=0.1, max_tokens=3).ainvoke(TEXT)
             http_clients = model.http_client, model.http_async_client
     asked = {"messages": [{"role": "user", "content": TEXT}], "model": "m", "stream": False}
-    assert [served.asked for served in server.log] == [
+    assert [served.chat for served in server.log] == [
         asked,
         asked | {"temperature": 0.5, "max_tokens": 7},
         asked | {"temperature": 0.1, "max_completion_tokens": 3},

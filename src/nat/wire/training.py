@@ -122,7 +122,7 @@ class TrainingConfig(WireModel):
     algorithm: str = "lite_ppo"
     """Name of a built-in algorithm or of one from a plug-in; it sets the defaults of the other settings."""
     options: dict[str, JsonValue] = {}
-    """The algorithm's own options; the built-in algorithms have none."""
+    """The algorithm's own options; of the built-in algorithms, only `art` has some."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """Peak learning rate of AdamW."""
     warmup_steps: int = Field(default=0, ge=0)

@@ -9,7 +9,7 @@ from nat.finetuning.dry_run import dry_run
 from nat.finetuning.progress import RunProgress
 
 
-class Heard(RunProgress):
+class RecordedProgress(RunProgress):
     """A listener that keeps the messages."""
 
     def __init__(self):
@@ -52,7 +52,7 @@ async def test_a_dry_run_warns_of_settings_that_cannot_work(tmp_path):
 
 async def test_a_misspelt_answer_column_is_a_warning(tmp_path):
     """Plan and run warn for both datasets, since the project's evaluator does not declare that it compares."""
-    heard = Heard()
+    heard = RecordedProgress()
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.config["eval"]["evaluators"]["match"] = {"_type": "json_path_score", "path": "$.score"}
@@ -74,7 +74,7 @@ async def test_shared_examples_are_found_by_their_content(tmp_path):
         project.held_out.write_text(json.dumps(rows))
         with project.registered():
             plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
-            heard = Heard()
+            heard = RecordedProgress()
             await project.run(heard, validation_dataset=str(project.held_out))
     [warning] = plan.warnings
     assert warning.startswith("2 held-out examples are in the training dataset, too:")

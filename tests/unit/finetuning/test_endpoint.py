@@ -47,7 +47,7 @@ async def served(project: FinetuningProject) -> AsyncIterator[str]:
         yield url_of(client)
 
 
-def told(collections: list[TrajectoryCollection]) -> list[Any]:
+def trained_data(collections: list[TrajectoryCollection]) -> list[Any]:
     """Everything that the trainer got, without the run's id."""
     return [
         [
@@ -78,7 +78,7 @@ async def test_the_same_data_is_trained_on(tmp_path, credit):
                 await there.run(validation_dataset=str(there.held_out), endpoint=url)
         assert sorted(request.raw for request in server.requests) == asked
     assert len(there.adapter.submitted) == 2
-    assert told(there.adapter.submitted) == told(here.adapter.submitted)
+    assert trained_data(there.adapter.submitted) == trained_data(here.adapter.submitted)
     trajectory = there.adapter.submitted[0].trajectories[0][0]
     assert (trajectory.shaped_rewards is not None) == (credit == "return_to_go")
     assert all("criticise" not in item.content for item in trajectory.episode)

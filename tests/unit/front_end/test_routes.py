@@ -117,9 +117,9 @@ async def test_options_make_a_training_rollout(tmp_path):
         replaced.append(current_capture().policy.replaced)
         return {"value": question}
 
-    wishes = RolloutOptions(item_id="Übung", generation=3, seed=5, temperature=0.8, target_model="student")
+    options = RolloutOptions(item_id="Übung", generation=3, seed=5, temperature=0.8, target_model="student")
     async with serving(ScriptedWorkflow(tmp_path, look, [])) as client:
-        headers = {ROLLOUT_HEADER: wishes.header()}
+        headers = {ROLLOUT_HEADER: options.header()}
         answer = await client.post("/generate/full", json={"input_message": "hi"}, headers=headers)
         bad = await client.post("/generate/full", json={"input_message": "x"}, headers={ROLLOUT_HEADER: "{}"})
         none = await client.post("/generate/full", json={"question": "x"}, headers=headers)

@@ -68,7 +68,7 @@ async def served(told=None, **bounds):
             await task
 
 
-async def heard(reader):
+async def read_response(reader):
     """Status and body of a response that ends with its connection."""
     head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]["message"]
@@ -91,7 +91,7 @@ async def test_slow_headers_end_the_connection(begun):
         writer.write(begun)
         if begun.startswith(HEALTH):
             await reader.readuntil(b"fine")
-        assert await heard(reader) == (408, "the headers of this request did not come in time")
+        assert await read_response(reader) == (408, "the headers of this request did not come in time")
 
 
 async def test_half_open_connections_are_closed_while_others_are_answered():
@@ -101,7 +101,7 @@ async def test_half_open_connections_are_closed_while_others_are_answered():
         for _, writer in half_open:
             writer.write(b"GET / HTTP/1.1\r\n")
         assert await healthy(connect)
-        assert [(await heard(reader))[0] for reader, _ in half_open] == [408] * 100
+        assert [(await read_response(reader))[0] for reader, _ in half_open] == [408] * 100
 
 
 async def test_a_slow_body_ends_the_connection():
@@ -110,7 +110,7 @@ async def test_a_slow_body_ends_the_connection():
     async with served(told, body_seconds=0.2) as connect:
         reader, writer = await connect()
         writer.write(POST + b"content-length: 100\r\n\r\n" + b"x" * 10)
-        assert await heard(reader) == (408, "the body of this request did not come in time")
+        assert await read_response(reader) == (408, "the body of this request did not come in time")
     assert told == ["gone"]
 
 
@@ -130,7 +130,7 @@ async def test_headers_are_limited():
     async with served(head_bytes=1000) as connect:
         reader, writer = await connect()
         writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 2000)
-        assert (await heard(reader))[0] == 431
+        assert (await read_response(reader))[0] == 431
 
 
 @pytest.mark.parametrize("rest", [b"0\r\n" + b"a: b\r\n" * 1000, b"0\r\na: " + b"x" * 5000, b"1;" + b"x" * 5000])
@@ -143,7 +143,7 @@ async def test_trailers_and_chunk_extensions_are_limited(rest):
         for _ in range(2):
             writer.write(rest)
             await healthy(connect)
-        assert (await heard(reader))[0] == 431
+        assert (await read_response(reader))[0] == 431
 
 
 async def test_chunks_do_not_count_as_headers():
@@ -170,7 +170,7 @@ async def test_the_number_of_connections_is_limited():
             writer.write(HEALTH)
             await reader.readuntil(b"fine")
         reader, _ = await connect()
-        assert (await heard(reader))[0] == 503
+        assert (await read_response(reader))[0] == 503
         kept[0][1].write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         await kept[0][0].read()
         assert await healthy(connect)
@@ -193,7 +193,7 @@ async def test_malformed_http_gets_an_error_in_the_common_shape():
     async with served() as connect:
         reader, writer = await connect()
         writer.write(b"\x16\x03\x01 this is TLS\r\n\r\n")
-        assert (await heard(reader))[0] == 400
+        assert (await read_response(reader))[0] == 400
 
 
 def test_the_limit_of_connections_leaves_room_for_files():

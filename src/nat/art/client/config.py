@@ -47,7 +47,7 @@ class ARTBackendConfig(BaseModel):
     project: str = Field(default="trainer_project", min_length=1)
     """Folder of the model on the server."""
     base_model: str = Field(default="Qwen/Qwen2.5-7B-Instruct", min_length=1)
-    """The model to begin with, under the name that the server has for it."""
+    """The initial model, under the server's name for it."""
     api_key: ComparableSecretStr = ComparableSecretStr("default")
     """Key of the server, `default` if left out; ART's own servers accept any."""
     delete_old_checkpoints: bool = False

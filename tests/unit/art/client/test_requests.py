@@ -113,9 +113,14 @@ def test_the_model_travels_with_its_arguments(block, value):
 
 def test_the_inference_server_gets_its_settings():
     """`server_config` is the `config` of the call that starts it."""
-    wishes = {"log_file": "vllm.log", "server_args": {"port": 8000}, "engine_args": {"max_model_len": 1024}, "new": 1}
-    backend = ARTBackendConfig(**WHERE, server_config=wishes)
-    assert prepare_body(art_model(backend, ARTTrainingConfig()), backend)["config"] == wishes
+    server_config = {
+        "log_file": "vllm.log",
+        "server_args": {"port": 8000},
+        "engine_args": {"max_model_len": 1024},
+        "new": 1,
+    }
+    backend = ARTBackendConfig(**WHERE, server_config=server_config)
+    assert prepare_body(art_model(backend, ARTTrainingConfig()), backend)["config"] == server_config
 
 
 def test_names_reach_the_server():

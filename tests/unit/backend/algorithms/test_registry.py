@@ -115,7 +115,7 @@ def test_an_unknown_algorithm_names_those_that_exist():
 
 
 def test_options_of_an_algorithm_are_checked():
-    """An unknown option is an error that lists the allowed ones; built-in algorithms have no options."""
+    """An unknown option is an error that lists the allowed ones; GRPO, for example, has none."""
     with pytest.raises(AlgorithmError, match=r"(?s)training\.options: unknown 'tau'.*of the algorithm 'grpo': none"):
         resolve(TrainingConfig(algorithm="grpo", options={"tau": 1}))
     with pytest.raises(AlgorithmError, match=r"(?s)training\.options: unknown 'tau'.*kimi_k2_tau"):

@@ -23,7 +23,7 @@ def ids_of(messages):
     return [token for m in messages for token in (ROLES[m["role"]], *map(ord, m["content"]))]
 
 
-def asked(messages, answer, *, exact=True, **fields):
+def recorded(messages, answer, *, exact=True, **fields):
     """A call with the tokens of the template above, whose prompt ends with the answer's role."""
     ids = ([*ids_of(messages), ROLES["assistant"]], list(map(ord, answer))) if exact else (None, None)
     return call(messages, answer, ids=ids, **fields)
@@ -44,10 +44,10 @@ moves = st.lists(st.tuples(st.integers(-2, 11), st.sampled_from("xy")), min_size
 def tree(plan, *, exact, answer):
     """Calls in an order in which each follows the one that it continues, with that one's number."""
     made, parents = [], []
-    for number, (wish, text) in enumerate(plan):
-        parent = wish if 0 <= wish < number else None
+    for number, (earlier, text) in enumerate(plan):
+        parent = earlier if 0 <= earlier < number else None
         before = [RULES] if parent is None else [*made[parent].messages, made[parent].message]
-        made.append(asked([*before, user(text)], answer(number), exact=exact))
+        made.append(recorded([*before, user(text)], answer(number), exact=exact))
         parents.append(parent)
     return made, parents
 
@@ -108,12 +108,12 @@ def whole(thread):
 def test_each_conversation_has_the_reason_of_its_beginning(exact):
     """The reasons are first, retry, fork, another prompt with the same system prompt, and a sub-agent."""
     opening = [RULES, user("1")]
-    first = asked(opening, "a", exact=exact)
-    retry = asked(opening, "b", exact=exact)
-    second = asked([*opening, assistant("a"), user("2")], "c", exact=exact)
-    fork = asked([*opening, assistant("a"), user("3")], "d", exact=exact)
-    other = asked([RULES, user("else")], "e", exact=exact)
-    agent = asked([system("a sub-agent"), user("1")], "f", exact=exact)
+    first = recorded(opening, "a", exact=exact)
+    retry = recorded(opening, "b", exact=exact)
+    second = recorded([*opening, assistant("a"), user("2")], "c", exact=exact)
+    fork = recorded([*opening, assistant("a"), user("3")], "d", exact=exact)
+    other = recorded([RULES, user("else")], "e", exact=exact)
+    agent = recorded([system("a sub-agent"), user("1")], "f", exact=exact)
     assert beginnings(first, retry, second, fork, other, agent) == [
         (Beginning.FIRST, None, 0),
         (Beginning.RETRY, 0, 2),
@@ -133,7 +133,7 @@ def test_each_conversation_has_the_reason_of_its_beginning(exact):
 )
 def test_a_rewritten_history_has_its_parent(history, shared):
     """If an answer or an earlier message was changed, the parent is the conversation with the longest common start."""
-    found = beginnings(asked([user("1")], "long"), asked(history, "x"))
+    found = beginnings(recorded([user("1")], "long"), recorded(history, "x"))
     assert found[1] == (Beginning.REWRITTEN, 0 if shared else None, shared)
 
 
@@ -142,9 +142,13 @@ def test_another_tool_result_is_a_fork_until_its_answer_is_repeated():
     said = assistant("use the tool")
     first, result = [user("1")], {"role": "tool", "tool_call_id": "c", "content": "4"}
     told = [*first, said, result]
-    calls = [asked(first, "use the tool"), asked(told, "four"), asked([*first, said, result | {"content": "5"}], "x")]
+    calls = [
+        recorded(first, "use the tool"),
+        recorded(told, "four"),
+        recorded([*first, said, result | {"content": "5"}], "x"),
+    ]
     assert beginnings(*calls)[1:] == [(Beginning.FORK, 0, 2)]
-    later = asked([*first, said, result | {"content": "4.0"}, assistant("four"), user("2")], "y")
+    later = recorded([*first, said, result | {"content": "4.0"}, assistant("four"), user("2")], "y")
     assert beginnings(*calls[:2], later)[1:] == [(Beginning.REWRITTEN, 0, 2)]
 
 
@@ -180,17 +184,17 @@ def test_other_tokens_begin_a_conversation_with_a_parent():
 
 def test_without_tokens_messages_decide():
     """A conversation continues even if the server stops sending ids."""
-    first = asked([user("1")], "a")
-    second = asked([user("1"), assistant("a"), user("2")], "b", exact=False)
-    third = asked([user("1"), assistant("a"), user("2"), assistant("b"), user("3")], "c")
+    first = recorded([user("1")], "a")
+    second = recorded([user("1"), assistant("a"), user("2")], "b", exact=False)
+    third = recorded([user("1"), assistant("a"), user("2"), assistant("b"), user("3")], "c")
     assert len(threads_of(first, second, third)) == 1
 
 
 def test_models_never_share_a_conversation():
     """What another model wrote is context in the conversation that continues from it."""
-    mine = asked([user("1")], "a")
-    theirs = asked([user("1"), assistant("a")], "b", llm_name="judge")
-    mine_again = asked([user("1"), assistant("a"), assistant("b"), user("2")], "c")
+    mine = recorded([user("1")], "a")
+    theirs = recorded([user("1"), assistant("a")], "b", llm_name="judge")
+    mine_again = recorded([user("1"), assistant("a"), assistant("b"), user("2")], "c")
     threads = threads_of(mine, theirs, mine_again)
     assert [(t.began, list(t.sampled)) for t in threads] == [(Beginning.FIRST, [1, 4]), (Beginning.OTHER_MODEL, [2])]
 
@@ -199,9 +203,9 @@ def test_text_parts_equal_their_text():
     """Frameworks send a string as one part; an image is no text."""
     parts = {"role": "user", "content": [{"type": "text", "text": "1"}]}
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
-    first = asked([user("1")], "a", exact=False)
-    assert len(threads_of(first, asked([parts, assistant("a"), user("2")], "b", exact=False))) == 1
-    assert len(threads_of(first, asked([picture, assistant("a"), user("2")], "b", exact=False))) == 2
+    first = recorded([user("1")], "a", exact=False)
+    assert len(threads_of(first, recorded([parts, assistant("a"), user("2")], "b", exact=False))) == 1
+    assert len(threads_of(first, recorded([picture, assistant("a"), user("2")], "b", exact=False))) == 2
 
 
 def test_calls_with_an_unknown_prompt_stay_apart():
@@ -211,7 +215,7 @@ def test_calls_with_an_unknown_prompt_stay_apart():
 
 def test_a_conversation_has_a_record():
     """The record has its beginning, its length and its number of sampled answers."""
-    record = threads_of(asked([user("1")], "a"), asked([user("1")], "b"))[1].record
+    record = threads_of(recorded([user("1")], "a"), recorded([user("1")], "b"))[1].record
     assert record.model_dump(mode="json") == {"began": "retry", "parent": 0, "shared": 1, "messages": 2, "calls": 1}
 
 
