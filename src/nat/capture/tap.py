@@ -75,18 +75,18 @@ class Tap:
             body = with_model(body, request.fields, served)
             request = replace(request, fields={**request.fields, "model": served})
         capture = current_capture() or RolloutCapture(CapturePolicy())
-        return Attempt(self, request, body, capture, asked_model=requested)
+        return Attempt(self, request, body, capture, requested_model=requested)
 
 
 class Attempt:
     """One request; it ends as a recorded call or as a failure."""
 
     def __init__(
-        self, tap: Tap, request: CallRequest, body: bytes, capture: RolloutCapture, *, asked_model: str
+        self, tap: Tap, request: CallRequest, body: bytes, capture: RolloutCapture, *, requested_model: str
     ) -> None:
         self._tap = tap
         self._request = request
-        self._asked_model = asked_model
+        self._requested_model = requested_model
         self._author_body = body
         self._capture = capture
         self._context = contextvars.copy_context()
@@ -161,7 +161,7 @@ class Attempt:
     @property
     def _names(self) -> tuple[str | None, str, str]:
         """The names that select the call's LLM."""
-        return self._tap.llm_name, self._request.model, self._asked_model
+        return self._tap.llm_name, self._request.model, self._requested_model
 
     def _seed(self, policy: CapturePolicy) -> int | None:
         """Derived from the rollout's seed and the config's: the latter alone would make all generations equal."""
@@ -199,7 +199,7 @@ class Attempt:
         return LLMCall.model_construct(
             llm_name=self._tap.llm_name,
             model=self._request.model,
-            asked_model=self._asked_model,
+            requested_model=self._requested_model,
             messages=messages,
             tools=tools,
             message=interner.message(choice.message),

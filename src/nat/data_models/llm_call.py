@@ -14,7 +14,7 @@ class LLMCall(BaseModel):
     """The key under `llms` in the YAML, None for a client that the harness did not build."""
     model: str
     """The model's name as the request had it when it was sent."""
-    asked_model: str | None = None
+    requested_model: str | None = None
     """The model's name in the agent's request; a run may redirect requests to another."""
     messages: list[dict[str, Any]]
     """The request's messages in OpenAI's shape; a completion's prompt is one user message."""

@@ -40,7 +40,7 @@ def test_the_record_has_both_names():
         body, attempt = sent_by(tap)
         attempt.answered(json.dumps(completion(Say(), body, chat=True, fingerprint=None)).encode(), events=False)
     [call] = [step.metadata.llm_call for step in steps if step.event_type is IntermediateStepType.LLM_END]
-    assert (call.model, call.asked_model) == ("my_run", "base")
+    assert (call.model, call.requested_model) == ("my_run", "base")
 
 
 def test_other_names_and_other_servers_are_left_alone():

@@ -57,7 +57,7 @@ def test_a_call_is_recorded_exactly():
     assert call.model_dump() == {
         "llm_name": "player",
         "model": "m",
-        "asked_model": "m",
+        "requested_model": "m",
         "messages": HI,
         "tools": tools,
         "message": {"role": "assistant", "content": "let me see", "tool_calls": [tool_call("look", {"at": 1})]},

@@ -119,7 +119,9 @@ class Target:
         of_function = [s for s in seen if WHOLE_WORKFLOW in self.functions or s.function in self.functions]
         if not of_function:
             return Selection(cause=LeftOutCause.NO_TARGET_FUNCTION)
-        of_model = [s for s in of_function if self.model in (None, s.call.llm_name, s.call.model, s.call.asked_model)]
+        of_model = [
+            s for s in of_function if self.model in (None, s.call.llm_name, s.call.model, s.call.requested_model)
+        ]
         if not of_model:
             return Selection(cause=LeftOutCause.NO_TARGET_MODEL)
         untrainable = tuple(s for s in of_model if s.call.untrainable_by)

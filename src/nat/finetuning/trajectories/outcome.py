@@ -137,7 +137,7 @@ def _record(
     threads: Sequence[Conversation],
     chosen: Sequence[SeenCall],
 ) -> RolloutRecord:
-    names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.asked_model} if name]
+    names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.requested_model} if name]
     return RolloutRecord(
         example_id=str(item.id),
         generation=generation,

@@ -98,7 +98,7 @@ def test_calls_without_logprobs_are_left_out_and_counted():
 
 def test_a_redirected_model_has_both_names():
     """The base model's name of the YAML and the trained model's name select the same calls."""
-    seen = calls_of(steps(call([user("x")], "y", llm_name="student", model="my_run", asked_model="base")))
+    seen = calls_of(steps(call([user("x")], "y", llm_name="student", model="my_run", requested_model="base")))
     for name in ("student", "my_run", "base"):
         assert Target(["<workflow>"], name).select(seen).cause is None
 
