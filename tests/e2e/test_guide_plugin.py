@@ -142,7 +142,7 @@ async def test_a_failed_job_fails_the_run(project):
 async def test_an_unhealthy_backend_fails_before_the_first_rollout(project):
     """`is_healthy` is called before the first rollout."""
     async with served(healthy=False) as (backend, llm):
-        with pytest.raises(BackendUnreachable, match="MyTrainerAdapter says"):
+        with pytest.raises(BackendUnreachable, match="MyTrainerAdapter reports an unhealthy training backend"):
             await finetune(backend, llm)
     assert llm.requests == []
 

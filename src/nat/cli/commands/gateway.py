@@ -28,7 +28,10 @@ def gateway_command() -> None:
 )
 @override_option
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
-    """Serve the LLMs of a YAML to agents in other processes; POST /rollouts opens a rollout."""
+    """Serve the LLMs of a YAML to agents in other processes.
+
+    POST /rollouts opens a rollout.
+    """
     check_installed("nat gateway serve", "uvicorn", "httptools")
     from nat.gateway.serve import serve  # noqa: PLC0415 - the server comes with the `serve` extra only
 

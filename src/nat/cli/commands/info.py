@@ -28,7 +28,10 @@ def info_command() -> None:
 @click.option("-q", "--query", default="", help="Only components with this text in their type, description or fields.")
 @json_option
 def components_command(*, types: tuple[str, ...], query: str, as_json: bool) -> None:
-    """List the registered components with their fields, defaults and descriptions."""
+    """List the registered components.
+
+    Each has its fields, with their defaults and descriptions.
+    """
     discover_components()
     found = [c for c in describe(current_catalog()) if (not types or c.section in types) and matches(c, query)]
     if as_json:
