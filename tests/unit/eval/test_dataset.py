@@ -214,7 +214,7 @@ def test_evaluators_that_compare_need_an_answer(evaluator):
     ],
 )
 def test_other_evaluators_need_no_answer(evaluator, caplog):
-    """Evaluators that score the answer alone, or that a plug-in does not declare, raise no error."""
+    """Evaluators that need no expected answer, and plug-ins that declare nothing, raise no error."""
     check(WITHOUT, evaluator)
     assert caplog.text == ""
 

@@ -182,7 +182,7 @@ def test_jobs_that_trained_no_group_end_the_run():
 
 
 def test_a_run_whose_jobs_all_trained_nothing_is_an_error():
-    """The guard needs no recorded epoch; one job that trained, or reports nothing, is enough."""
+    """The guard needs no recorded epoch; one job that trained, or reports nothing, is enough to pass."""
 
     def job(**metrics):
         done = TrainingStatusEnum.COMPLETED

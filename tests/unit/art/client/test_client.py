@@ -64,7 +64,7 @@ async def test_older_servers_delete_in_their_own_way():
 
 @pytest.mark.parametrize("status", [401, 404, 500])
 async def test_health_is_a_good_status_only(status):
-    """Only a status of 200 is healthy; otherwise the message has the guide's words."""
+    """An error status is not healthy, and the message has the guide's words."""
     async with FakeArtServer(refusals={"/healthcheck": (status, {"detail": "no"})}) as server, client(server) as art:
         with pytest.raises(BackendUnreachable, match=rf"Failed to connect to ART backend\. .* with {status}: no"):
             await art.check_health()

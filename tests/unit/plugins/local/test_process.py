@@ -93,7 +93,7 @@ async def test_the_reason_of_a_failed_start_is_quoted(tmp_path: Path) -> None:
 
 
 async def test_a_child_that_fails_while_stopping_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A last checkpoint that could not be written is an error."""
+    """The log reports a last checkpoint that could not be written."""
     script = f"{READY}; print('No space left on device', file=sys.stderr); sys.exit(1)"
     script = script.replace("import sys;", "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);", 1)
     async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
