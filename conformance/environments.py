@@ -23,8 +23,8 @@ REPOSITORY = Path(__file__).parents[1]
 REQUIREMENTS = Path(__file__).parent / "requirements"
 HOME = REPOSITORY / ".tmp" / "environments"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-AT_ONCE = 2
-"""Number of concurrent installs: one may wait for the network while another one unpacks."""
+AT_ONCE = 4
+"""Number of concurrent installs, which wait for the network most of the time."""
 INSTALL_DEADLINE_S = 900
 
 
