@@ -9,8 +9,8 @@ this script holds only the text around them.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from inspect import cleandoc
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import click
@@ -311,7 +311,7 @@ def _commands(group: click.Group, context: click.Context, prefix: str = "nat") -
 def _command(command: click.Command, name: str) -> str:
     arguments = [str(each.human_readable_name) for each in command.params if isinstance(each, click.Argument)]
     usage = " ".join([name, "[OPTIONS]", *(["COMMAND …"] if isinstance(command, click.Group) else arguments)])
-    lines = [f"## {name}\n", dedent(command.help or "").strip() + "\n", f"```text\n{usage}\n```"]
+    lines = [f"## {name}\n", cleandoc(command.help or "").strip() + "\n", f"```text\n{usage}\n```"]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     if options:
         lines += ["", "| option | value | default | what it does |", "|---|---|---|---|"]

@@ -36,7 +36,7 @@ class HttpServer:
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def port(self) -> int:
@@ -52,7 +52,7 @@ class HttpServer:
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
         return self
 
     async def __aexit__(
@@ -60,24 +60,28 @@ class HttpServer:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        for _ in range(4):  # turns of the loop after which an accepted connection is known, so that it can be dropped
+            await asyncio.sleep(0)
         self.drop_all()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def drop_all(self) -> None:
         """Close all connections, even in the middle of a response."""
-        for task in self._connections:
+        for task, writer in self._connections.items():
             task.cancel()
+            writer.transport.abort()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
                 while await self.answer(await _read(reader), reader, writer):
                     await writer.drain()
         finally:
-            self._connections.discard(task)
             writer.close()
 
 

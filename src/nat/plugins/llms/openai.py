@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -168,6 +169,8 @@ async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SE
             await asyncio.sleep(between)
         else:
             writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
             return
 
 

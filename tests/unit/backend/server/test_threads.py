@@ -61,8 +61,7 @@ async def test_threads_are_reused():
     both = threading.Barrier(2, timeout=30)
     await asyncio.gather(*(threads.run(both.wait, str) for _ in range(2)))
     many = await asyncio.gather(*(threads.run(threading.get_ident, lambda ident: ident) for _ in range(20)))
-    assert set(many) >= idents
-    assert len(set(many)) <= 3
+    assert len(idents | set(many)) <= 3
 
 
 async def test_cancelling_interrupts_the_first_step():

@@ -56,7 +56,7 @@ async def test_a_tool_has_the_form_of_a_request(ask):
     tool, _ = ask
     assert tool["type"] == "function"
     assert tool["function"]["name"] == tool.name == "divide"
-    assert tool["function"]["description"] == "A number divided by another."
+    assert tool["function"]["description"] == "Divide a number by another."
     assert tool["function"]["parameters"]["required"] == ["a", "b"]
 
 
