@@ -2,7 +2,11 @@
 
 import sys
 from pathlib import Path
+from random import Random
 
+from bench.shapes import TEMPLATE_TOKENS, checkpoint, words
+
+from nat.backend.model_loader import load_model
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.process import running_backend
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
@@ -25,3 +29,16 @@ async def test_the_stub_backend_answers_the_harness(tmp_path: Path):
         assert (await client.keep_best()).policy_version == "stub@0"
         exported = await client.export("model")
     assert Path(exported.path).parts[-2:] == ("exports", "model")
+
+
+def test_a_shape_is_a_checkpoint_of_exact_lengths(tmp_path: Path):
+    """A word is a token, an answer encodes to the words that were sampled, and a shape is written once."""
+    folder = checkpoint("tiny", cache=tmp_path)
+    written = folder.stat().st_mtime_ns
+    loaded = load_model(folder, device="cpu")
+    text = words(Random(0), 100, loaded.vocab_size)  # noqa: S311 - a sample, not a secret
+    prompt = loaded.tokenizer.render_chat([{"role": "user", "content": text}])
+    assert len(prompt) == 100 + TEMPLATE_TOKENS
+    assert loaded.tokenizer.decode(prompt) == text
+    assert loaded.num_parameters == 432_000
+    assert checkpoint("tiny", cache=tmp_path).stat().st_mtime_ns == written
