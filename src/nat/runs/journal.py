@@ -21,20 +21,23 @@ from pydantic import BaseModel
 from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError
 from nat.files import storage_failure
+from nat.runs.packed_rows import pack_rows, unpack_rows
 from nat.runs.records import BestEpoch, EpochRecord, JobRecord, Phase, RunInfo, RunState, RunSummary, ValidationRecord
 from nat.runs.rollouts import RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.json import json_text, without_surrogates
 
 JOURNAL_NAME = "journal.sqlite"
-SCHEMA_VERSION = 2
-"""Stored in SQLite's `user_version`; a journal of another version is refused."""
+SCHEMA_VERSION = 3
+"""Stored in SQLite's `user_version`; a journal of an unknown version is refused."""
+_ROWS_IN_RECORDS = 2
+"""The version before: its rollouts have no column for the rows, which are in the records."""
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rollouts (
     phase TEXT NOT NULL, epoch INTEGER NOT NULL, example_id TEXT NOT NULL, generation INTEGER NOT NULL,
-    record TEXT NOT NULL, PRIMARY KEY (phase, epoch, example_id, generation));
+    record TEXT NOT NULL, rows BLOB, PRIMARY KEY (phase, epoch, example_id, generation));
 CREATE TABLE jobs (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE validations (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
@@ -55,6 +58,8 @@ class Journal:
         self._path = run_dir / JOURNAL_NAME
         self._connection = connection
         self._identity = _identity(self._path)
+        self._rows = "rows"
+        """SQL of a rollout's packed rows."""
 
     @classmethod
     def create(cls, run_dir: Path, run_id: str, config_text: str, *, created_at: datetime) -> Self:
@@ -86,13 +91,21 @@ class Journal:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
             raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
-        if version != SCHEMA_VERSION:
+        if version not in {SCHEMA_VERSION, _ROWS_IN_RECORDS}:
             connection.close()
             raise JournalError(
-                f"{path} has schema version {version}; this program reads version {SCHEMA_VERSION}",
+                f"{path} has schema version {version}; this program reads version {_ROWS_IN_RECORDS} "
+                f"and {SCHEMA_VERSION}",
                 hint="Read it with the release that wrote it. Version 0 means that the run was killed as it began.",
             )
-        return cls(run_dir, connection)
+        journal = cls(run_dir, connection)
+        if version == _ROWS_IN_RECORDS and read_only:
+            journal._rows = "NULL"
+        elif version == _ROWS_IN_RECORDS:
+            with journal._transaction():
+                connection.execute("ALTER TABLE rollouts ADD COLUMN rows BLOB")
+                connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        return journal
 
     def __enter__(self) -> Self:
         return self
@@ -112,14 +125,18 @@ class Journal:
         """
         failures: dict[str, FirstFailure] = {}
 
-        def row(record: RolloutRecord) -> tuple[str, int, str, int, str]:
+        def row(record: RolloutRecord) -> tuple[str, int, str, int, str, bytes | None]:
             if (failure := first_failure(record, phase, epoch)) is not None:
                 failures.setdefault(without_surrogates(failure.way), failure)
-            example_id, text = without_surrogates(record.example_id), _line(record, exclude_defaults=True)
-            return phase.value, epoch, example_id, record.generation, text
+            rows = pack_rows(record.rows) if record.rows else None
+            rest = record if rows is None else record.model_copy(update={"rows": []})
+            example_id, text = without_surrogates(record.example_id), _line(rest, exclude_defaults=True)
+            return phase.value, epoch, example_id, record.generation, text, rows
 
         with self._transaction() as connection:
-            cursor = connection.executemany("INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?)", map(row, records))
+            cursor = connection.executemany(
+                "INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?, ?)", map(row, records)
+            )
             firsts = [(way, _line(failure)) for way, failure in failures.items()]
             connection.executemany("INSERT OR IGNORE INTO failures VALUES (?, ?)", firsts)
             return cursor.rowcount
@@ -189,16 +206,22 @@ class Journal:
 
     def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation, to save memory."""
-        return (RolloutRecord.model_validate_json(text) for text in self.rollout_lines(phase, epoch))
+        for text, rows in self._rollouts(phase, epoch):
+            record = RolloutRecord.model_validate_json(text)
+            yield record if rows is None else record.model_copy(update={"rows": unpack_rows(rows)})
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
-        """Like `rollouts`, each as one line of JSON. Shorter ids come first, so that row 2 is before row 10."""
-        cursor = self._connection.execute(
-            "SELECT record FROM rollouts WHERE phase = ? AND epoch = ? "
+        """Like `rollouts`, each as one line of JSON."""
+        for text, rows in self._rollouts(phase, epoch):
+            yield text if rows is None else f"{text[:-1]},{_rows_json(rows)[1:]}"
+
+    def _rollouts(self, phase: Phase, epoch: int) -> Iterator[tuple[str, bytes | None]]:
+        """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
+        return self._connection.execute(
+            f"SELECT record, {self._rows} FROM rollouts WHERE phase = ? AND epoch = ? "  # noqa: S608 - our own names
             "ORDER BY length(example_id), example_id, generation",
             (phase.value, epoch),
         )
-        return (text for (text,) in cursor)
 
     def _fact(self, name: str) -> str | None:
         row = self._connection.execute("SELECT record FROM facts WHERE name = ?", (name,)).fetchone()
@@ -273,6 +296,12 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
     """A record as JSON without secrets, since all files of a run are derived from the journal."""
     return redact_json(json_text(record, exclude_defaults=exclude_defaults))
+
+
+def _rows_json(packed: bytes) -> str:
+    """A JSON object with the rows alone."""
+    record = RolloutRecord(example_id="", generation=0, rows=unpack_rows(packed))
+    return record.model_dump_json(include={"rows"}, exclude_defaults=True)
 
 
 def _insert(connection: sqlite3.Connection, table: str, key: int | str, record: BaseModel) -> None:

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from nat.errors import JournalError
 from nat.runs.folder import create_run_folder
 from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.runs.records import Phase, RunState, RunSummary
-from nat.wire.training import JobStatus, TrainingRow
+from nat.wire.training import AnswerReturn, JobStatus, TrainingRow
 
 
 @pytest.fixture
@@ -136,8 +137,36 @@ def test_a_journal_of_another_version_is_refused(journal):
     """An unknown schema would be read wrongly."""
     journal._connection.execute("PRAGMA user_version=99")
     journal.close()
-    with pytest.raises(JournalError, match="schema version 99; this program reads version 2"):
+    with pytest.raises(JournalError, match="schema version 99; this program reads version 2 and 3"):
         Journal.open(journal.run_dir)
+
+
+def test_a_journal_of_the_version_before_is_read_and_continued(journal):
+    """Its rollouts have their rows in the records; a writer adds the column for packed rows."""
+    row = TrainingRow(token_ids=[1, 2], logprobs=[None, -0.5])
+    old, new = rollout_record("a", rows=[row]), rollout_record("b", rows=[row, row])
+    connection = journal._connection
+    connection.execute("ALTER TABLE rollouts DROP COLUMN rows")
+    text = old.model_dump_json(exclude_defaults=True)
+    connection.execute("INSERT INTO rollouts VALUES ('train', 0, 'a', 0, ?)", (text,))
+    connection.execute("PRAGMA user_version=2")
+    with reopened(journal) as read:
+        assert list(read.rollouts(Phase.TRAIN, 0)) == [old]
+    with Journal.open(journal.run_dir) as written:
+        written.record_rollouts(Phase.TRAIN, 0, [new])
+    with Journal.open(journal.run_dir, read_only=True) as read:
+        assert list(read.rollouts(Phase.TRAIN, 0)) == [old, new]
+        assert next(iter(read.rollout_lines(Phase.TRAIN, 0))) == text
+
+
+def test_a_line_of_a_rollout_is_its_whole_record(journal):
+    """The rows are stored as bytes beside the record; readers of the files see one object."""
+    returns = [AnswerReturn(num_tokens=1, value=0.5)]
+    row = TrainingRow(token_ids=[1, 2**40], logprobs=[None, -1e-17], returns=returns)
+    record = rollout_record("a", rows=[row], seconds=2.5)
+    journal.record_rollouts(Phase.TRAIN, 0, [record])
+    (line,) = journal.rollout_lines(Phase.TRAIN, 0)
+    assert json.loads(line) == json.loads(record.model_dump_json(exclude_defaults=True))
 
 
 WRITER = textwrap.dedent("""
