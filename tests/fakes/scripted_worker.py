@@ -21,6 +21,12 @@ class ScriptedWorker:
         self._texts = texts
         self.by_letter = by_letter
 
+    def names(self) -> list[str]:
+        return self.pool.names()
+
+    def knows(self, name: str) -> bool:
+        return self.pool.knows(name)
+
     def submit(self, request: Request) -> None:
         tokenizer = self.engine.loaded.tokenizer
         request.policy_version = self.policy_version

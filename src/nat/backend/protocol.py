@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from nat.backend.inference.worker import Worker
+from nat.backend.sampling import SamplingEngine
 from nat.backend.server.service import AnswerMemory
 from nat.wire.serving import ServeOptions
 
@@ -22,7 +22,7 @@ from nat.wire.serving import ServeOptions
 class Opened:
     """Loaded models, and the routes on them."""
 
-    worker: Worker
+    engine: SamplingEngine
     """Samples for the OpenAI routes."""
     routers: Sequence[APIRouter]
     """The protocol's own routes, such as training; they answer on every port."""

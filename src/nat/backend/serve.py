@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def serve(options: ServeOptions) -> None:
         endpoint = Endpoint({name: port_of(listener) for name, listener in listeners.items()}, _api_key(options))
         opened = stack.enter_context(opener_of(options)(options, endpoint))
         app = create_app(
-            opened.worker,
+            opened.engine,
             api_key=endpoint.api_key,
             well_known_key=options.key_is_well_known,
             answers=opened.answers,
@@ -72,6 +72,7 @@ def serve(options: ServeOptions) -> None:
             listeners,
             names=HostNames(options.host, host_names(options.allowed_hosts)),
             exit_with_parent=options.exit_with_parent,
+            watch=opened.engine.watch,
         )
 
 
@@ -110,15 +111,34 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def serve_until_stopped(
-    app: App, listeners: Mapping[str, socket.socket], *, names: HostNames, exit_with_parent: bool
+    app: App,
+    listeners: Mapping[str, socket.socket],
+    *,
+    names: HostNames,
+    exit_with_parent: bool,
+    watch: Callable[[Callable[[BackendError], None]], None],
 ) -> None:
-    """Serve `app` on all `listeners`; the ready line names their ports."""
+    """Serve `app` on all `listeners`; the ready line names their ports. An error that `watch` reports ends the server.
+
+    Raises:
+        BackendError: the one that `watch` reported.
+
+    """
     ready = {"event": READY, **{name: port_of(listener) for name, listener in listeners.items()}}
     server = Server(app, lambda: print(json.dumps(ready), flush=True), names=names)  # noqa: T201 - for the parent
+    failures: list[BackendError] = []
+
+    def stop(failure: BackendError) -> None:
+        failures.append(failure)
+        server.should_exit = True
+
+    watch(stop)
     if exit_with_parent:
         threading.Thread(target=_stop_at_end_of_stdin, args=(server,), daemon=True, name="parent").start()
     ignore_signals_after_stop()
     server.run(sockets=list(listeners.values()))
+    if failures:
+        raise failures[0]
 
 
 def _stop_at_end_of_stdin(server: Server) -> None:

@@ -169,19 +169,10 @@ class Engine:
         eos = self.loaded.eos_token_ids
         streamed: dict[int, tuple[Request, list[Delta]]] = {}
         for i, sequence in enumerate(sampling):
-            token_id = sampled.token_ids[i]
-            sequence.token_ids.append(token_id)
-            sequence.logprobs.append(sampled.logprobs[i])
-            if sequence.params.top_logprobs:
-                sequence.top_logprobs.append(sampled.top_logprobs[i])
-            ended = token_id in eos and not sequence.params.ignore_eos
-            if ended or (sequence.text is not None and sequence.text.push(token_id)):
-                sequence.finish_reason = "stop"
-            elif len(sequence.token_ids) >= sequence.params.max_tokens:
-                sequence.finish_reason = "length"
+            sequence.add(sampled.token_ids[i], sampled.logprobs[i], sampled.top_logprobs[i], eos)
             request = self._requests[id(sequence)]
             if request.stream:
-                streamed.setdefault(id(request), (request, []))[1].append(_delta(sequence))
+                streamed.setdefault(id(request), (request, []))[1].append(Delta.newest(sequence))
         for request, deltas in streamed.values():
             request.listener.on_deltas(deltas)
         left = [s for s in sampling if s.finish_reason is not None]
@@ -206,17 +197,3 @@ def _ids(token_ids: list[int]) -> NDArray[np.int64]:
 
 def _completes_prompt(sequence: Sequence, chunk: Chunk) -> bool:
     return chunk.end >= len(sequence.prompt_ids)
-
-
-def _delta(sequence: Sequence) -> Delta:
-    """The newest token of a sequence; its text may still be held back."""
-    assert sequence.text is not None, "a streaming sequence keeps its text"
-    text = sequence.text.take() if sequence.finish_reason is None else sequence.text.finish()
-    return Delta(
-        index=sequence.index,
-        token_ids=sequence.token_ids[-1:],
-        logprobs=sequence.logprobs[-1:],
-        top_logprobs=sequence.top_logprobs[-1:],
-        text=text,
-        finish_reason=sequence.finish_reason,
-    )

@@ -1,5 +1,6 @@
 """The engine's input and output: sampling parameters, sequences, requests, deltas."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -43,6 +44,20 @@ class Sequence:
     num_reused: int = 0
     """Leading tokens of the prompt that came from the prefix cache."""
 
+    def add(
+        self, token_id: int, logprob: float, alternatives: list[tuple[int, float]], eos_token_ids: Container[int]
+    ) -> None:
+        """Add a sampled token, and set the finish reason if it is the last one."""
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        if self.params.top_logprobs:
+            self.top_logprobs.append(alternatives)
+        ended = token_id in eos_token_ids and not self.params.ignore_eos
+        if ended or (self.text is not None and self.text.push(token_id)):
+            self.finish_reason = "stop"
+        elif len(self.token_ids) >= self.params.max_tokens:
+            self.finish_reason = "length"
+
     @property
     def prefilled(self) -> bool:
         """True once the whole prompt is in the cache."""
@@ -60,9 +75,23 @@ class Delta:
     text: str
     finish_reason: FinishReason | None
 
+    @classmethod
+    def newest(cls, sequence: Sequence, count: int = 1) -> "Delta":
+        """The newest tokens of a sequence; their text may still be held back."""
+        assert sequence.text is not None, "a streaming sequence keeps its text"
+        new = slice(len(sequence.token_ids) - count, None)
+        return cls(
+            index=sequence.index,
+            token_ids=sequence.token_ids[new],
+            logprobs=sequence.logprobs[new],
+            top_logprobs=sequence.top_logprobs[new],
+            text=sequence.text.take() if sequence.finish_reason is None else sequence.text.finish(),
+            finish_reason=sequence.finish_reason,
+        )
+
 
 class Listener(Protocol):
-    """Receives a request's events on the model thread; must return at once."""
+    """Receives a request's events on a thread of the engine; must return at once."""
 
     def on_deltas(self, deltas: list[Delta]) -> None:
         """New tokens; only for streaming requests, and before `on_finished`."""

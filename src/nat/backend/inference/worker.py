@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -125,6 +126,14 @@ class Worker:
         """Version of the weights that answer requests without a name."""
         return self.engine.policy_version
 
+    def names(self) -> list[str]:
+        """All served names; the first means the weights with which the backend started."""
+        return self.pool.names()
+
+    def knows(self, name: str) -> bool:
+        """True if a request may use this name."""
+        return self.pool.knows(name)
+
     def submit(self, request: Request) -> None:
         """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""
         self.engine.check(request)
@@ -145,6 +154,17 @@ class Worker:
         task = _Task(function)
         self._post(self._exclusive, task)
         return task.future
+
+    def updating(self) -> AbstractContextManager[None]:
+        """Nothing to undo: sampler and learner share the weights, and a failed update restores them."""
+        return nullcontext()
+
+    def serve(self, version: str) -> None:
+        """Name the weights with which the backend started, after an update has changed them."""
+        self.engine.policy_version = version
+
+    def watch(self, on_failure: Callable[[BackendError], None]) -> None:
+        """The model thread ends only with the process, so `on_failure` is never called."""
 
     def close(self) -> None:
         """Finish the current step, fail what is unfinished, end the thread."""

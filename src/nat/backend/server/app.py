@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.failures import explained
-from nat.backend.inference.worker import Worker
+from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
@@ -49,7 +49,7 @@ _STATUSES: dict[type[BackendError], HTTPStatus] = {
 
 
 def create_app(
-    worker: Worker,
+    engine: SamplingEngine,
     *,
     api_key: str,
     well_known_key: bool = False,
@@ -57,13 +57,13 @@ def create_app(
     extra_routers: Sequence[APIRouter] = (),
     max_body_bytes: int = MAX_BATCH_BYTES,
 ) -> FastAPI:
-    """Create the application: the OpenAI routes on `worker`'s models, and other routers behind the same guards.
+    """Create the application: the OpenAI routes on `engine`'s models, and other routers behind the same guards.
 
     A `well_known_key` is needed only where the OpenAI SDKs send one; it keeps nobody out, so web pages are refused by
     their origin. With `answers`, chat answers carry their tokens and are remembered there.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.include_router(inference_router(Service(worker, answers=answers)))
+    app.include_router(inference_router(Service(engine, answers=answers)))
     for router in extra_routers:
         app.include_router(router)
     add_error_handlers(app, _explain_crash)
@@ -92,13 +92,13 @@ def inference_router(service: Service) -> APIRouter:
                 owned_by="nat",
                 max_model_len=service.loaded.max_seq_length,
             )
-            for name in service.worker.pool.names()
+            for name in service.engine.names()
         ]
         return json_answer(ModelList(object="list", data=cards))
 
     @router.get("/health")
     async def health() -> dict[str, str]:
-        return {"status": "ok", "policy_version": service.worker.policy_version}
+        return {"status": "ok", "policy_version": service.engine.policy_version}
 
     return router
 

@@ -47,9 +47,9 @@ class ChatRoute:
 
         writer = _ChatWriter(self._service, body, prompt, keep)
         if body.stream:
-            request, deltas = start_stream(self._service.worker, sequences, model=body.model)
+            request, deltas = start_stream(self._service.engine, sequences, model=body.model)
             return event_stream(writer.stream(request, deltas))
-        request = await complete(self._service.worker, sequences, http, model=body.model)
+        request = await complete(self._service.engine, sequences, http, model=body.model)
         return await self._service.written(request, writer.whole)
 
     async def _prompt(self, body: ChatRequest, session: str) -> Prompt:

@@ -37,9 +37,9 @@ class CompletionRoute:
         sequences = self._service.sequences(body, prompts, new_tokens=body.new_tokens, top_logprobs=body.logprobs or 0)
         writer = _TextWriter(self._service, body)
         if body.stream:
-            request, deltas = start_stream(self._service.worker, sequences, model=body.model)
+            request, deltas = start_stream(self._service.engine, sequences, model=body.model)
             return event_stream(writer.stream(request, deltas))
-        request = await complete(self._service.worker, sequences, http, model=body.model)
+        request = await complete(self._service.engine, sequences, http, model=body.model)
         return await self._service.written(request, writer.whole)
 
     def _encode(self, prompt: str | list[int]) -> list[int]:

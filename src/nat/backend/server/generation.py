@@ -1,4 +1,4 @@
-"""Between the event loop and the model thread: submit a request, wait for its answer, cancel it on disconnect."""
+"""Between the event loop and the sampling engine: submit a request, wait for its answer, cancel it on disconnect."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request as HttpRequest
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
-from nat.backend.inference.worker import Worker
+from nat.backend.sampling import SamplingEngine
 from nat.errors import ModelNotServed
 from nat.http.asgi import cancel_on_disconnect
 from nat.http.errors import ApiError
@@ -54,7 +54,7 @@ class _Feed:
         self._loop.call_soon_threadsafe(self.queue.put_nowait, _sampling_failed(error))
 
 
-async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest, *, model: str) -> Request:
+async def complete(engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str) -> Request:
     """Wait until all sequences are finished; closing the connection cancels the request.
 
     Raises:
@@ -63,27 +63,27 @@ async def complete(worker: Worker, sequences: list[Sequence], http: HttpRequest,
     """
     pending = _Pending()
     request = Request(sequences, pending, model=model)
-    worker.submit(request)
+    engine.submit(request)
     try:
         await cancel_on_disconnect(http.receive, pending.done)
         await pending.done
     finally:
         if not request.finished:
-            worker.cancel(request)
+            engine.cancel(request)
     return request
 
 
 def start_stream(
-    worker: Worker, sequences: list[Sequence], *, model: str
+    engine: SamplingEngine, sequences: list[Sequence], *, model: str
 ) -> tuple[Request, AsyncIterator[list[Delta]]]:
     """Submit at once, so that a request that does not fit fails before the response's headers are sent."""
     feed = _Feed()
     request = Request(sequences, feed, stream=True, model=model)
-    worker.submit(request)
-    return request, _follow(worker, request, feed)
+    engine.submit(request)
+    return request, _follow(engine, request, feed)
 
 
-async def _follow(worker: Worker, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
+async def _follow(engine: SamplingEngine, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
     """The deltas of each step; closing the iterator cancels the request."""
     try:
         while (item := await feed.queue.get()) is not None:
@@ -92,7 +92,7 @@ async def _follow(worker: Worker, request: Request, feed: _Feed) -> AsyncIterato
             yield item
     finally:
         if not request.finished:
-            worker.cancel(request)
+            engine.cancel(request)
 
 
 def _sampling_failed(error: BaseException) -> ApiError:

@@ -1,4 +1,4 @@
-"""Shared by the inference routes: the worker, length limits, and sequences from a checked body."""
+"""Shared by the inference routes: the engine, length limits, and sequences from a checked body."""
 
 import asyncio
 import secrets
@@ -13,8 +13,8 @@ from starlette.responses import Response
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.sampler import derive_seed
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
-from nat.backend.inference.worker import Worker
 from nat.backend.model import LoadedModel
+from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import TOO_LONG
 from nat.backend.server.threads import PromptThreads
 from nat.http.errors import ApiError
@@ -82,7 +82,7 @@ class AnswerMemory(Protocol):
 class Service:
     """The models behind the routes."""
 
-    worker: Worker
+    engine: SamplingEngine
     clock: Callable[[], float] = time.time
     answers: AnswerMemory | None = None
     """Remembers chat answers; if set, every answer has token ids and log probabilities, requested or not."""
@@ -95,15 +95,15 @@ class Service:
 
     @property
     def loaded(self) -> LoadedModel:
-        return self.worker.loaded
+        return self.engine.loaded
 
     def now(self) -> int:
         """Seconds since 1970, for the `created` field of answers."""
         return int(self.clock())
 
     def check_model(self, name: str) -> None:
-        if not self.worker.pool.knows(name):
-            served = ", ".join(map(repr, self.worker.pool.names()))
+        if not self.engine.knows(name):
+            served = ", ".join(map(repr, self.engine.names()))
             raise ApiError(
                 f"model {name!r} is not served here; served are {served}",
                 status=404,

@@ -15,7 +15,7 @@ from pathlib import Path
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.export import export_model
 from nat.backend.failures import explained
-from nat.backend.inference.worker import Worker
+from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob
@@ -147,11 +147,11 @@ class JobTable:
 
 
 class TrainingJobs(JobTable):
-    """The jobs of one set of weights; called from the event loop, trains on the worker's thread."""
+    """The jobs of one set of weights; called from the event loop, trains on the thread that owns the model."""
 
     def __init__(
         self,
-        worker: Worker,
+        engine: SamplingEngine,
         learner: Learner,
         checkpoints: Checkpoints,
         ledger: JobLedger,
@@ -160,8 +160,8 @@ class TrainingJobs(JobTable):
         save_every: int = 1,
     ) -> None:
         super().__init__()
-        self.loaded = worker.loaded
-        self._worker = worker
+        self.loaded = engine.loaded
+        self._engine = engine
         self._learner = learner
         self._checkpoints = checkpoints
         self._ledger = ledger
@@ -194,9 +194,9 @@ class TrainingJobs(JobTable):
         return known.state
 
     def close(self) -> None:
-        """Stop all jobs and the worker, and save weights that no checkpoint has."""
+        """Stop all jobs and the engine, and save weights that no checkpoint has."""
         self.stop()
-        self._worker.close()
+        self._engine.close()
         if self._unsaved:
             self._save()
 
@@ -214,10 +214,10 @@ class TrainingJobs(JobTable):
             return ExportedModel(
                 path=str(target),
                 adapter_path=None if adapter is None else str(adapter),
-                policy_version=self._worker.policy_version,
+                policy_version=self._engine.policy_version,
             )
 
-        return await asyncio.wrap_future(self._worker.run_exclusive(write))
+        return await asyncio.wrap_future(self._engine.run_exclusive(write))
 
     async def keep_best(self) -> SavedCheckpoint:
         """Keep a checkpoint of the current weights as the best so far, between two jobs."""
@@ -227,18 +227,20 @@ class TrainingJobs(JobTable):
             if self._checkpoints.find(step) is None:
                 self._save()
             path = self._checkpoints.keep_best(step)
-            return SavedCheckpoint(path=str(path.resolve()), policy_version=self._worker.policy_version)
+            return SavedCheckpoint(path=str(path.resolve()), policy_version=self._engine.policy_version)
 
-        return await asyncio.wrap_future(self._worker.run_exclusive(keep))
+        return await asyncio.wrap_future(self._engine.run_exclusive(keep))
 
     def _queue(self, request: TrainingJob, resolved: Resolved, digest: str) -> JobState:
         job = self.add(request.id, digest)
-        self._worker.run_exclusive(lambda: job.run(lambda report: self._train(request, resolved, job, report)))
+        self._engine.run_exclusive(lambda: job.run(lambda report: self._train(request, resolved, job, report)))
         return job.state
 
     def _train(self, request: TrainingJob, resolved: Resolved, job: Job, report: Report) -> JobState:
-        metrics = self._learner.update(request.groups, resolved, report=report)
-        done = job.completed(metrics, self._new_version())
+        with self._engine.updating():
+            metrics = self._learner.update(request.groups, resolved, report=report)
+            self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self._learner.step}")
+        done = job.completed(metrics, self._engine.policy_version)
         done = done.model_copy(update={"training": resolved.report()})
         self._ledger.add(TrainedJob(step=self._learner.step, digest=job.digest, state=done))
         self._unsaved.append(done)
@@ -249,11 +251,6 @@ class TrainingJobs(JobTable):
     def _save(self) -> None:
         self._checkpoints.save(self.loaded, self._learner, self._unsaved[-1:])
         self._unsaved.clear()
-
-    def _new_version(self) -> str:
-        name = self._worker.policy_version.rpartition("@")[0]
-        self._worker.engine.policy_version = f"{name}@{self._learner.step}"
-        return self._worker.policy_version
 
 
 def _failure(error: TrainingFailed) -> JobFailure:
