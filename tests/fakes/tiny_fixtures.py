@@ -10,7 +10,7 @@ from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner, Reference
-from nat.backend.training.mismatch import SamplerScore, served_logprobs
+from nat.backend.training.mismatch import Probe, SamplerScore, served_logprobs
 
 torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
 
@@ -40,6 +40,6 @@ def make_learner() -> Callable[..., Learner]:
             reference = load_model(loaded.path, device="cpu").model
             return reference.to(loaded.dtype)
 
-        return Learner(loaded, Reference(loaded, start), sampler_score)
+        return Learner(loaded, Reference(loaded, start), Probe(sampler_score))
 
     return make

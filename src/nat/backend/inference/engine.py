@@ -75,16 +75,8 @@ class Engine:
         return list(dict.fromkeys(self._requests.values()))
 
     def check(self, request: Request) -> None:
-        """Raise ValueError if there is no prompt, or one is empty or leaves no room for the requested tokens."""
-        limit = self.loaded.max_seq_length
-        if not request.sequences:
-            raise ValueError("a request without sequences would never be finished")
-        for sequence in request.sequences:
-            prompt, more = len(sequence.prompt_ids), sequence.params.max_tokens
-            if prompt < 1 or more < 1 or prompt + more > limit:
-                raise ValueError(
-                    f"{prompt} prompt tokens and {more} new ones; wanted at least 1 each, {limit} together"
-                )
+        """Raise ValueError if the request does not fit the model."""
+        request.check(self.loaded.max_seq_length)
 
     def add(self, request: Request) -> None:
         """Queue a request that passed `check`."""

@@ -34,12 +34,11 @@ from nat.backend.training.loss import AnchorTable, ByRow, Loss, by_row, micro_ba
 from nat.backend.training.metrics import TokenSums, batch_metrics
 from nat.backend.training.micro_batch import MicroBatch, make_micro_batch, optimizer_steps, pack
 from nat.backend.training.mismatch import (
-    SamplerScore,
+    OWN_PROBE,
+    Probe,
     difference,
     drawn_rows,
     policy_shift,
-    probe_rows,
-    served_logprobs,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at
 from nat.wire.training import TrainingGroup
@@ -101,12 +100,10 @@ class _Update:
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
-    def __init__(
-        self, policy: LoadedModel, reference: Reference, sampler_score: SamplerScore = served_logprobs
-    ) -> None:
+    def __init__(self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE) -> None:
         self._policy = policy
         self._reference = reference
-        self._sampler_score = sampler_score
+        self._probe = probe
         self.optimizer = MasterAdamW(policy.trainable_parameters())
         self.step = 0
 
@@ -250,11 +247,13 @@ class Learner:
 
     def _compared(self, rows: list[Row], update: _Update) -> dict[str, float]:
         """Check on short rows that the sampler has the new weights, and measure on random rows how far they moved."""
-        config, probe = update.resolved.config, probe_rows(rows)
+        config, probe = update.resolved.config, self._probe.choose(rows)
         drawn = drawn_rows(rows, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
-        scored = list({row.index: row for row in (*probe, *drawn)}.values())
-        after = self._scores(self._policy.model, pack(scored, config.micro_batch_tokens), lambda: None)
-        served = difference(probe, after, self._sampler_score(self._policy, probe))
+        after, learned = (
+            self._scores(self._policy.model, pack(scored, config.micro_batch_tokens), lambda: None)
+            for scored in (drawn, probe)
+        )
+        served = difference(probe, learned, self._probe.score(self._policy, probe))
         check_served_weights(served, config.max_served_difference or config.max_logprob_difference)
         return {
             "approx_kl": policy_shift(drawn, update.anchors.start, after),

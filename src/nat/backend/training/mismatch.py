@@ -7,6 +7,7 @@ Shapes: K sampled tokens of a row.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from random import Random
 
@@ -44,6 +45,26 @@ def probe_rows(rows: Sequence[Row]) -> list[Row]:
             break
         chosen.append(row)
     return chosen
+
+
+def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
+    """Keep at most `limit` sampled tokens of the rows, evenly spread over each; at least one per row."""
+    each = max(1, limit // len(rows))
+    return [_spread(row, each) for row in rows]
+
+
+def _spread(row: Row, count: int) -> Row:
+    """The row with `count` of its sampled tokens, the last one among them."""
+    size = len(row.targets)
+    kept = sorted({size - 1 - size * number // count for number in range(count)}) if count < size else range(size)
+    return replace(
+        row,
+        positions=[row.positions[k] for k in kept],
+        targets=[row.targets[k] for k in kept],
+        sampler_logprobs=[row.sampler_logprobs[k] for k in kept],
+        advantages=[row.advantages[k] for k in kept],
+        temperatures=None if row.temperatures is None else [row.temperatures[k] for k in kept],
+    )
 
 
 def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
@@ -109,3 +130,17 @@ def _step(loaded: LoadedModel, batch: StepBatch, slots: Sequence[Row]) -> list[t
     logprobs_K = token_logprobs(logits_KV, targets_K, at_K)
     parts = torch.split(logprobs_K, sizes)
     return [(slots[chunk.slot].index, part_K) for chunk, part_K in zip(batch.order, parts, strict=True)]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How an update is proven to be served: what sampler and learner both score after it."""
+
+    score: SamplerScore = served_logprobs
+    """Scores on the sampler's path, after it has taken over the weights."""
+    choose: Callable[[Sequence[Row]], list[Row]] = probe_rows
+    """Chooses tokens from the rows of the batch."""
+
+
+OWN_PROBE = Probe()
+"""For a sampler that shares the learner's weights."""
