@@ -1,14 +1,14 @@
 """Log probabilities of chosen tokens under a causal LM, in fp32 and without a [tokens, vocabulary] tensor.
 
-Logits are computed only where a token was sampled. If even those are too many (16,000 tokens with a vocabulary of
-150,000 are 10 GB), the head runs over chunks, and the backward pass recomputes each chunk.
+Logits are computed only where a token was sampled, for one block of the vocabulary at a time
+(`linear_cross_entropy.py`). A model that does more to its logits than a linear layer, such as a soft cap, computes its
+head over chunks of the tokens instead, and the backward pass recomputes each chunk.
 
 Shapes: K chosen tokens, C a chunk of them, V vocabulary, H hidden size.
 """
 
 import copy
 from itertools import repeat
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +16,11 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from nat.backend.attention import PackedBatch, packed_logits
+from nat.backend.attention import PackedBatch
+from nat.backend.training.linear_cross_entropy import TokenScores, linear_scores
 
-MAX_LOGITS = 2**27
-"""Logits in memory at a time: 512 MB in fp32."""
-
-
-class TokenScores(NamedTuple):
-    """Scores of K tokens, in fp32 or better."""
-
-    logprobs_K: Tensor
-    entropy_K: Tensor
-    """Entropy of the distribution that each token was drawn from; without a gradient."""
+MAX_LOGITS = 2**24
+"""Logits in memory at a time: 64 MB in fp32."""
 
 
 def token_scores(
@@ -43,21 +36,22 @@ def token_scores(
 
     Each is scored under softmax(logits / T) with its own temperature T; None stands for 1 everywhere.
     """
-    chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
-    if len(keep_K) <= chunk:
-        return _score(packed_logits(model, packed, keep_K), targets_K, temperatures_K)
     hidden_KH = _decoder(model)(
         input_ids=packed.token_ids_T.unsqueeze(0),
         position_ids=packed.position_ids_T.unsqueeze(0),
         use_cache=False,
         packed=packed,
     ).last_hidden_state[0, keep_K]
+    linear = linear_head(model)
+    if linear is not None:
+        return linear_scores(hidden_KH, linear, targets_K, temperatures_K, max_logits=max_logits)
     head = _head(model)
 
     def score_chunk(hidden_CH: Tensor, targets_C: Tensor, temperatures_C: Tensor | None) -> TokenScores:
         logits_CV = head(inputs_embeds=hidden_CH.unsqueeze(0), use_cache=False).logits[0]
         return _score(logits_CV, targets_C, temperatures_C)
 
+    chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
     temperatures = repeat(None) if temperatures_K is None else torch.split(temperatures_K, chunk)
     parts = [
         checkpoint(score_chunk, hidden_CH, targets_C, temperatures_C, use_reentrant=False)
@@ -78,14 +72,29 @@ def _score(logits_KV: Tensor, targets_K: Tensor, temperatures_K: Tensor | None) 
     return TokenScores(logprobs_KV.gather(1, targets_K.unsqueeze(1)).squeeze(1), entropy_K)
 
 
+@torch.no_grad()
+def linear_head(model: PreTrainedModel) -> nn.Linear | None:
+    """The model's output layer, if it is linear and its outputs are the logits; None if the model scales or caps them.
+
+    The model without its decoder and output layer, run on a few numbers, must give the same numbers.
+    """
+    layer = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers has no type for it
+    name = next((name for name, module in model.named_children() if module is layer), None)
+    if name is None or type(layer) is not nn.Linear:
+        return None
+    numbers = torch.linspace(-100, 100, layer.in_features, device=model.device, dtype=model.dtype).view(1, 1, -1)
+    unchanged = _head(model, **{name: nn.Identity()})(inputs_embeds=numbers, use_cache=False).logits
+    return layer if torch.equal(unchanged.to(numbers.dtype), numbers) else None
+
+
 def _decoder(model: PreTrainedModel) -> nn.Module:
     return model.get_submodule(model.base_model_prefix)
 
 
-def _head(model: PreTrainedModel) -> nn.Module:
-    """The model after its decoder (head, scaling, soft caps), with the same parameters."""
+def _head(model: PreTrainedModel, **replaced: nn.Module) -> nn.Module:
+    """The model after its decoder (head, scaling, soft caps), with the same parameters or some children `replaced`."""
     head = copy.copy(model)
-    head._modules = {**model._modules, model.base_model_prefix: _Passthrough()}  # noqa: SLF001 - nn.Module has no public way
+    head._modules = {**model._modules, model.base_model_prefix: _Passthrough(), **replaced}  # noqa: SLF001 - nn.Module has no public way
     return head
 
 

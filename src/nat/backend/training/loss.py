@@ -15,7 +15,7 @@ from torch import Tensor
 from nat.backend.algorithms.algorithm import PolicyTokens, clamped
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.training.batch import Row
-from nat.backend.training.logprobs import TokenScores
+from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.micro_batch import MicroBatch
 
 ByRow = dict[int, Tensor]

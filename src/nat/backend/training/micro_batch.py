@@ -17,7 +17,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from nat.backend.training.batch import Row
-from nat.backend.training.logprobs import TokenScores, token_scores
+from nat.backend.training.linear_cross_entropy import TokenScores
+from nat.backend.training.logprobs import token_scores
 from nat.backend.tree_attention import PackedTree, common_prefix
 from nat.wire.training import TrainingConfig
 

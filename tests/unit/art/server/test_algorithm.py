@@ -14,7 +14,7 @@ from nat.art.server.algorithm import ART, ArtOptions, art_loss, averaged
 from nat.backend.algorithms.algorithm import PolicyTokens
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import Row
-from nat.backend.training.logprobs import TokenScores
+from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.loss import Anchors, kl_penalty, micro_batch_loss
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.wire.training import TrainingConfig

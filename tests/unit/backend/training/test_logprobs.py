@@ -6,31 +6,44 @@ import torch
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
-from nat.backend.attention import PackedRows
+from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
-from nat.backend.training.logprobs import token_scores
+from nat.backend.training.logprobs import linear_head, token_scores
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
 from nat.wire.training import TrainingConfig
 
+CASES = [("qwen2", None), ("llama", None), ("gpt2", None), ("gemma3", None), ("gemma3", 2.0)]
 
-@pytest.mark.parametrize("kind", ["qwen2", "gpt2", "gemma3"])
-def test_chunks_give_the_same_scores_and_gradients(tmp_path, kind):
-    """The output layer in chunks of logits equals the model's own, with soft caps too."""
+
+@pytest.mark.parametrize(("kind", "cap"), CASES)
+@pytest.mark.parametrize("max_logits", [10**9, 600])
+def test_scores_and_gradients_are_those_of_the_models_logits(tmp_path, kind, cap, max_logits):
+    """Blocks of the vocabulary, and chunks of tokens for a head with a soft cap, equal the formula on all logits."""
     model = load_model(make_tiny_model(tmp_path, kind), device="cpu").model.double()
+    if cap is not None:
+        model.config.final_logit_softcapping = cap
     packed = PackedRows.of([[1, 2, 3, 4, 5], [6, 7, 8]])
     keep, targets = torch.tensor([0, 2, 3, 5, 7]), torch.tensor([2, 4, 5, 7, 9])
-    found = []
-    for max_logits in (10**9, 600):
-        model.zero_grad()
-        scores = token_scores(model, packed, keep, targets, max_logits=max_logits)
-        scores.logprobs_K.sum().backward()
-        found.append((scores, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}))
-    (whole, gradients), (chunked, chunked_gradients) = found
-    assert torch.allclose(whole.logprobs_K, chunked.logprobs_K, atol=1e-12)
-    assert torch.allclose(whole.entropy_K, chunked.entropy_K, atol=1e-12)
-    assert all(torch.allclose(g, chunked_gradients[name], atol=1e-12) for name, g in gradients.items())
+    temperatures = torch.tensor([1.0, 0.5, 2.0, 1.0, 0.7], dtype=torch.float64)
+    scores = token_scores(model, packed, keep, targets, temperatures, max_logits=max_logits)
+    weighted(scores.logprobs_K).backward()
+    got = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    logprobs = (packed_logits(model, packed, keep) / temperatures.unsqueeze(1)).log_softmax(-1)
+    chosen = logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)
+    weighted(chosen).backward()
+    assert torch.allclose(scores.logprobs_K, chosen, atol=1e-12)
+    assert torch.allclose(scores.entropy_K, -(logprobs.exp() * logprobs).sum(-1), atol=1e-12)
+    # The norms of these models compute in fp32 even here.
+    assert all(torch.allclose(got[name], p.grad, atol=1e-6) for name, p in model.named_parameters())
+    assert (linear_head(model) is None) == (cap is not None)
+
+
+def weighted(logprobs_K):
+    """A loss with another weight for each token."""
+    return (logprobs_K * torch.linspace(-1, 2, len(logprobs_K), dtype=torch.float64)).sum()
 
 
 def test_the_sampler_path_scores_like_the_learner(loaded):

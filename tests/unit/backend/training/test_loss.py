@@ -8,7 +8,7 @@ import torch
 from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTokens, clamped
 from nat.backend.algorithms.registry import AGGREGATIONS, POLICY_LOSSES, RATIO_LEVELS, resolve
 from nat.backend.training.batch import Row
-from nat.backend.training.logprobs import TokenScores
+from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.loss import (
     Anchors,
     AnchorTable,
