@@ -136,11 +136,11 @@ class Learner:
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Restore weights, optimizer state and step if the block fails."""
-        before, step = self.optimizer.snapshot(), self.step
+        step = self.step
         try:
-            yield
+            with self.optimizer.all_or_nothing():
+                yield
         except BaseException:
-            self.optimizer.restore(before)
             self.step = step
             raise
 

@@ -2,18 +2,23 @@
 
 A parameter in bf16 gets an fp32 master copy, which AdamW updates and which is then copied back. Gradients are summed in
 fp32 as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was split.
+
+Steps go parameter by parameter, and so do the copies for an update that may have to be undone. They begin with its
+first step, so the first gradient is computed without them.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from nat.wire.training import TrainingConfig
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_MASTER = "master"
 
 DECAYED = 0.1
 """Share of the learning rate that is left after its decay; at zero the weights would not change, which fails a job."""
@@ -27,14 +32,6 @@ def learning_rate_at(config: TrainingConfig, step: int) -> float:
     warmup = min(1.0, (step + 1) / max(1, config.warmup_steps))
     decay = 1.0 if config.decay_steps is None else 1 - (1 - DECAYED) * min(1.0, step / config.decay_steps)
     return config.learning_rate * warmup * decay
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Weights and optimizer state at one moment, in host memory."""
-
-    weights: dict[str, Tensor]
-    state: dict[str, Tensor]
 
 
 class Change(NamedTuple):
@@ -54,76 +51,114 @@ class MasterAdamW:
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = dict(parameters)
         self._masters = {name: _master(parameter) for name, parameter in self._parameters.items()}
-        device = next(iter(self._masters.values())).device
-        self._adamw = torch.optim.AdamW(self._masters.values(), fused=device.type in {"cpu", "cuda"})
+        self._moments: dict[str, dict[str, Tensor]] = {}
+        self._overwritten: list[dict[str, dict[str, Tensor]]] = []
+        self._config = TrainingConfig()
 
     def configure(self, config: TrainingConfig) -> None:
         """Set the coefficients of a job and keep the moments."""
-        for group in self._adamw.param_groups:
-            group["betas"] = (config.adam_beta1, config.adam_beta2)
-            group["eps"] = config.adam_epsilon
-            group["weight_decay"] = config.weight_decay
+        self._config = config
 
     def zero_grad(self) -> None:
-        self._adamw.zero_grad(set_to_none=True)
+        for master in self._masters.values():
+            master.grad = None
 
     def clip(self, max_norm: float) -> float:
         """Scale the gradient down to `max_norm`; gives its norm before clipping (0 if there is no gradient)."""
         return float(nn.utils.clip_grad_norm_(self._masters.values(), max_norm))
 
+    @torch.no_grad()
     def step(self, learning_rate: float) -> Change:
         """Update the weights."""
-        for group in self._adamw.param_groups:
-            group["lr"] = learning_rate
-        before = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
-        marks = self._checksums()
-        self._adamw.step()
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                if self._masters[name] is not parameter:
-                    parameter.copy_(self._masters[name])
-            change = _norm([parameter.float() - before[name].float() for name, parameter in self._parameters.items()])
-            return Change(change, _norm(list(before.values())), moved=change != 0 or self._checksums() != marks)
+        changes = [self._step(name, learning_rate) for name in self._parameters]
+        norm, size, moved = (torch.stack(values) for values in zip(*changes, strict=True))
+        return Change(float(norm.norm()), float(size.norm()), moved=bool(moved.any()))
 
-    def _checksums(self) -> list[int]:
-        """Checksums of the fp32 masters, which show without a copy whether a step changed one."""
-        masters = [self._masters[name] for name, p in self._parameters.items() if self._masters[name] is not p]
-        return [int(master.detach().view(torch.int32).sum(dtype=torch.int64)) for master in masters]
+    def _step(self, name: str, learning_rate: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Update one parameter; gives the norm of its change, its norm before, and whether its master moved."""
+        parameter, master = self._parameters[name], self._masters[name]
+        size = _norm(parameter)
+        if master.grad is None:
+            return torch.zeros_like(size), size, torch.zeros_like(size, dtype=torch.bool)
+        before = master.detach().clone()
+        self._keep(name, before)
+        self._adamw(name, learning_rate)
+        moved = (master != before).any()
+        if master is parameter:
+            return _norm(master - before), size, moved
+        served = parameter.detach().float()
+        parameter.copy_(master)
+        return _norm(parameter - served), size, moved
 
-    def weights(self) -> dict[str, Tensor]:
-        """The trained weights in the model's precision, by name."""
-        return {name: parameter.detach() for name, parameter in self._parameters.items()}
+    def _adamw(self, name: str, learning_rate: float) -> None:
+        master = self._masters[name]
+        if name not in self._moments:
+            zeros = torch.zeros((), device=master.device), torch.zeros_like(master), torch.zeros_like(master)
+            self._moments[name] = dict(zip(_MOMENTS, zeros, strict=True))
+        step, average, square = (self._moments[name][kind] for kind in _MOMENTS)
+        assert master.grad is not None, "a parameter without a gradient takes no step"
+        adamw(
+            [master],
+            [master.grad],
+            [average],
+            [square],
+            [],
+            [step],
+            fused=master.device.type in {"cpu", "cuda"},
+            amsgrad=False,
+            maximize=False,
+            lr=learning_rate,
+            beta1=self._config.adam_beta1,
+            beta2=self._config.adam_beta2,
+            eps=self._config.adam_epsilon,
+            weight_decay=self._config.weight_decay,
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Moments and fp32 masters, by `<kind>.<parameter name>`."""
-        state = {}
-        for name, master in self._masters.items():
-            moments = self._adamw.state.get(master, {})
-            state.update({f"{kind}.{name}": moments[kind] for kind in _MOMENTS if kind in moments})
-            if master is not self._parameters[name]:
-                state[f"master.{name}"] = master.detach()
-        return state
+        state = {f"{kind}.{name}": tensor for name, own in self._moments.items() for kind, tensor in own.items()}
+        masters = {name: m for name, m in self._masters.items() if m is not self._parameters[name]}
+        return state | {f"{_MASTER}.{name}": master.detach() for name, master in masters.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load a result of `state()` after loading the weights of the same step."""
-        with torch.no_grad():
-            for name, master in self._masters.items():
-                if master is not self._parameters[name]:
-                    master.copy_(state.get(f"master.{name}", self._parameters[name]))
-                moments = {kind: state[f"{kind}.{name}"] for kind in _MOMENTS if f"{kind}.{name}" in state}
-                self._adamw.state.pop(master, None)
-                if moments:
-                    self._adamw.state[master] = {kind: t.to(master.device, copy=True) for kind, t in moments.items()}
+        for name, parameter in self._parameters.items():
+            kinds = (*_MOMENTS, _MASTER)
+            own = {kind: state[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in state}
+            self._restore(name, {_MASTER: parameter.detach(), **own})
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(_to_host(self.weights()), _to_host(self.state()))
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Undo the steps of the block if it fails; until the first one, this copies nothing."""
+        overwritten: dict[str, dict[str, Tensor]] = {}
+        self._overwritten.append(overwritten)
+        try:
+            yield
+        except BaseException:
+            for name, own in overwritten.items():
+                self._restore(name, own)
+            self.zero_grad()
+            raise
+        finally:
+            self._overwritten.pop()
 
-    def restore(self, snapshot: Snapshot) -> None:
-        with torch.no_grad():
-            for name, weight in snapshot.weights.items():
-                self._parameters[name].copy_(weight)
-        self.load(snapshot.state)
-        self.zero_grad()
+    def _keep(self, name: str, master: Tensor) -> None:
+        """Keep what a step is about to overwrite, in host memory."""
+        missing = [overwritten for overwritten in self._overwritten if name not in overwritten]
+        if missing:
+            moments = {kind: t.to("cpu", copy=True) for kind, t in self._moments.get(name, {}).items()}
+            for overwritten in missing:
+                overwritten[name] = {**moments, _MASTER: master.cpu()}
+
+    @torch.no_grad()
+    def _restore(self, name: str, own: Mapping[str, Tensor]) -> None:
+        parameter, master = self._parameters[name], self._masters[name]
+        master.copy_(own[_MASTER])
+        if master is not parameter:
+            parameter.copy_(master)
+        self._moments.pop(name, None)
+        if moments := {kind: own[kind].to(master.device, copy=True) for kind in _MOMENTS if kind in own}:
+            self._moments[name] = moments
 
 
 def _master(parameter: nn.Parameter) -> Tensor:
@@ -133,17 +168,16 @@ def _master(parameter: nn.Parameter) -> Tensor:
 
     def collect(delivered: Tensor) -> None:
         assert delivered.grad is not None
-        gradient = delivered.grad.float()
-        master.grad = gradient if master.grad is None else master.grad + gradient
+        if master.grad is None:
+            master.grad = delivered.grad.float()
+        else:
+            master.grad += delivered.grad
         delivered.grad = None
 
     parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]  # torch has no type for it
     return master
 
 
-def _norm(tensors: list[Tensor]) -> float:
-    return float(nn.utils.get_total_norm(tensors))
-
-
-def _to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+def _norm(tensor: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return norm

@@ -41,16 +41,102 @@ def test_gradients_of_micro_batches_are_summed_in_fp32():
     assert optimizer.clip(1e9) == torch.full((8,), 300.0).norm()
 
 
-def test_snapshot_and_restore():
-    """Weights, masters and moments are restored bit by bit."""
+class Failed(Exception):
+    pass
+
+
+def copied(optimizer, weight):
+    return {"weight": weight.detach().clone(), **{name: t.clone() for name, t in optimizer.state().items()}}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def step_and_fail(optimizer, weight, seen=lambda: None):
+    """Two steps that must leave no trace; `seen` is called after them."""
+    with optimizer.all_or_nothing():
+        for _ in range(2):
+            weight.float().square().sum().backward()
+            optimizer.step(0.1)
+        seen()
+        raise Failed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("steps_before", [0, 3])
+def test_a_failed_block_leaves_no_trace(dtype, steps_before):
+    """Weights, masters and moments are as before two steps, bit by bit; also where there were no moments yet."""
+    weight = parameter(dtype)
+    optimizer = stepped(weight, steps_before, 1e-3)
+    before = copied(optimizer, weight)
+    after = []
+    with pytest.raises(Failed):
+        step_and_fail(optimizer, weight, seen=lambda: after.append(copied(optimizer, weight)))
+    assert not same(after[0], before)
+    assert same(copied(optimizer, weight), before)
+    assert optimizer.clip(1.0) == 0
+
+
+def test_a_failed_block_inside_another_undoes_its_own_steps():
+    """The outer block's steps stay, unless it fails, too."""
     weight = parameter(torch.bfloat16)
-    optimizer = stepped(weight, 3, 1e-3)
-    snapshot = optimizer.snapshot()
-    optimizer.step(0.1)
-    optimizer.restore(snapshot)
-    assert torch.equal(weight.detach(), snapshot.weights["w"])
-    assert all(torch.equal(tensor, snapshot.state[name]) for name, tensor in optimizer.state().items())
-    assert set(snapshot.state) == {"step.w", "exp_avg.w", "exp_avg_sq.w", "master.w"}
+    optimizer = stepped(weight, 1, 1e-3)
+    start = copied(optimizer, weight)
+
+    def inner():
+        middle = copied(optimizer, weight)
+        with pytest.raises(Failed):
+            step_and_fail(optimizer, weight)
+        assert same(copied(optimizer, weight), middle)
+
+    with pytest.raises(Failed):
+        step_and_fail(optimizer, weight, seen=inner)
+    assert same(copied(optimizer, weight), start)
+
+
+def test_a_parameter_without_a_gradient_does_not_move():
+    """Neither by its momentum nor by weight decay; the change and the size are those of all weights."""
+    first, second = parameter(torch.float32), parameter(torch.float32)
+    optimizer = MasterAdamW({"first": first, "second": second})
+    optimizer.configure(TrainingConfig(weight_decay=0.5))
+    before = first.detach().clone()
+    (first * 0.5).sum().backward()
+    change = optimizer.step(0.1)
+    assert torch.equal(second.detach(), before)
+    assert change.moved
+    assert change.norm == pytest.approx(float((first.detach() - before).norm()))
+    assert change.size == pytest.approx(float(before.norm()) * 2**0.5)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_steps_are_those_of_torch(weight_decay):
+    """Parameter by parameter, the weights are those of torch's optimizer over all of them, bit by bit."""
+    config = TrainingConfig(weight_decay=weight_decay)
+    ours, theirs = ({name: parameter(torch.float32) for name in "ab"} for _ in range(2))
+    optimizer = MasterAdamW(ours)
+    optimizer.configure(config)
+    betas = (config.adam_beta1, config.adam_beta2)
+    peer = torch.optim.AdamW(theirs.values(), 1e-2, betas, config.adam_epsilon, weight_decay, fused=True)
+    for number in range(5):
+        for weights in (ours, theirs):
+            loss = sum((weight * (number + scale)).sin().sum() for scale, weight in enumerate(weights.values()))
+            loss.backward()
+        optimizer.step(1e-2)
+        peer.step()
+        optimizer.zero_grad()
+        peer.zero_grad()
+    assert all(torch.equal(ours[name].detach(), theirs[name].detach()) for name in ours)
+
+
+def test_the_state_is_moments_and_masters():
+    """The names are those of the files in a checkpoint."""
+    assert set(stepped(parameter(torch.bfloat16), 1, 1e-3).state()) == {
+        "step.w",
+        "exp_avg.w",
+        "exp_avg_sq.w",
+        "master.w",
+    }
 
 
 def rates(steps, **config):
