@@ -7,7 +7,6 @@ best. LiteLLM's proxy has its own environment, which is made first if it is miss
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,12 +16,12 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.process_tree import cpu_seconds
 from conformance.environments import python_of
 
 from nat.cli import event_loop
 
 STREAMS, CALLS, ROUNDS = 64, 640, 2
-TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 120.0
 MESSAGES = [{"role": "system", "content": "You play a game. " * 20}, {"role": "user", "content": "What now?"}]
 
@@ -56,10 +55,10 @@ def _measured(start: Any, url: str) -> tuple[float, float]:
     """CPU milliseconds of a call, and calls per second."""
     with start(url) as (pid, port, key):
         event_loop.run(_load(port, key, STREAMS))
-        before, began = _cpu_seconds(pid), time.monotonic()
+        before, began = cpu_seconds(pid), time.monotonic()
         event_loop.run(_load(port, key, CALLS))
         seconds = time.monotonic() - began
-        return 1000 * (_cpu_seconds(pid) - before) / CALLS, CALLS / seconds
+        return 1000 * (cpu_seconds(pid) - before) / CALLS, CALLS / seconds
 
 
 async def _load(port: int, key: str, calls: int) -> None:
@@ -83,17 +82,6 @@ async def _load(port: int, key: str, calls: int) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(min(STREAMS, calls)):
             group.create_task(client())
-
-
-def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process and its children."""
-    total, left = 0.0, [pid]
-    while left:
-        one = left.pop()
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(") ")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / TICKS
-        left += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
-    return total
 
 
 @contextmanager

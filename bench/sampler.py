@@ -1,110 +1,117 @@
-"""Tokens per second of the embedded backend over HTTP, with the load generator beside it on the same machine.
+"""Tokens per second and memory of the embedded backend and of vLLM: same checkpoint, load, dtype and cores, one run.
 
-    python bench/sampler.py --model examples/tic_tac_toe/model
+    python -m bench.sampler                              # all cases
+    python -m bench.sampler --case 135m --engine ours    # some of them, without vLLM
 
-Each chat asks for exactly 32 new tokens. A point is the best of several rounds, because other work on the
-machine only slows a round down.
+The load generator runs beside the server on the same machine. Clients ask as `nat finetune` does, with log
+probabilities and token ids. Each engine runs the cases of a checkpoint one after the other in one server; the memory is
+the most that the server and its children held while the case ran. `products alone` is what torch's matrix products
+would reach (`bench/ceiling.py`).
 """
 
 import argparse
-import asyncio
-import json
-import os
-import secrets
-import subprocess
-import sys
-import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
-CONCURRENCY = (1, 16, 64)
-NEW_TOKENS = 32
-VLLM_TOKENS_PER_SECOND = {1: 356, 16: 2300, 64: 3400}
-"""Tokens per second of vLLM 0.32 on two CPU cores: measured once, with the same load and 0.8 million weights."""
+from bench.ceiling import passes, rows_of, seconds_of
+from bench.load import Load, play
+from bench.process_tree import Usage, measured
+from bench.report import machine, write_section
+from bench.servers import Limits, Server, our_backend, vllm, vllm_python
+from bench.shapes import CACHE, DTYPES, SHAPES, checkpoint
+
+Start = Callable[[Path, Limits], AbstractContextManager[Server]]
+LONG_SECONDS = 30.0
+"""A case that takes longer is measured once."""
 
 
-class Chat:
-    """One keep-alive connection that sends the same chat again and again."""
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
 
-    def __init__(self, port: int, api_key: str, prompt: str, *, train: bool) -> None:
-        body = {
-            "model": "bench",
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": NEW_TOKENS,
-            "ignore_eos": True,
-        }
-        if train:
-            body |= {"logprobs": True, "return_token_ids": True}
-        content = json.dumps(body).encode()
-        head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api_key}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-        )
-        self._port = port
-        self._request = head.encode() + content
+    shape: str
+    dtype: str
+    load: Load
 
-    async def run(self, times: int) -> None:
-        """Send `times` requests, each after the answer to the one before."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        for _ in range(times):
-            writer.write(self._request)
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-            answer = await reader.readexactly(length)
-            if not head.startswith(b"http/1.1 200"):
-                raise SystemExit(f"the backend answered: {answer.decode()}")
-        writer.close()
+    def __str__(self) -> str:
+        return f"{self.shape} {self.dtype}: {self.load}"
 
 
-async def measure(port: int, api_key: str, concurrency: int, rounds: int, *, train: bool) -> float:
-    """Best tokens per second over the rounds."""
-    times = max(2, 24 // concurrency)
-    best = 0.0
-    for _ in range(rounds):
-        chats = [Chat(port, api_key, f"Board {i}: your move?", train=train) for i in range(concurrency)]
-        start = time.perf_counter()
-        await asyncio.gather(*(chat.run(times) for chat in chats))
-        best = max(best, concurrency * times * NEW_TOKENS / (time.perf_counter() - start))
-    return best
-
-
-def start_backend(model: Path, api_key: str) -> tuple[subprocess.Popen[str], int]:
-    """Start the backend as a user does; it exits when its stdin closes."""
-    command = [sys.executable, "-m", "nat.backend", f"--model={model}", "--served_model_name=bench", "--port=0"]
-    process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [*command, "--exit_with_parent", f"--output_dir={os.devnull}"],
-        env=os.environ | {"NAT_BACKEND_API_KEY": api_key},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None, "asked for a pipe"
-    for line in process.stdout:
-        if line.startswith("{"):
-            return process, int(json.loads(line)["port"])
-    raise SystemExit("the backend ended before it was ready")
+_REAL = (Load(1, 512, 64), Load(16, 512, 64), Load(64, 128, 32), Load(4, 300, 32, turns=8))
+CASES = (
+    *(Case("tiny", "float32", Load(chats, 16, 32, requests=max(2, 24 // chats))) for chats in (1, 16, 64, 128)),
+    *(Case("smollm2-135m", dtype, load) for dtype in DTYPES for load in _REAL),
+    *(Case("qwen2.5-0.5b", "bfloat16", load) for load in (Load(1, 512, 32), Load(8, 512, 32), Load(16, 128, 32))),
+)
 
 
 def main() -> None:
-    """Print one table, for plain chats and for chats that training can use."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=Path("examples/tic_tac_toe/model"), help="checkpoint directory")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds per point; the best counts")
-    parser.add_argument("--port", type=int, help="measure a running backend (key in NAT_BACKEND_API_KEY)")
+    """Print the table, and with --write put it into docs/performance.md."""
+    parser = argparse.ArgumentParser(prog="python -m bench.sampler", description=main.__doc__)
+    parser.add_argument("--case", default="", help="only cases whose name contains this text")
+    parser.add_argument("--engine", choices=("ours", "vllm"), nargs="+", default=["ours", "vllm"])
+    parser.add_argument("--vllm", type=Path, help="interpreter of an environment with vLLM; default: one is made")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
     options = parser.parse_args()
-    process, port, api_key = None, options.port, os.environ.get("NAT_BACKEND_API_KEY", "")
-    if port is None:
-        api_key = secrets.token_urlsafe()
-        process, port = start_backend(options.model, api_key)
-    print("| concurrent chats | tokens/s | with logprobs and token ids | vLLM 0.32 |")
-    print("|---:|---:|---:|---:|")
-    for concurrency in CONCURRENCY:
-        plain, train = (
-            asyncio.run(measure(port, api_key, concurrency, options.rounds, train=train)) for train in (False, True)
-        )
-        print(f"| {concurrency} | {plain:,.0f} | {train:,.0f} | {VLLM_TOKENS_PER_SECOND[concurrency]:,} |")
-    if process is not None and process.stdin is not None:
-        process.stdin.close()
-        process.wait(timeout=30)
+    cases = [case for case in CASES if options.case in str(case)]
+    where = machine()
+    engines = _engines(options.engine, options.vllm)
+    head = "".join(f" {name}, tokens/s | MB | cores |" for name in engines)
+    lines = [f"| shape, dtype: chats |{head} products alone, tokens/s |", f"|---|{'---:|' * (3 * len(engines) + 1)}"]
+    print("\n".join(lines), flush=True)
+    for (shape, dtype), of_model in groupby(cases, lambda case: (case.shape, case.dtype)):
+        for line in _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds):
+            print(line, flush=True)
+            lines.append(line)
+    print(f"\n{where}")
+    if options.write:
+        write_section("sampler", "\n".join([*lines, "", f"Measured: {where}."]))
+
+
+def _engines(names: list[str], python: Path | None) -> dict[str, Start]:
+    engines: dict[str, Start] = {}
+    if "ours" in names:
+        engines["ours"] = our_backend
+    if "vllm" in names:
+        interpreter = vllm_python() if python is None else python
+        engines["vLLM"] = lambda model, limits: vllm(model, limits, interpreter)
+    return engines
+
+
+def _rows(shape: str, dtype: str, loads: list[Load], engines: dict[str, Start], rounds: int) -> Iterator[str]:
+    """The lines of the table for one checkpoint."""
+    model = checkpoint(shape, dtype, cache=CACHE)
+    limits = Limits(dtype, max(load.chats for load in loads), max(load.longest for load in loads) + 1)
+    alone = passes(shape, dtype, sorted({rows for load in loads for rows in rows_of(load)}))
+    vocabulary = SHAPES[shape]().vocab_size
+    used = {name: _usages(start(model, limits), loads, vocabulary, rounds) for name, start in engines.items()}
+    for number, load in enumerate(loads):
+        best = [usages[number] for usages in used.values()]
+        cells = "".join(f" {load.sampled / u.seconds:,.0f} | {u.peak_mb:,.0f} | {u.cores:.1f} |" for u in best)
+        yield f"| {shape}, {dtype}: {load} |{cells} {load.sampled / seconds_of(load, alone):,.0f} |"
+
+
+def _usages(started: AbstractContextManager[Server], loads: list[Load], vocabulary: int, rounds: int) -> list[Usage]:
+    """What a server used for the fastest round of each load."""
+    with started as server:
+        return [_best(server, load, vocabulary, rounds) for load in loads]
+
+
+def _best(server: Server, load: Load, vocabulary: int, rounds: int) -> Usage:
+    """The fastest round: other work on the machine only adds time. The memory is the most of all rounds."""
+    play(server, replace(load, chats=1, answer=2, requests=1, turns=1), seed="warm-up", vocabulary=vocabulary)
+    found: list[Usage] = []
+    for number in range(rounds):
+        with measured(server.pid) as usage:
+            play(server, load, seed=str(number), vocabulary=vocabulary)
+        found.append(usage)
+        if usage.seconds > LONG_SECONDS:
+            break
+    return replace(min(found, key=lambda usage: usage.seconds), peak_mb=max(usage.peak_mb for usage in found))
 
 
 if __name__ == "__main__":

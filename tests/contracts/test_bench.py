@@ -4,6 +4,12 @@ import sys
 from pathlib import Path
 from random import Random
 
+import pytest
+from bench.ceiling import passes, rows_of, seconds_of
+from bench.load import Load, play
+from bench.process_tree import measured
+from bench.report import machine, write_section
+from bench.servers import Limits, our_backend
 from bench.shapes import TEMPLATE_TOKENS, checkpoint, words
 
 from nat.backend.model_loader import load_model
@@ -42,3 +48,32 @@ def test_a_shape_is_a_checkpoint_of_exact_lengths(tmp_path: Path):
     assert loaded.tokenizer.decode(prompt) == text
     assert loaded.num_parameters == 432_000
     assert checkpoint("tiny", cache=tmp_path).stat().st_mtime_ns == written
+
+
+def test_a_load_is_measured_on_our_backend(tmp_path: Path):
+    """Conversations run to their end; time, CPU time and memory of the server's processes are measured."""
+    load = Load(chats=2, prompt=16, answer=4, turns=2)
+    limits = Limits("float32", load.chats, load.longest)
+    with our_backend(checkpoint("tiny", cache=tmp_path), limits) as server, measured(server.pid) as usage:
+        play(server, load, seed="0", vocabulary=18)
+    assert load.sampled == 16
+    assert usage.seconds > 0
+    assert usage.cores > 0
+    assert usage.peak_mb > 100
+
+
+def test_a_load_takes_at_least_the_time_of_its_products():
+    """Twice the answers take more of the same products."""
+    short, long = Load(2, 16, 4), Load(2, 16, 8)
+    measured = passes("tiny", "float32", rows_of(short))
+    assert 0 < seconds_of(short, measured) < seconds_of(long, measured)
+
+
+def test_a_table_replaces_the_one_between_its_marks(tmp_path: Path):
+    """The rest of the page stays; a page without the marks is an error."""
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- bench x -->\nold\n<!-- end of bench x -->\nb\n")
+    write_section("x", text := machine(), page)
+    assert page.read_text() == f"a\n<!-- bench x -->\n{text}\n<!-- end of bench x -->\nb\n"
+    with pytest.raises(SystemExit, match="has 0 places"):
+        write_section("y", "", page)
