@@ -286,6 +286,9 @@ class FinetuneConfig(FinetuneModel):
     """Train on the easiest examples first."""
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the dataset."""
+    max_staleness: int = Field(default=0, ge=0, le=1)
+    """Updates by which the weights of a rollout may be older than those that its training begins with. With 1, the
+    rollouts of the next epoch are played while the backend trains; older ones are left out."""
     output_dir: Path = Path(".tmp/nat/finetuning")
     """Parent of the runs' folders."""
     run_configuration: FinetuneRunConfig | None = None

@@ -1,7 +1,7 @@
 """The records of an epoch and of its training job, built from rollouts and statuses. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.score import is_finite
 from nat.finetuning.metrics import epoch_metrics
-from nat.finetuning.trajectories.groups import example_id, has_signal, statistics_of
+from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, count_of, epoch_number
 from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally
 from nat.wire.training import JobStatus
@@ -30,6 +30,8 @@ class PlayedEpoch:
     chosen: TrajectoryCollection
     records: Sequence[RolloutRecord]
     """One for each rollout; it says if the trainer did not choose it."""
+    staleness: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the age of the weights that sampled."""
 
 
 def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> TrajectoryCollection:
@@ -54,7 +56,7 @@ def marked(
     """Set the cause in the records whose trajectory was collected but not chosen."""
     kept = {id(trajectory) for group in chosen.trajectories for trajectory in group}
     causes = {
-        _key(trajectory, generation): _cause(group, config)
+        rollout_key(trajectory, generation): _cause(group, config)
         for group in collected.trajectories
         for generation, trajectory in enumerate(group)
         if id(trajectory) not in kept
@@ -103,13 +105,15 @@ def epoch_record(
         failures=list(counts.failures),
         groups_without_difference=sum(not has_signal(group) for group in groups),
         seconds=seconds,
-        metrics=epoch_metrics(played.records, groups, trained, seconds={"epoch": seconds, **stages}, job=job),
+        metrics=epoch_metrics(
+            played.records,
+            groups,
+            trained,
+            seconds={"epoch": seconds, **stages},
+            job=job,
+            staleness=played.staleness,
+        ),
     )
-
-
-def _key(trajectory: Trajectory, position: int) -> tuple[str, int]:
-    generation = (trajectory.metadata or {}).get("generation")
-    return example_id(trajectory), generation if isinstance(generation, int) else position
 
 
 def _cause(group: Sequence[Trajectory], config: CurriculumLearningConfig) -> LeftOutCause:

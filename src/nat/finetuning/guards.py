@@ -44,6 +44,9 @@ _STANDARD_ERRORS = 3.0
 _REMEDY = {
     LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
     "take its client from builder.get_llm, which requests them.",
+    LeftOutCause.TOO_STALE: "The server still answers with old weights, or names them otherwise than the training job "
+    "does: an answer's system_fingerprint must be the job's policy_version. Without either, set "
+    "finetuning.max_staleness to 0.",
 }
 
 

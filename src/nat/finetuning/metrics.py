@@ -8,6 +8,7 @@ those of the embedded backend.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
+from types import MappingProxyType
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
@@ -41,14 +42,18 @@ EPOCH: Mapping[str, str] = {
     "drift/untrainable_calls": "Calls of the target that were left out because of their sampling, in all rollouts.",
     "drift/untempered_calls": "Trained calls whose log probabilities are at another temperature than their sampling.",
     "drift/policy_versions": "Different weights that sampled the answers of the rollouts with rows; 1 is ideal.",
+    "drift/staleness": "Updates between the weights that sampled an answer and those that its job began with; mean of "
+    "the answers. Only with `max_staleness`, as the next.",
+    "drift/stale_rows": "Share of the rows with an answer from earlier weights than those that the job began with.",
     "train/submitted_groups": "Groups submitted to the job; `filtered_groups`.",
     "train/submitted_rollouts": "Rollouts submitted to the job.",
     "train/submitted_rows": "Rows submitted to the job.",
     "train/submitted_tokens": "Sampled tokens submitted to the job.",
-    "time/epoch": "Seconds of the epoch, without validation.",
+    "time/epoch": "Seconds of the epoch, without validation and without what overlapped with the epoch before.",
     "time/rollout": "Seconds of the rollouts and their scoring.",
     "time/submit": "Seconds until the backend had accepted the job.",
     "time/train": "Seconds until the job ended.",
+    "time/overlapped": "Of these, the seconds in which the rollouts of the next epoch were played (`max_staleness`).",
 }
 """Description of each metric."""
 
@@ -62,12 +67,13 @@ def epoch_metrics(
     *,
     seconds: Mapping[str, float],
     job: Mapping[str, float],
+    staleness: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """All metrics of an epoch; `groups` are all groups, `trained` the submitted ones."""
     played = [record for record in records if record.num_calls]
     usable = [record for record in records if record.rows]
     metrics = reward_metrics(groups) | rollout_metrics(played) | drift_metrics(usable, groups)
-    metrics |= failure_metrics(records) | sampling_metrics(records)
+    metrics |= failure_metrics(records) | sampling_metrics(records) | dict(staleness)
     metrics |= _batch(records, trained)
     metrics |= {f"time/{name}": value for name, value in seconds.items()}
     if seconds.get("rollout") and (tokens := sum(r.completion_tokens for r in played)):

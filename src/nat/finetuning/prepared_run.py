@@ -117,6 +117,11 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
     findings += _sampling_findings(config)
     if finetuning.early_stopping is not None and given.validation_dataset is None:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
+    if finetuning.max_staleness and finetuning.export_best and given.validation_dataset is None:
+        findings.append(
+            "finetuning.export_best: without a validation dataset, no weights have a score of their own when "
+            "max_staleness is above 0: the next weights are trained while they play. Give --validation_dataset"
+        )
     if findings:
         raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
 

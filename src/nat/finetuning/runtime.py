@@ -14,6 +14,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel, TrainingJobStatus, TrainingStatusEnum
 from nat.errors import (
     BackendUnreachable,
+    ConfigError,
     JournalError,
     NatError,
     NoTrajectories,
@@ -113,6 +114,12 @@ async def build_components(config: Config, builder: WorkflowBuilder) -> RunCompo
     trajectories = await builder.get_trajectory_builder(finetuning.trajectory_builder)
     adapter = await builder.get_trainer_adapter(finetuning.trainer_adapter)
     trainer = await builder.get_trainer(finetuning.trainer, trajectories, adapter)
+    if finetuning.max_staleness and not trainer.plays_ahead:
+        seen = f"{finetuning.max_staleness}, but {type(trainer).__name__} plays no epoch ahead"
+        raise ConfigError(
+            [f"finetuning.max_staleness: {seen}"],
+            hint="set it to 0, or use a trainer that obeys it (it has `plays_ahead = True`), such as local_trainer",
+        )
     return RunComponents(builder=builder, trainer=trainer, adapter=adapter)
 
 

@@ -24,6 +24,7 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
+from nat.finetuning.ahead import RolloutsAhead
 from nat.finetuning.alarms import EpochWindow, alarms
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
@@ -32,6 +33,7 @@ from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recorder import Recorder
 from nat.finetuning.run_context import RunContext, Stopwatch, current_run, open_run
+from nat.finetuning.staleness import PolicyVersions, without_stale
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
 from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState, epoch_number
@@ -43,8 +45,12 @@ NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitt
 
 
 class EpochTrainer(Trainer):
-    """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it."""
+    """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it.
 
+    With `max_staleness`, they are played while the job of the epoch before trains, so without the weights of that one.
+    """
+
+    plays_ahead = True
     title: ClassVar[str] = "Trainer"
     """Name in the log."""
 
@@ -54,6 +60,8 @@ class EpochTrainer(Trainer):
         self._resources = ExitStack()
         self._statuses: list[TrainingJobStatus] = []
         self._held_out: list[float | None] = []
+        self._versions = PolicyVersions()
+        self._ahead: RolloutsAhead | None = None
         # Set by `initialize` and by each `run_epoch`.
         self._recorder: Recorder
         self._window: EpochWindow
@@ -93,19 +101,25 @@ class EpochTrainer(Trainer):
         """
         run_id = self.run_id
         logger.info("Starting finetuning run with %d epochs", num_epochs)
-        for epoch in range(num_epochs):
-            await self._validate_if_due(epoch)
-            if self._reached_a_plateau():
-                break
-            self.context.progress.epoch_started(epoch, num_epochs)
-            ref = await self.run_epoch(epoch, run_id)
-            status = await self._trained(ref)
-            self._statuses.append(status)
-            if status.status is not TrainingStatusEnum.COMPLETED:
-                logger.error("Training %s %s: %s", run_id, status.status, status.message)
-                break
-            await self._finish_epoch(status)
-            logger.info("Completed epoch %d/%d", epoch_number(epoch), num_epochs)
+        try:
+            for epoch in range(num_epochs):
+                await self._validate_if_due(epoch)
+                if self._reached_a_plateau():
+                    break
+                self.context.progress.epoch_started(epoch, num_epochs)
+                ref = await self.run_epoch(epoch, run_id)
+                if ref is not None and self._may_play_ahead(epoch + 1, num_epochs):
+                    self._ahead = RolloutsAhead(epoch + 1, self._collect(epoch + 1, run_id))
+                status = await self._trained(ref)
+                self._statuses.append(status)
+                if status.status is not TrainingStatusEnum.COMPLETED:
+                    logger.error("Training %s %s: %s", run_id, status.status, status.message)
+                    break
+                await self._finish_epoch(status)
+                logger.info("Completed epoch %d/%d", epoch_number(epoch), num_epochs)
+        finally:
+            if self._ahead is not None:
+                await self._ahead.abandon()
         limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
         self._check_signal(self.context.journal.epochs(), limits)
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
@@ -122,11 +136,16 @@ class EpochTrainer(Trainer):
         config, adapter = self.run_config, self.trainer_adapter
         self._watch = Stopwatch()
         logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
-        with self._watch.timing("rollout"):
-            collected = await self._collect(epoch, run_id)
+        collected = await self._played_rollouts(epoch, run_id)
+        known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
+        staleness: dict[str, float] = {}
+        if config.max_staleness:
+            if not self._statuses:
+                self._versions.begin_with(known)
+            known, collected = without_stale(known, collected, self._versions, max_staleness=config.max_staleness)
+            staleness = self._versions.metrics(known)
         chosen = self.apply_curriculum_learning(collected, epoch)
         chosen = with_signal(chosen, across_groups=adapter.compares_across_groups)
-        known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
         records = marked(known, collected, chosen, config.curriculum_learning)
         self._recorder.rollouts(epoch, records)
         if not records:
@@ -140,7 +159,7 @@ class EpochTrainer(Trainer):
             counts, target_functions=config.target_functions, target_model=config.target_model, before=before
         )
         guards.check_failures(counts, max_failure_rate=config.max_failure_rate, before=before)
-        self._played = PlayedEpoch(epoch, run_id, collected, chosen, records)
+        self._played = PlayedEpoch(epoch, run_id, collected, chosen, records, staleness)
         await self._keep_if_best()
         if not chosen.trajectories:
             return None
@@ -193,6 +212,24 @@ class EpochTrainer(Trainer):
         done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]
         self.context.end(RunState.COMPLETED if done and all(done) else RunState.FAILED)
 
+    def _may_play_ahead(self, epoch: int, num_epochs: int) -> bool:
+        """True if this epoch will take place, whatever the validation before it finds."""
+        config = self.run_config
+        stops = config.early_stopping is not None and self._validation_is_due(epoch)
+        return config.max_staleness > 0 and epoch < num_epochs and not stops
+
+    async def _played_rollouts(self, epoch: int, run_id: str) -> TrajectoryCollection:
+        """The trajectories of this epoch, which may have been played ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            with self._watch.timing("rollout"):
+                return await self._collect(epoch, run_id)
+        try:
+            collected = await ahead.collected()
+        finally:
+            self._watch.stages["rollout"] = ahead.seconds
+        return collected
+
     async def _collect(self, epoch: int, run_id: str) -> TrajectoryCollection:
         builder, context = self.trajectory_builder, self.context
         context.progress.rollouts_started(Phase.TRAIN, context.num_rollouts(Phase.TRAIN))
@@ -215,6 +252,11 @@ class EpochTrainer(Trainer):
             return TrainingJobStatus(run_id=run_id, backend="none", status=done, message=NOTHING_SUBMITTED)
         with self._watch.timing("train"):
             status = await self.trainer_adapter.wait_until_complete(ref)
+        if self._ahead is not None:
+            self._watch.stages["overlapped"] = min(self._ahead.seconds, self._watch.stages["train"])
+        if status.status is TrainingStatusEnum.COMPLETED:
+            version = (status.metadata or {}).get("policy_version")
+            self._versions.updated(None if version is None else str(version))
         self._recorder.job_finished(self._played, status)
         return status
 
@@ -247,12 +289,22 @@ class EpochTrainer(Trainer):
         guards.check_signal(epochs, limits, across_groups=self.trainer_adapter.compares_across_groups)
 
     async def _validate_if_due(self, epoch: int) -> None:
-        given = self.run_config.run_configuration
-        if given is not None and given.validation_dataset is not None and epoch % given.validation_interval == 0:
+        if self._validation_is_due(epoch):
+            if self._ahead is not None:  # the two would share the builder
+                await self._ahead.collected()
             self._held_out.append((await validate(self, epoch, self.context)).avg_reward)
 
+    def _validation_is_due(self, epoch: int) -> bool:
+        given = self.run_config.run_configuration
+        return given is not None and given.validation_dataset is not None and epoch % given.validation_interval == 0
+
     async def _keep_if_best(self) -> None:
-        """Without held-out examples, the reward of an epoch measures the weights that played it."""
+        """Without held-out examples, the reward of an epoch measures the weights that played it.
+
+        Those are not the current ones if the epoch was played ahead.
+        """
+        if self.run_config.max_staleness:
+            return
         given, reward = self.run_config.run_configuration, statistics_of(self._played.collected.trajectories)
         if reward is not None and (given is None or given.validation_dataset is None):
             epoch, measure = self._played.epoch, BestMeasure.TRAINING

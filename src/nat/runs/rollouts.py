@@ -25,6 +25,7 @@ class LeftOutCause(StrEnum):
     NO_TARGET_MODEL = "no LLM call went to the target model"
     NO_LOGPROBS = "the server sent no logprobs"
     UNTRAINABLE_SAMPLING = "its answers were not drawn from the model's own distribution"
+    TOO_STALE = "its answers came from weights of more than max_staleness updates ago"
     NO_REWARD_DIFFERENCE = "its group has no difference in reward"
     OUTSIDE_CURRICULUM = "the curriculum left its group out"
 

@@ -7,7 +7,7 @@ same reward. Only sampled tokens carry a logprob and loss. Text is never tokenis
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from nat.wire.training import AnswerReturn, SampledAt, TrainingRow
+from nat.wire.training import AnswerReturn, SampledAt, SampledBy, TrainingRow
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class CallTokens:
     """What the answer is compared by; None for the reward of its rollout."""
     temperature: float = 1.0
     """Of the distribution that the logprobs are of."""
+    policy_version: str | None = None
+    """The weights that sampled the answer; None if it does not name them."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class _OpenRow:
     logprobs: list[float | None] = field(default_factory=list)
     returns: list[AnswerReturn] = field(default_factory=list)
     temperatures: list[SampledAt] = field(default_factory=list)
+    versions: list[SampledBy] = field(default_factory=list)
 
     def continued_by(self, call: CallTokens) -> bool:
         size = len(self.token_ids)
@@ -56,6 +59,7 @@ class _OpenRow:
             self.returns.append(AnswerReturn(num_tokens=len(call.sampled), value=call.value))
         if call.sampled:
             self._sampled_at(call.temperature, len(call.sampled))
+            self._sampled_by(call.policy_version, len(call.sampled))
 
     def finished(self) -> TrainingRow:
         tempered = any(entry.temperature != 1 for entry in self.temperatures)
@@ -64,6 +68,7 @@ class _OpenRow:
             logprobs=self.logprobs,
             returns=self.returns or None,
             temperatures=self.temperatures if tempered else None,
+            policy_versions=self.versions if any(entry.policy_version for entry in self.versions) else None,
         )
 
     def _sampled_at(self, temperature: float, tokens: int) -> None:
@@ -71,6 +76,12 @@ class _OpenRow:
         if self.temperatures and self.temperatures[-1].temperature == temperature:
             tokens += self.temperatures.pop().num_tokens
         self.temperatures.append(SampledAt(num_tokens=tokens, temperature=temperature))
+
+    def _sampled_by(self, version: str | None, tokens: int) -> None:
+        """One entry for all answers in a row that the same weights sampled."""
+        if self.versions and self.versions[-1].policy_version == version:
+            tokens += self.versions.pop().num_tokens
+        self.versions.append(SampledBy(num_tokens=tokens, policy_version=version))
 
 
 class OpenRows:

@@ -48,6 +48,15 @@ class SampledAt(WireModel):
     temperature: float = Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
 
 
+class SampledBy(WireModel):
+    """A run of sampled tokens of a row that the same weights sampled."""
+
+    num_tokens: int = Field(ge=1)
+    """Number of sampled tokens; the entries are in the order of the row and cover all of them."""
+    policy_version: str | None
+    """Version of the weights, as the answer named it; None if it named none."""
+
+
 class TrainingRow(WireModel):
     """One token sequence; the policy sampled exactly the tokens that have a logprob."""
 
@@ -59,6 +68,8 @@ class TrainingRow(WireModel):
     """The return of each answer; None if the answers share the reward of their rollout."""
     temperatures: Several[SampledAt] | None = None
     """Temperatures of the sampled tokens; None if all are 1."""
+    policy_versions: Several[SampledBy] | None = None
+    """The weights that sampled the tokens; None if no answer named them."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -67,7 +78,12 @@ class TrainingRow(WireModel):
             raise ValueError(f"{seen}; each token needs one (or null)")
         if self.logprobs[0] is not None:
             raise ValueError("the first token has a logprob, but no token before it predicts it")
-        for name, entries in (("returns", self.returns), ("temperatures", self.temperatures)):
+        counted = {
+            "returns": self.returns,
+            "temperatures": self.temperatures,
+            "policy_versions": self.policy_versions,
+        }
+        for name, entries in counted.items():
             covered = sum(entry.num_tokens for entry in entries or ())
             if entries is not None and covered != self.num_sampled:
                 raise ValueError(f"the {name} cover {covered} sampled tokens; {self.num_sampled} tokens have a logprob")
@@ -224,6 +240,9 @@ class TrainingJob(WireModel):
     id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     groups: Several[TrainingGroup] = Field(min_length=1)
     config: TrainingConfig = TrainingConfig()
+    serve_meanwhile: bool = False
+    """Answer requests during the update with the weights before it, which takes a second copy of the trained weights;
+    without it, requests wait."""
 
 
 class JobStatus(StrEnum):

@@ -130,8 +130,9 @@ def test_the_metrics_are_those_of_the_reference():
     )
     first, second = [said("x", 0.0), said("y", 1.0)], [said("z", 1.0)]
     first[0].metadata = {"calls_without_logprobs": 3}
-    seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0}
-    metrics = epoch_metrics(records, [first, second], [first], seconds=seconds, job={})
+    seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0, "overlapped": 2.0}
+    staleness = {"drift/staleness": 0.5, "drift/stale_rows": 1.0}
+    metrics = epoch_metrics(records, [first, second], [first], seconds=seconds, job={}, staleness=staleness)
     expected = {
         "reward/mean": 2 / 3,
         "reward/std": (2 / 9) ** 0.5,
@@ -155,6 +156,8 @@ def test_the_metrics_are_those_of_the_reference():
         "drift/untrainable_calls": 2.0,
         "drift/untempered_calls": 1.0,
         "drift/policy_versions": 2.0,
+        "drift/staleness": 0.5,
+        "drift/stale_rows": 1.0,
         "train/submitted_groups": 1.0,
         "train/submitted_rollouts": 2.0,
         "train/submitted_rows": 2.0,
@@ -163,6 +166,7 @@ def test_the_metrics_are_those_of_the_reference():
         "time/rollout": 4.0,
         "time/submit": 1.0,
         "time/train": 3.0,
+        "time/overlapped": 2.0,
     }
     assert metrics == pytest.approx(expected)
     assert {name.replace("rewritten", "<cause>") for name in expected} == set(EPOCH)

@@ -113,3 +113,17 @@ def test_temperatures_must_cover_the_sampled_tokens():
                 logprobs=[None, -1.0, -1.0],
                 temperatures=[{"num_tokens": n, "temperature": t} for n, t in told],
             )
+
+
+def test_each_answer_keeps_the_weights_that_sampled_it():
+    """Answers of the same weights share an entry; a row whose answers name none has no entries."""
+    calls = [
+        CallTokens("m", [1], [2, 3], [-1.0, -1.0], policy_version="m@0"),
+        CallTokens("m", [1, 2, 3], [4], [-1.0], policy_version="m@0"),
+        CallTokens("m", [1, 2, 3, 4, 5], [], [], policy_version="m@1"),
+        CallTokens("m", [1, 2, 3, 4, 5], [6], [-1.0], policy_version="m@1"),
+    ]
+    (row,) = merge(calls)
+    assert [(e.num_tokens, e.policy_version) for e in row.policy_versions or ()] == [(3, "m@0"), (1, "m@1")]
+    (unknown,) = merge([tokens([1], [2])])
+    assert unknown.policy_versions is None

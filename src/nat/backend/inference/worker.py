@@ -5,6 +5,9 @@ values come from them), holds the others back, runs the function, and continues 
 mixes two policies, and no request is refused. Requests that waited during an update begin before the next one, as far
 as there is room, so consecutive updates starve no request.
 
+A function that runs `beside` sampling begins at once, and answers requests by `sample` between its own steps. It keeps
+the weights that answer them unchanged until `finish_begun`, which holds back requests that have not begun.
+
 Each set of weights has an engine. A request goes to the engine of the model name it requests; after an update,
 requests that have not begun are looked up again, because the name may mean other weights now.
 """
@@ -12,9 +15,10 @@ requests that have not begun are looked up again, because the name may mean othe
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -22,11 +26,13 @@ import torch
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.sequence import Request
 from nat.backend.model import LoadedModel
-from nat.errors import BackendError
+from nat.errors import BackendError, UpdateCanceled
 
 logger = logging.getLogger(__name__)
 _SMALL_MODEL = 50_000_000
 """With fewer parameters, several CPU threads make a sampling step slower."""
+_MEANWHILE_SECONDS = 1.0
+"""How long requests that never end may delay the next step of a function that runs beside sampling."""
 _STEPS_PER_TURN = 8
 """Steps in a row of one of several busy engines, because switching weights takes milliseconds in a deep model."""
 T = TypeVar("T")
@@ -84,8 +90,10 @@ class SingleEngine:
 class _Task(Generic[T]):
     """A function to be run on the model thread, and the future of its result."""
 
-    def __init__(self, function: Callable[[], T]) -> None:
+    def __init__(self, function: Callable[[], T], *, beside: bool = False) -> None:
         self._function = function
+        self.beside = beside
+        """True if it may begin while requests are being answered."""
         self.future: Future[T] = Future()
 
     def run(self) -> None:
@@ -112,6 +120,8 @@ class Worker:
         self._exclusive: deque[_Task[Any]] = deque()
         self._admit_waiting = False
         """True after an update that requests waited for, until one step was made."""
+        self._withdrawn: list[Request] | None = None
+        """Requests that wait for the end of an update; None while the weights may not change."""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
@@ -149,11 +159,35 @@ class Worker:
         self._post(self._commands, task.run)
         return task.future
 
-    def run_exclusive(self, function: Callable[[], T]) -> Future[T]:
-        """Run `function` on the model thread while nothing is being sampled; first come, first served."""
-        task = _Task(function)
+    def run_exclusive(self, function: Callable[[], T], *, beside: bool = False) -> Future[T]:
+        """Run `function` on the model thread while nothing is being sampled; first come, first served.
+
+        With `beside`, it also begins while requests are being answered; it calls `sample` to continue with them, and
+        `finish_begun` before it changes the weights that answer them.
+        """
+        task = _Task(function, beside=beside)
         self._post(self._exclusive, task)
         return task.future
+
+    def sample(self) -> None:
+        """Answer requests until none is left, or for a second; for a function that runs `beside` sampling."""
+        deadline = perf_counter() + _MEANWHILE_SECONDS
+        with self._sampling():
+            while self._step(draining=False) and not self._closing and perf_counter() < deadline:
+                pass
+
+    def finish_begun(self) -> None:
+        """Finish the requests that have begun; the others wait until the running function has ended.
+
+        Raises:
+            UpdateCanceled: the backend is shutting down.
+
+        """
+        with self._sampling():
+            while self._step(draining=True):
+                if self._closing:
+                    raise UpdateCanceled("the backend is shutting down")
+        self._withdraw()
 
     def updating(self) -> AbstractContextManager[None]:
         """Nothing to undo: sampler and learner share the weights, and a failed update restores them."""
@@ -183,13 +217,9 @@ class Worker:
     def _run(self) -> None:
         torch.set_num_threads(self._sampling_threads)
         while self._wait():
-            while self._commands:
-                self._commands.popleft()()
-            busy = self._busy()
-            for engine in busy:
-                self._steps(engine, 1 if len(busy) == 1 else _STEPS_PER_TURN)
+            busy = self._step(draining=self._draining)
             self._admit_waiting = False
-            if not busy and self._exclusive:
+            if self._exclusive and (not busy or self._exclusive[0].beside):
                 self._update(self._exclusive.popleft())
         while self._commands:
             self._commands.popleft()()
@@ -200,28 +230,59 @@ class Worker:
 
     def _wait(self) -> bool:
         """Wait for work; False when closing."""
-        if not (self._commands or self._exclusive or self._busy()):
+        if not (self._commands or self._exclusive or self._busy(draining=False)):
             with self._wakeup:
                 self._wakeup.wait_for(lambda: self._commands or self._exclusive or self._closing)
         return not self._closing
 
-    def _busy(self) -> list[Engine]:
+    @property
+    def _draining(self) -> bool:
+        """True if an update waits until all requests that have begun are finished."""
+        return bool(self._exclusive) and not self._exclusive[0].beside and not self._admit_waiting
+
+    def _busy(self, *, draining: bool) -> list[Engine]:
         """The engines that have work; sets on each whether an update waits."""
         engines = self.pool.engines()
         for engine in engines:
-            engine.draining = bool(self._exclusive) and not self._admit_waiting
+            engine.draining = draining
         return [engine for engine in engines if engine.has_work]
 
+    def _step(self, *, draining: bool) -> bool:
+        """Run what other threads posted, then one turn of each busy engine; False if none was busy."""
+        while self._commands:
+            self._commands.popleft()()
+        busy = self._busy(draining=draining)
+        for engine in busy:
+            self._steps(engine, 1 if len(busy) == 1 else _STEPS_PER_TURN)
+        return bool(busy)
+
     def _update(self, task: _Task[Any]) -> None:
-        waiting = [request for engine in self.pool.engines() for request in engine.withdraw()]
+        if not task.beside:
+            self._withdraw()
         torch.set_num_threads(self._all_threads)
         task.run()
         torch.set_num_threads(self._sampling_threads)
+        waiting, self._withdrawn = self._withdrawn, None
+        if waiting is None:
+            return
         for engine in self.pool.engines():
             engine.forget()
         for request in waiting:
             self._send(request)
         self._admit_waiting = bool(waiting)
+
+    def _withdraw(self) -> None:
+        """Hold back the requests that have not begun until the end of the update."""
+        self._withdrawn = [request for engine in self.pool.engines() for request in engine.withdraw()]
+
+    @contextmanager
+    def _sampling(self) -> Iterator[None]:
+        """Sample in the block, inside of an update."""
+        torch.set_num_threads(self._sampling_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self._all_threads)
 
     def _send(self, request: Request) -> None:
         """Pass a request to the engine that its model name means now."""

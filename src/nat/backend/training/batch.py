@@ -14,7 +14,7 @@ from operator import attrgetter
 from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_advantages
 from nat.backend.algorithms.registry import Resolved
 from nat.errors import UpdateRejected
-from nat.wire.training import SampledAt, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import SampledAt, SampledBy, TrainingGroup, TrainingRollout, TrainingRow
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Row:
     """Factor of its tokens in the loss."""
     temperatures: list[float] | None = None
     """K temperatures of the sampled tokens; None if all are 1."""
+    policy_versions: list[str | None] | None = None
+    """K versions of the weights that sampled the tokens; None if none is known."""
 
     @property
     def sampled_at(self) -> list[float]:
@@ -182,8 +184,13 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: 
         advantages=advantages,
         weight=weight,
         temperatures=None if row.temperatures is None else _temperatures(row.temperatures),
+        policy_versions=None if row.policy_versions is None else _versions(row.policy_versions),
     )
 
 
 def _temperatures(entries: Sequence[SampledAt]) -> list[float]:
     return [entry.temperature for entry in entries for _ in range(entry.num_tokens)]
+
+
+def _versions(entries: Sequence[SampledBy]) -> list[str | None]:
+    return [entry.policy_version for entry in entries for _ in range(entry.num_tokens)]

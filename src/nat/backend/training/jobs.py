@@ -19,6 +19,7 @@ from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob
+from nat.backend.training.weight_pair import WeightPair
 from nat.errors import TrainingFailed, UpdateCanceled, UpdateRejected
 from nat.wire.serving import EXPORTS
 from nat.wire.training import ExportedModel, JobFailure, JobState, JobStatus, SavedCheckpoint, TrainingJob
@@ -168,6 +169,7 @@ class TrainingJobs(JobTable):
         self._output_dir = output_dir
         self._save_every = save_every
         self._unsaved: list[JobState] = []
+        self._pair: WeightPair | None = None
 
     def find(self, job_id: str) -> Job | None:
         """Find a job of this process, or one from the ledger."""
@@ -233,13 +235,21 @@ class TrainingJobs(JobTable):
 
     def _queue(self, request: TrainingJob, resolved: Resolved, digest: str) -> JobState:
         job = self.add(request.id, digest)
-        self._engine.run_exclusive(lambda: job.run(lambda report: self._train(request, resolved, job, report)))
+        self._engine.run_exclusive(
+            lambda: job.run(lambda report: self._train(request, resolved, job, report)), beside=request.serve_meanwhile
+        )
         return job.state
 
     def _train(self, request: TrainingJob, resolved: Resolved, job: Job, report: Report) -> JobState:
         with self._engine.updating():
-            metrics = self._learner.update(request.groups, resolved, report=report)
+            if request.serve_meanwhile:
+                metrics = self._update_beside(request, resolved, report)
+            else:
+                self._pair = None
+                metrics = self._learner.update(request.groups, resolved, report=report)
             self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self._learner.step}")
+        if self._pair is not None:
+            self._pair.version = self._engine.policy_version
         done = job.completed(metrics, self._engine.policy_version)
         done = done.model_copy(update={"training": resolved.report()})
         self._ledger.add(TrainedJob(step=self._learner.step, digest=job.digest, state=done))
@@ -247,6 +257,23 @@ class TrainingJobs(JobTable):
         if len(self._unsaved) >= self._save_every:
             self._save()
         return done
+
+    def _update_beside(self, request: TrainingJob, resolved: Resolved, report: Report) -> dict[str, float]:
+        """Train a second copy of the weights, and answer requests with the first one between micro-batches."""
+        if self._pair is None:
+            self._pair = WeightPair(
+                self.loaded.trainable_parameters(),
+                version=self._engine.policy_version,
+                finish_begun=self._engine.finish_begun,
+            )
+        pair = self._pair
+
+        def answer_requests(percent: float) -> None:
+            report(percent)
+            with pair.serving():
+                self._engine.sample()
+
+        return self._learner.update(request.groups, resolved, report=answer_requests, pair=pair)
 
     def _save(self) -> None:
         self._checkpoints.save(self.loaded, self._learner, self._unsaved[-1:])

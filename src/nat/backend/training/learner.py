@@ -6,13 +6,16 @@ With one optimizer step the policy at the update's start is the policy of the st
 the gradient also gives the log probabilities of the start. With several, they are computed once for all rows before
 the first of them. They are compared with the sampler's, even if the ratio of the loss does not use them.
 
+With a `WeightPair`, requests are answered from one copy of the weights while the other is trained, so a batch may come
+from the weights of one update ago. Its tokens are compared with the weights that sampled them.
+
 Policy and reference score each token at the temperature that it was sampled at, as the sampler does. Log probabilities
 of other weights or other tokens fail a check in checks.py.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
@@ -24,6 +27,7 @@ from nat.backend.algorithms.registry import Resolved
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
+    Difference,
     check_finite,
     check_gradient,
     check_sampler_logprobs,
@@ -31,16 +35,19 @@ from nat.backend.training.checks import (
     check_weights_moved,
 )
 from nat.backend.training.loss import AnchorTable, ByRow, Loss, by_row, micro_batch_loss, rollout_weights
-from nat.backend.training.metrics import TokenSums, batch_metrics
+from nat.backend.training.metrics import TokenSums, batch_metrics, difference_metrics
 from nat.backend.training.micro_batch import MicroBatch, make_micro_batch, optimizer_steps, pack
 from nat.backend.training.mismatch import (
     OWN_PROBE,
     Probe,
     difference,
     drawn_rows,
+    earlier_difference,
     policy_shift,
+    sampled_by,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at
+from nat.backend.training.weight_pair import WeightPair
 from nat.wire.training import TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -86,6 +93,7 @@ class _Update:
     on_step: OnStep
     sums: TokenSums
     num_steps: int
+    earlier: "_Earlier | None" = None
     anchors: AnchorTable = field(default_factory=AnchorTable)
     steps_done: int = 0
     packed_tokens: int = 0
@@ -95,6 +103,15 @@ class _Update:
     def advance(self) -> None:
         self.passes_done += 1
         self.report(100.0 * self.passes_done / self.passes)
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """Tokens of a batch that the weights before the last update sampled."""
+
+    version: str
+    seen: Difference
+    """How far those weights are from the sampler's log probabilities, on some of the rows."""
 
 
 class Learner:
@@ -114,10 +131,12 @@ class Learner:
         *,
         report: Report = lambda _: None,
         on_step: OnStep = lambda _: None,
+        pair: WeightPair | None = None,
     ) -> dict[str, float]:
         """Train on one batch and give its metrics; a batch without any signal changes nothing.
 
-        If a step fails, all steps of the update are undone, also those that `on_step` has seen.
+        If a step fails, all steps of the update are undone, also those that `on_step` has seen. With a `pair`, its
+        second copy is trained, and `report` may put the served one in place.
 
         Raises:
             UpdateRejected: a check failed; weights, optimizer state and step are as before.
@@ -127,8 +146,11 @@ class Learner:
         batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:
-            with self.all_or_nothing():
-                metrics |= self._train(batch.rows, resolved, report, on_step)
+            earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
+            with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
+                metrics |= self._train(batch.rows, resolved, report, on_step, earlier)
+                if pair is not None:
+                    pair.finish_requests()
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
@@ -144,13 +166,28 @@ class Learner:
             self.step = step
             raise
 
-    def _train(self, rows: list[Row], resolved: Resolved, report: Report, on_step: OnStep) -> dict[str, float]:
+    def _earlier(self, rows: list[Row], resolved: Resolved, pair: WeightPair) -> _Earlier | None:
+        """Check some of the rows that the weights of one update ago sampled, against those weights."""
+        config, version = resolved.config, pair.earlier_version
+        own = [row for row in rows if version is not None and version in (row.policy_versions or ())]
+        if version is None or not own:
+            return None
+        drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))  # noqa: S311 - a sample, not a secret
+        with pair.earlier():
+            scored = self._scores(self._policy.model, pack(drawn, config.micro_batch_tokens), lambda: None)
+        seen = earlier_difference(drawn, version, scored)
+        check_sampler_logprobs(seen, config.max_logprob_difference, earlier_version=version)
+        return _Earlier(version, seen)
+
+    def _train(
+        self, rows: list[Row], resolved: Resolved, report: Report, on_step: OnStep, earlier: _Earlier | None
+    ) -> dict[str, float]:
         config = resolved.config
         steps = optimizer_steps(rows, config, self.step)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = pack(rows, config.micro_batch_tokens)
-        update = _Update(resolved, report, on_step, TokenSums(self._policy.device), len(steps))
+        update = _Update(resolved, report, on_step, TokenSums(self._policy.device), len(steps), earlier)
         update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(pack(step, config.micro_batch_tokens)) for step in steps)
         if needs_start:
@@ -180,6 +217,7 @@ class Learner:
             logger.warning("the batch was not sampled from the current weights: %s", seen)
         return {
             **sums.means(),
+            **difference_metrics(seen.joined(None if earlier is None else earlier.seen)),
             **means,
             **self._compared(rows, update),
             "packed_tokens": update.packed_tokens / config.num_iterations,
@@ -227,8 +265,10 @@ class Learner:
             update.anchors.start |= by_row(batch.rows, scores.logprobs_K.detach())
         loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.resolved)
         loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
+        earlier = update.earlier
+        current_K = None if earlier is None else ~sampled_by(batch.rows, earlier.version).to(self._policy.device)
         for each in (sums, update.sums):
-            each.add(values)
+            each.add(values, current_K)
         update.packed_tokens += len(batch.packed.token_ids_T)
         update.advance()
         return Loss(loss.total.detach(), loss.policy)

@@ -23,10 +23,14 @@ class TokenSums:
         self._sums: dict[str, Tensor] = {}
         self._largest = self._zero
         self._count = 0
+        self._num_compared = 0
 
-    def add(self, values: TokenValues) -> None:
+    def add(self, values: TokenValues, compared_K: Tensor | None = None) -> None:
+        """Add tokens; `compared_K` is true where the weights at the start of the update sampled them (None: all)."""
         weights_K = clamped(values.logprobs_K - values.sampler_logprobs_K).exp()
         gap_K = (values.start_logprobs_K - values.sampler_logprobs_K).abs()
+        if compared_K is not None:
+            gap_K = gap_K[compared_K]
         terms = {
             "entropy": values.entropy_K,
             "with_advantage": values.advantages_K != 0,
@@ -41,14 +45,16 @@ class TokenSums:
             terms["reference_kl"] = k3(values.logprobs_K - values.reference_K)
         for name, term_K in terms.items():
             self._sums[name] = self._sums.get(name, self._zero) + term_K.sum(dtype=torch.float64)
-        self._largest = torch.maximum(self._largest, gap_K.max().to(torch.float64))
-        self._count += len(gap_K)
+        if len(gap_K):
+            self._largest = torch.maximum(self._largest, gap_K.max().to(torch.float64))
+        self._num_compared += len(gap_K)
+        self._count += len(values.logprobs_K)
 
     @property
     def sampler_difference(self) -> Difference:
-        """How far the learner (at the start of the update) is from what the sampler reported."""
-        mean = float(self._sums["logprob_diff_mean"]) / max(1, self._count)
-        return Difference(mean=mean, largest=float(self._largest), tokens=self._count)
+        """How far the learner at the start of the update is from the sampler with the same weights."""
+        mean = float(self._sums["logprob_diff_mean"]) / max(1, self._num_compared)
+        return Difference(mean=mean, largest=float(self._largest), tokens=self._num_compared)
 
     @property
     def with_advantage(self) -> float:
@@ -62,13 +68,19 @@ class TokenSums:
 
     def means(self) -> dict[str, float]:
         """Means over tokens, and the effective sample size as a share of the tokens."""
-        sums = {name: float(value) for name, value in self._sums.items() if name != "with_advantage"}
+        apart = {"with_advantage", "logprob_diff_mean"}
+        sums = {name: float(value) for name, value in self._sums.items() if name not in apart}
         weight, weight_squared = sums.pop("weight"), sums.pop("weight_squared")
         return {
             **{name: value / self._count for name, value in sums.items()},
-            "logprob_diff_max": float(self._largest),
+            **difference_metrics(self.sampler_difference),
             "effective_sample_size": weight**2 / (self._count * weight_squared),
         }
+
+
+def difference_metrics(seen: Difference) -> dict[str, float]:
+    """The difference of sampler and learner, if tokens were compared."""
+    return {"logprob_diff_mean": seen.mean, "logprob_diff_max": seen.largest} if seen.tokens else {}
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:

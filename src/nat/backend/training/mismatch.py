@@ -74,7 +74,21 @@ def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
 
 def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
     """Compare two computations of the same log probabilities."""
-    gap = (_joined(rows, one) - _joined(rows, other)).abs()
+    return _difference((_joined(rows, one) - _joined(rows, other)).abs())
+
+
+def earlier_difference(rows: Sequence[Row], version: str, scored: ByRow) -> Difference:
+    """Compare the sampler's log probabilities with `scored`, on the tokens that the weights of this version sampled."""
+    sampler_K = torch.tensor([logprob for row in rows for logprob in row.sampler_logprobs], dtype=torch.float64)
+    return _difference((_joined(rows, scored) - sampler_K).abs()[sampled_by(rows, version)])
+
+
+def sampled_by(rows: Sequence[Row], version: str) -> Tensor:
+    """Tell for each sampled token if the weights of this version sampled it; gives bool [K]."""
+    return torch.tensor([each == version for row in rows for each in row.policy_versions or [None] * len(row.targets)])
+
+
+def _difference(gap: Tensor) -> Difference:
     return Difference(mean=float(gap.mean()), largest=float(gap.max()), tokens=len(gap))
 
 

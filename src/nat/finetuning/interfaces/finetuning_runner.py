@@ -1,7 +1,7 @@
 """The interface of a trainer, which runs the epochs."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from nat.data_models.finetuning import (
     CurriculumLearningConfig,
@@ -18,6 +18,9 @@ from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 
 class Trainer(ABC):
     """Abstract: coordinates builder and adapter over the epochs."""
+
+    plays_ahead: ClassVar[bool] = False
+    """True if the trainer obeys `finetuning.max_staleness`."""
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:  # noqa: ARG002 - the guide's signature
         self.trainer_config = trainer_config

@@ -59,6 +59,7 @@ def tokens_of_call(call: LLMCall, value: float | None = None) -> CallTokens | No
         call.logprobs,
         value=value,
         temperature=call.logprobs_temperature,
+        policy_version=call.policy_version,
     )
 
 
@@ -70,11 +71,12 @@ def exact_tokens(
     *,
     value: float | None,
     temperature: float,
+    policy_version: str | None = None,
 ) -> CallTokens | None:
     """None unless prompt and answer are known id by id, with one logprob for each sampled token."""
     if not prompt or sampled is None or logprobs is None or len(sampled) != len(logprobs):
         return None
-    return CallTokens(model, prompt, sampled, logprobs, value=value, temperature=temperature)
+    return CallTokens(model, prompt, sampled, logprobs, value, temperature, policy_version)
 
 
 def token_logprobs(logprobs: Any) -> list[float] | None:

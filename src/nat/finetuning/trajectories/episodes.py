@@ -97,6 +97,7 @@ def _tokens(item: EpisodeItem, value: float | None) -> CallTokens | None:
         token_logprobs(item.logprobs),
         value=value,
         temperature=facts.get("logprobs_temperature", 1.0),
+        policy_version=facts.get("policy_version"),
     )
 
 

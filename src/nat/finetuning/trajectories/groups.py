@@ -26,6 +26,12 @@ def example_id(trajectory: Trajectory) -> str:
     return f"trajectory at {id(trajectory)}" if named is None else str(named)
 
 
+def rollout_key(trajectory: Trajectory, position: int) -> tuple[str, int]:
+    """Example id and generation, as in the rollout's record; without a generation, its position in the group."""
+    generation = (trajectory.metadata or {}).get("generation")
+    return example_id(trajectory), generation if isinstance(generation, int) else position
+
+
 def records_of(collection: TrajectoryCollection) -> list[RolloutRecord]:
     """Records made from the trajectories alone, for builders that keep no records of their rollouts."""
     return [

@@ -78,11 +78,13 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
         Raises:
             BackendError: the algorithm is unknown or broken, or contradicts the settings.
+            ConfigError: `max_staleness` allows answers of earlier weights, and nothing corrects for them.
 
         """
         await super().initialize(run_config)
         if await self.is_healthy():  # the health check reports an unreachable backend
             self._training = await self._client.resolve(self._config.training)
+            _check_correction(self._training, run_config.max_staleness)
             logger.info("Training with the algorithm %s (%s)", self._training.algorithm, self._training.paper)
 
     async def is_healthy(self) -> bool:
@@ -101,6 +103,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             id=f"{trajectories.run_id}-{self._jobs_submitted:06d}",
             groups=training_groups(trajectories, model=self._config.llm),
             config=self._config.training,
+            **({"serve_meanwhile": True} if self.run_config.max_staleness else {}),
         )
         try:
             await self._client.submit(job)
@@ -187,6 +190,16 @@ async def local_trainer_adapter(
         )
     async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client:
         yield LocalTrainerAdapter(config, client=client, backend=provider.backend)
+
+
+def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:
+    settings = training.settings
+    corrected = settings["old_logprobs"] == "sampler" or settings["importance_sampling_cap"] is not None
+    if max_staleness and not corrected:
+        seen = f"null, so nothing corrects for earlier weights, which finetuning.max_staleness {max_staleness} allows"
+        raise ConfigError(
+            [f"training.importance_sampling_cap: {seen}"], hint="set a cap such as 2.0, or max_staleness to 0"
+        )
 
 
 def _job_id(ref: TrainingJobRef) -> str:

@@ -1,0 +1,82 @@
+"""Versions become older with each update, and rollouts beyond the bound are left out with their cause."""
+
+import pytest
+
+from fakes.run_records import rollout_record
+from nat.data_models.finetuning import Trajectory, TrajectoryCollection
+from nat.finetuning.staleness import PolicyVersions, without_stale
+from nat.runs.rollouts import LeftOutCause
+from nat.wire.training import SampledBy, TrainingRow
+
+
+@pytest.fixture
+def versions():
+    """The versions of a run after two updates."""
+    versions = PolicyVersions()
+    versions.begin_with([rollout_record(policy_versions={"m@0": 3})])
+    versions.updated("m@1")
+    versions.updated("m@2")
+    return versions
+
+
+def row(*versions):
+    entries = [SampledBy(num_tokens=1, policy_version=version) for version in versions]
+    return TrainingRow(
+        token_ids=[0] * (len(versions) + 1), logprobs=[None, *(-1.0 for _ in versions)], policy_versions=entries
+    )
+
+
+def test_each_update_makes_the_versions_before_it_one_older(versions):
+    """Staleness counts updates, not steps: `name@step` may rise by any number."""
+    versions.updated("m@7")
+    assert [versions.staleness(name) for name in ("m@7", "m@2", "m@1", "m@0", "other@0")] == [0, 1, 2, 3, None]
+
+
+@pytest.mark.parametrize("version", [None, "m@2"])
+def test_an_update_without_new_weights_makes_nothing_older(versions, version):
+    """A job that trained nothing leaves the version, and some backends name none."""
+    versions.updated(version)
+    assert (versions.staleness("m@2"), versions.staleness("m@1")) == (0, 1)
+
+
+def test_metrics_are_means_over_answers_and_rows(versions):
+    """Each answer counts its staleness once; a row is stale if any of its answers is."""
+    records = [
+        rollout_record("a", policy_versions={"m@1": 1, "m@2": 1}, rows=[row("m@1", "m@2")]),
+        rollout_record("b", policy_versions={"m@2": 2}, rows=[row("m@2"), row("m@2")]),
+        rollout_record("c", policy_versions={"m@0": 9}, rows=[row("m@0")], left_out=LeftOutCause.TOO_STALE),
+    ]
+    assert versions.metrics(records) == {"drift/staleness": 0.25, "drift/stale_rows": pytest.approx(1 / 3)}
+    assert versions.metrics([rollout_record("d", rows=[row("who@1")], policy_versions={"who@1": 1})]) == {}
+
+
+def test_a_rollout_with_an_answer_beyond_the_bound_is_left_out(versions):
+    """One answer that is too old drops the rollout, and an empty group goes with it; unknown versions stay."""
+    seen = {("a", 0): "m@1", ("a", 1): "m@0", ("b", 0): "m@0", ("c", 0): "unknown"}
+    records = [rollout_record(*key, policy_versions={"m@2": 1, version: 1}) for key, version in seen.items()]
+    groups = [
+        [
+            Trajectory(episode=[], reward=1.0, metadata={"id": key[0], "generation": key[1]})
+            for key in seen
+            if key[0] == name
+        ]
+        for name in "abc"
+    ]
+    collected = TrajectoryCollection(trajectories=groups, run_id="r")
+    marked, kept = without_stale(records, collected, versions, max_staleness=1)
+    assert [record.left_out for record in marked] == [None, LeftOutCause.TOO_STALE, LeftOutCause.TOO_STALE, None]
+    assert kept.trajectories == [[groups[0][0]], groups[2]]
+
+
+def test_nothing_is_copied_if_no_rollout_is_too_old(versions):
+    """Trajectories keep their identity, which later stages compare."""
+    records = [rollout_record(policy_versions={"m@1": 1})]
+    collected = TrajectoryCollection(trajectories=[], run_id="r")
+    assert without_stale(records, collected, versions, max_staleness=1) == (records, collected)
+
+
+def test_a_failed_rollout_keeps_its_own_cause(versions):
+    """A rollout that raised is not counted again as too old."""
+    record = rollout_record(policy_versions={"m@0": 1}, left_out=LeftOutCause.FAILED, reward=None)
+    marked, _ = without_stale([record], TrajectoryCollection(trajectories=[], run_id="r"), versions, max_staleness=1)
+    assert marked == [record]
