@@ -11,7 +11,7 @@ from io import BytesIO
 
 from pydantic import BaseModel, TypeAdapter
 
-from nat.wire.training import AnswerReturn, SampledAt, TrainingRow
+from nat.wire.training import AnswerReturn, SampledAt, SampledBy, TrainingRow
 
 _LEVEL = 1
 """Of zlib; higher levels save a few percent and take several times as long."""
@@ -27,6 +27,7 @@ class _Head(BaseModel):
     logprobs: str
     returns: list[AnswerReturn] | None
     temperatures: list[SampledAt] | None
+    policy_versions: list[SampledBy] | None = None
 
 
 _HEADS = TypeAdapter(list[_Head])
@@ -39,7 +40,7 @@ def pack_rows(rows: Sequence[TrainingRow]) -> bytes | None:
         for row in rows:
             ids, id_bytes = _packed(row.token_ids, _IDS)
             logprobs, logprob_bytes = _packed([value for value in row.logprobs if value is not None], _LOGPROBS)
-            rest = {"returns": row.returns, "temperatures": row.temperatures}
+            rest = row.model_dump(include={"returns", "temperatures", "policy_versions"})
             heads.append(_Head(num_tokens=len(row.token_ids), ids=ids, logprobs=logprobs, **rest))
             arrays += [id_bytes, bytes(value is not None for value in row.logprobs), logprob_bytes]
     except struct.error:
@@ -62,6 +63,7 @@ def _row(head: _Head, file: BytesIO) -> TrainingRow:
         logprobs=[next(logprobs) if one else None for one in sampled],
         returns=head.returns,
         temperatures=head.temperatures,
+        policy_versions=head.policy_versions,
     )
 
 

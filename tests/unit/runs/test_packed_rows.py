@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.runs.packed_rows import pack_rows, unpack_rows
-from nat.wire.training import AnswerReturn, SampledAt, TrainingRow
+from nat.wire.training import AnswerReturn, SampledAt, SampledBy, TrainingRow
 
 IDS = st.integers(min_value=0, max_value=2**31 - 1)
 LOGPROBS = st.none() | st.floats(max_value=0, allow_nan=False) | st.floats(max_value=0, width=32)
@@ -19,12 +19,13 @@ def test_rows_are_unpacked_as_they_were(rows, first):
 
 
 def test_the_rest_of_a_row_is_kept():
-    """Returns and temperatures of answers are part of a row."""
+    """Returns, temperatures and policy versions of answers are part of a row."""
     row = TrainingRow(
         token_ids=[1, 2, 2**40],
         logprobs=[None, -0.5, -0.1],
         returns=[AnswerReturn(num_tokens=2, value=1.5)],
         temperatures=[SampledAt(num_tokens=2, temperature=0.7)],
+        policy_versions=[SampledBy(num_tokens=2, policy_version="m@4")],
     )
     assert unpack_rows(pack_rows([row])) == [row]
 
