@@ -1,5 +1,7 @@
 """Assumptions of the benches."""
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -77,3 +79,15 @@ def test_a_table_replaces_the_one_between_its_marks(tmp_path: Path):
     assert page.read_text() == f"a\n<!-- bench x -->\n{text}\n<!-- end of bench x -->\nb\n"
     with pytest.raises(SystemExit, match="has 0 places"):
         write_section("y", "", page)
+
+
+def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path):
+    """Sampler, learner and epoch are measured with LoRA and with all weights, and nothing fails or is left out."""
+    sizes = ["--chats", "2", "--lengths", "32", "--tokens", "256", "--out", str(tmp_path / "gpu.json")]
+    subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-m", "bench.gpu", "--device=cpu", "--shapes", "tiny", *sizes], check=True, capture_output=True
+    )
+    found = json.loads((tmp_path / "gpu.json").read_text())["figures"]
+    assert [figure["part"] for figure in found] == ["sampler", "learner", "epoch"] * 2
+    assert not [figure for figure in found if "error" in figure]
+    assert {figure["status"] for figure in found if figure["part"] == "epoch"} == {"completed"}
