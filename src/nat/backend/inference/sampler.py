@@ -29,62 +29,118 @@ class Sampled:
 
 def sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
     """Draw each sequence's next token with its own parameters and its own random number."""
-    logprobs_BV = _scale_by_temperature(logits_BV.float(), sequences).log_softmax(-1)
-    token_ids_B = _draw(logprobs_BV, sequences)
-    logprobs_B = logprobs_BV.gather(-1, token_ids_B.unsqueeze(-1)).squeeze(-1)
-    return Sampled(token_ids_B.tolist(), logprobs_B.tolist(), _alternatives(logprobs_BV, sequences))
+    rows = len(sequences) if logits_BV.is_cuda else max(1, _CACHED_WEIGHTS // logits_BV.shape[-1])
+    parts = [
+        _sample(logits_BV[at : at + rows].float(), sequences[at : at + rows]) for at in range(0, len(sequences), rows)
+    ]
+    return Sampled(
+        [token_id for part in parts for token_id in part.token_ids],
+        [logprob for part in parts for logprob in part.logprobs],
+        [alternatives for part in parts for alternatives in part.top_logprobs],
+    )
 
 
-def _scale_by_temperature(logits_BV: Tensor, sequences: list[Sequence]) -> Tensor:
-    """Divide by each sequence's temperature; 0 means no scaling."""
-    divisors = [s.params.temperature or 1.0 for s in sequences]
-    if all(t == 1.0 for t in divisors):
-        return logits_BV
-    return logits_BV / torch.tensor(divisors, device=logits_BV.device).unsqueeze(-1)
-
-
-def _draw(logprobs_BV: Tensor, sequences: list[Sequence]) -> Tensor:
+def _sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
     temperatures = [s.params.temperature for s in sequences]
-    if not any(temperatures):
-        return logprobs_BV.argmax(-1)
-    device = logprobs_BV.device
-    probs_BV = logprobs_BV.double().exp()  # a greedy row is drawn like the others and replaced below
-    nucleus = [row for row, s in enumerate(sequences) if s.params.top_p < 1.0]
-    if nucleus:
-        rows = torch.tensor(nucleus, device=device)
-        top_p = torch.tensor([sequences[row].params.top_p for row in nucleus], dtype=torch.float64, device=device)
-        probs_BV[rows] = _nucleus(probs_BV[rows], top_p)
+    scales_B1 = torch.tensor([t or 1.0 for t in temperatures], device=logits_BV.device).unsqueeze(-1)
+    largest_B1 = logits_BV.amax(-1, keepdim=True)
+    weights_BKS = _weights(logits_BV, largest_B1, None if all(t in {0.0, 1.0} for t in temperatures) else scales_B1)
+    sums_BK = weights_BKS.sum(-1)
+    log_totals_B1 = sums_BK.double().sum(-1, keepdim=True).log()
+
+    token_ids_B1 = logits_BV.new_empty(len(sequences), 1, dtype=torch.long)
+    if not all(temperatures):
+        greedy = [row for row, t in enumerate(temperatures) if t == 0.0]
+        token_ids_B1[greedy] = logits_BV[greedy].argmax(-1, keepdim=True)
+    if drawn := [row for row, t in enumerate(temperatures) if t != 0.0]:
+        _keep_nuclei(weights_BKS, sums_BK, sequences)
+        if len(drawn) == len(sequences):
+            token_ids_B1 = _draw(weights_BKS, sums_BK, sequences)
+        else:
+            token_ids_B1[drawn] = _draw(weights_BKS[drawn], sums_BK[drawn], [sequences[row] for row in drawn])
+
+    def logprobs(logits_BN: Tensor) -> list[list[float]]:
+        return ((logits_BN - largest_B1) / scales_B1 - log_totals_B1).tolist()
+
+    alternatives: list[list[tuple[int, float]]] = [[] for _ in sequences]
+    if most := max(s.params.top_logprobs for s in sequences):
+        logits_BN, ids_BN = logits_BV.topk(min(most, logits_BV.shape[-1]))
+        pairs = zip(ids_BN.tolist(), logprobs(logits_BN), sequences, strict=True)
+        alternatives = [list(zip(ids, values, strict=True))[: s.params.top_logprobs] for ids, values, s in pairs]
+    return Sampled(
+        token_ids_B1.flatten().tolist(),
+        [value for (value,) in logprobs(logits_BV.gather(-1, token_ids_B1))],
+        alternatives,
+    )
+
+
+def _weights(logits_BV: Tensor, largest_B1: Tensor, scales_B1: Tensor | None) -> Tensor:
+    """Unnormalised probabilities exp((logit - largest) / scale), with zeros after the last token's."""
+    batch, vocabulary = logits_BV.shape
+    size = min(vocabulary, _BLOCK)
+    weights_BKS = logits_BV.new_zeros(batch, -(-vocabulary // size), size)
+    used_BV = weights_BKS.view(batch, -1)[:, :vocabulary]
+    torch.sub(logits_BV, largest_B1, out=used_BV)
+    if scales_B1 is not None:
+        used_BV.div_(scales_B1)
+    used_BV.exp_()
+    return weights_BKS
+
+
+def _draw(weights_BKS: Tensor, sums_BK: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Token ids [B, 1] by inverse transform sampling: first the block, then the token in it; sums are in float64."""
     seeds = np.array([s.params.seed for s in sequences], dtype=np.uint64)
     steps = np.array([len(s.token_ids) for s in sequences], dtype=np.uint64)
-    uniforms_B = torch.from_numpy(uniforms(seeds, steps)).to(device)
-    cumulative_BV = probs_BV.cumsum(-1)
-    targets_B1 = uniforms_B.unsqueeze(-1) * cumulative_BV[:, -1:]
-    token_ids_B = torch.searchsorted(cumulative_BV, targets_B1, right=True).squeeze(-1)
-    if not all(temperatures):
-        greedy_B = torch.tensor([t == 0.0 for t in temperatures], device=device)
-        token_ids_B = torch.where(greedy_B, logprobs_BV.argmax(-1), token_ids_B)
-    return token_ids_B
+    fractions_B1 = torch.from_numpy(uniforms(seeds, steps)).to(sums_BK.device).unsqueeze(-1)
+    blocks_B1, fractions_B1 = _search(sums_BK, fractions_B1)
+    block_BS = weights_BKS[torch.arange(len(sequences), device=sums_BK.device), blocks_B1.flatten()]
+    return blocks_B1 * block_BS.shape[-1] + _search(block_BS, fractions_B1)[0]
 
 
-def _nucleus(probs_BV: Tensor, top_p_B: Tensor) -> Tensor:
-    """Zero all but the smallest set of most likely tokens whose probabilities sum to top_p (at least one)."""
-    sorted_BV, order_BV = probs_BV.sort(stable=True, dim=-1, descending=True)
-    before_BV = sorted_BV.cumsum(-1) - sorted_BV
-    kept_BV = sorted_BV.masked_fill(before_BV >= top_p_B.unsqueeze(-1), 0.0)
-    kept_BV[:, 0] = sorted_BV[:, 0]
-    return torch.zeros_like(probs_BV).scatter_(-1, order_BV, kept_BV)
+def _search(weights_BN: Tensor, fractions_B1: Tensor) -> tuple[Tensor, Tensor]:
+    """Index [B, 1] at which this fraction of each row's sum is reached, and the fraction of that weight."""
+    cumulative_BN = weights_BN.cumsum(-1, dtype=torch.float64)
+    targets_B1 = fractions_B1 * cumulative_BN[:, -1:]
+    index_B1 = torch.searchsorted(cumulative_BN, targets_B1, right=True)
+    weight_B1 = weights_BN.gather(-1, index_B1)
+    before_B1 = cumulative_BN.gather(-1, index_B1) - weight_B1
+    return index_B1, ((targets_B1 - before_B1) / weight_B1).clamp(0.0, _BELOW_ONE)
 
 
-def _alternatives(logprobs_BV: Tensor, sequences: list[Sequence]) -> list[list[tuple[int, float]]]:
-    """The most likely tokens of each sequence that requests them, best first."""
-    most = max(s.params.top_logprobs for s in sequences)
-    if most == 0:
-        return [[] for _ in sequences]
-    values_BN, ids_BN = logprobs_BV.topk(min(most, logprobs_BV.shape[-1]))
-    pairs = zip(ids_BN.tolist(), values_BN.tolist(), sequences, strict=True)
-    return [list(zip(ids, values, strict=True))[: s.params.top_logprobs] for ids, values, s in pairs]
+def _keep_nuclei(weights_BKS: Tensor, sums_BK: Tensor, sequences: list[Sequence]) -> None:
+    """For sequences with top_p, zero all but the smallest set of most likely tokens whose sum reaches it."""
+    rows = [row for row, s in enumerate(sequences) if s.params.top_p < 1.0]
+    if not rows:
+        return
+    weights_RKS = weights_BKS[rows]
+    weights_RV = weights_RKS.flatten(1)
+    top_p_R1 = torch.tensor([[sequences[row].params.top_p] for row in rows], dtype=torch.float64).to(sums_BK.device)
+    sorted_RV = _descending(weights_RV)
+    cumulative_RV = sorted_RV.cumsum(-1, dtype=torch.float64)
+    before_RV = cumulative_RV - sorted_RV
+    kept_R1 = (before_RV < top_p_R1 * cumulative_RV[:, -1:]).sum(-1, keepdim=True).clamp_(min=1)
+    threshold_R1 = sorted_RV.gather(-1, kept_R1 - 1)
+    dropped_RV = weights_RV < threshold_R1
+    equal_RV = weights_RV == threshold_R1
+    surplus_R1 = weights_RV.shape[-1] - dropped_RV.sum(-1, keepdim=True) - kept_R1
+    if surplus_R1.any():  # of equally likely tokens, those with the lowest ids are kept
+        dropped_RV |= equal_RV & (equal_RV.cumsum(-1) > equal_RV.sum(-1, keepdim=True) - surplus_R1)
+    weights_RV.masked_fill_(dropped_RV, 0.0)
+    weights_BKS[rows], sums_BK[rows] = weights_RKS, weights_RKS.sum(-1)
 
 
+def _descending(weights_RV: Tensor) -> Tensor:
+    """Sort each row, largest first; on a CPU numpy is 10 times as fast as torch."""
+    if weights_RV.device.type == "cpu":
+        return torch.from_numpy(np.sort(weights_RV.numpy())).flip(-1)
+    return weights_RV.sort(descending=True).values
+
+
+_BLOCK = 512
+"""Tokens of the vocabulary that are summed together, so that a cumulative sum has few terms."""
+_CACHED_WEIGHTS = 2**21
+"""Numbers that stay in a CPU's cache; rows beyond them are sampled afterwards."""
+_BELOW_ONE = 1.0 - 2.0**-48
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BITS = 48
 _MASK_64 = (1 << 64) - 1

@@ -37,6 +37,26 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it():
     assert frequencies(50, top_p=1e-6).tolist() == [50, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_blocks_of_the_vocabulary_draw_what_the_whole_one_would(temperature):
+    """Over three blocks, the last incomplete, each token is the one at which the sum in float64 passes the number."""
+    count, vocabulary = 200, 1300
+    logits = 3 * torch.randn(count, vocabulary, generator=torch.Generator().manual_seed(0))
+    asked = sequences(count, temperature=temperature)
+    seeds = np.array([s.params.seed for s in asked], dtype=np.uint64)
+    numbers = torch.from_numpy(uniforms(seeds, np.zeros(count, dtype=np.uint64)))
+    cumulative = (logits.double() / temperature).softmax(-1).cumsum(-1)
+    expected = torch.searchsorted(cumulative, numbers.unsqueeze(-1), right=True).flatten().tolist()
+    assert sample(logits, asked).token_ids == expected
+
+
+def test_top_p_keeps_of_equally_likely_tokens_those_with_the_lowest_ids():
+    """1300 equally likely tokens and .5: the first 650 are kept, in all blocks."""
+    seen = sample(torch.zeros(4000, 1300), sequences(4000, top_p=0.5)).token_ids
+    assert max(seen) == 649
+    assert len(set(seen)) > 600
+
+
 def test_temperature_zero_takes_the_most_likely_token():
     """At temperature 0 the most likely token is taken, even beside sequences that are sampled."""
     mixed = [*sequences(1, temperature=0.0), *sequences(50), *sequences(1, temperature=0.0)]
