@@ -137,9 +137,9 @@ def open_run(
 class Stopwatch:
     """Adds up seconds by stage; the clock must be monotonic."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, already: float = 0.0) -> None:
         self._clock = clock
-        self._started = clock()
+        self._started = clock() - already
         self.stages: dict[str, float] = {}
 
     @contextmanager
@@ -152,5 +152,5 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Seconds since the watch was created."""
+        """Seconds since the watch was created, and those that it began with."""
         return self._clock() - self._started

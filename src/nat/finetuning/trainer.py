@@ -62,6 +62,8 @@ class EpochTrainer(Trainer):
         self._held_out: list[float | None] = []
         self._versions = PolicyVersions()
         self._ahead: RolloutsAhead | None = None
+        self._waited = 0.0
+        """Seconds that a validation waited for the rollouts of the next epoch."""
         # Set by `initialize` and by each `run_epoch`.
         self._recorder: Recorder
         self._window: EpochWindow
@@ -134,7 +136,7 @@ class EpochTrainer(Trainer):
 
         """
         config, adapter = self.run_config, self.trainer_adapter
-        self._watch = Stopwatch()
+        self._watch, self._waited = Stopwatch(already=self._waited), 0.0
         logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
         collected = await self._played_rollouts(epoch, run_id)
         known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
@@ -291,7 +293,9 @@ class EpochTrainer(Trainer):
     async def _validate_if_due(self, epoch: int) -> None:
         if self._validation_is_due(epoch):
             if self._ahead is not None:  # the two would share the builder
+                waiting = Stopwatch()
                 await self._ahead.collected()
+                self._waited = waiting.total
             self._held_out.append((await validate(self, epoch, self.context)).avg_reward)
 
     def _validation_is_due(self, epoch: int) -> bool:
