@@ -17,6 +17,7 @@ Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
 RatioLevel = Literal["token", "sequence"]
 PolicyLoss = Literal["clip", "cispo"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
+GradientCheckpointing = Literal["auto"] | bool
 _MOVED = {
     "kimi_k2_tau": "kimi_k2_tau",
     "mask_prob_ratio": "mask_prob_ratio",
@@ -184,6 +185,10 @@ class TrainingConfig(WireModel):
     steps; the prompt that the rollouts of a group share counts once."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens of one forward and backward pass; affects memory, not the gradient."""
+    gradient_checkpointing: GradientCheckpointing = "auto"
+    """Compute the activations of decoder layers again in the backward pass instead of keeping them; affects memory and
+    time, not the gradient. `auto` does so for as many layers as it takes to fit the activations of a micro-batch into
+    half of the free memory."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Maximum global norm of the gradient; a larger one is scaled down."""
     weight_decay: float = Field(default=0.0, ge=0)

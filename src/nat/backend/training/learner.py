@@ -26,6 +26,7 @@ from transformers import PreTrainedModel
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
+from nat.backend.training.checkpointing import Checkpointing
 from nat.backend.training.checks import (
     Difference,
     check_finite,
@@ -121,6 +122,7 @@ class Learner:
         self._policy = policy
         self._reference = reference
         self._probe = probe
+        self._checkpointing = Checkpointing(policy.model)
         self.optimizer = MasterAdamW(policy.trainable_parameters())
         self.step = 0
 
@@ -260,7 +262,9 @@ class Learner:
 
     def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:
         """Add the gradient of one micro-batch; gives its share of the loss."""
-        scores = batch.scores(self._policy.model)
+        num_tokens = len(batch.packed.token_ids_T)
+        with self._checkpointing.forward(update.resolved.config.gradient_checkpointing, num_tokens):
+            scores = batch.scores(self._policy.model)
         if not all(row.index in update.anchors.start for row in batch.rows):
             update.anchors.start |= by_row(batch.rows, scores.logprobs_K.detach())
         loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.resolved)
@@ -269,7 +273,7 @@ class Learner:
         current_K = None if earlier is None else ~sampled_by(batch.rows, earlier.version).to(self._policy.device)
         for each in (sums, update.sums):
             each.add(values, current_K)
-        update.packed_tokens += len(batch.packed.token_ids_T)
+        update.packed_tokens += num_tokens
         update.advance()
         return Loss(loss.total.detach(), loss.policy)
 

@@ -8,6 +8,7 @@ Shapes: K sampled tokens of a row.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from math import ceil
 from random import Random
 
@@ -29,22 +30,33 @@ SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
 
 _MAX_ROWS = 8
 _MAX_TOKENS = 1024
+_ENOUGH = 128
+"""Sampled tokens, over which the mean difference is not a matter of a few."""
 _DRAWN_SHARE = 1 / 16
 _MIN_DRAWN = 8
+_MIN_DRAWN_TOKENS = 512
 
 
 def probe_rows(rows: Sequence[Row]) -> list[Row]:
-    """Choose a few short rows from all parts of the batch; at least one."""
+    """Choose a few short rows from all parts of the batch, or one or two beginnings of longer rows."""
     stride = -(-len(rows) // _MAX_ROWS)
     stretches = [rows[start : start + stride] for start in range(0, len(rows), stride)]
     chosen: list[Row] = []
-    tokens = 0
-    for row in sorted((min(s, key=lambda row: len(row.input_ids)) for s in stretches), key=lambda r: len(r.input_ids)):
+    tokens = targets = 0
+    shortest = (_beginning(min(stretch, key=lambda row: len(row.input_ids)), _ENOUGH) for stretch in stretches)
+    for row in sorted(shortest, key=lambda row: len(row.input_ids)):
         tokens += len(row.input_ids)
-        if chosen and tokens > _MAX_TOKENS:
+        if chosen and (tokens > _MAX_TOKENS or targets >= _ENOUGH):
             break
         chosen.append(row)
+        targets += len(row.targets)
     return chosen
+
+
+def _beginning(row: Row, targets: int) -> Row:
+    """The row as far as this number of its sampled tokens."""
+    kept = range(min(targets, len(row.targets)))
+    return replace(_with_targets(row, kept), input_ids=row.input_ids[: row.positions[kept[-1]] + 1])
 
 
 def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
@@ -57,6 +69,11 @@ def _spread(row: Row, count: int) -> Row:
     """The row with `count` of its sampled tokens, the last one among them."""
     size = len(row.targets)
     kept = sorted({size - 1 - size * number // count for number in range(count)}) if count < size else range(size)
+    return _with_targets(row, kept)
+
+
+def _with_targets(row: Row, kept: Sequence[int]) -> Row:
+    """The row with these of its sampled tokens."""
     return replace(
         row,
         positions=[row.positions[k] for k in kept],
@@ -68,8 +85,12 @@ def _spread(row: Row, count: int) -> Row:
 
 
 def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
-    """Draw a sixteenth of the rows at random, at least eight; they represent rows of all lengths."""
-    return random.sample(list(rows), min(len(rows), max(_MIN_DRAWN, ceil(_DRAWN_SHARE * len(rows)))))
+    """Draw a sixteenth of the rows at random, up to eight if those are short; they represent rows of all lengths."""
+    drawn = random.sample(list(rows), len(rows))
+    share = ceil(_DRAWN_SHARE * len(rows))
+    tokens = accumulate(len(row.input_ids) for row in drawn)
+    few = sum(total <= _MIN_DRAWN_TOKENS for total in islice(tokens, _MIN_DRAWN))
+    return drawn[: max(share, few)]
 
 
 def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:

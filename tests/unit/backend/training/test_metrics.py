@@ -1,5 +1,6 @@
 """An update's metrics match their definitions in `nat.wire.metrics`."""
 
+from dataclasses import replace
 from itertools import combinations
 from math import exp, log
 from random import Random
@@ -12,7 +13,7 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import Row, make_batch
 from nat.backend.training.metrics import TokenSums, TokenValues
-from nat.backend.training.mismatch import drawn_rows, served_logprobs
+from nat.backend.training.mismatch import drawn_rows, probe_rows, served_logprobs
 from nat.wire.metrics import UPDATE
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 
@@ -105,7 +106,7 @@ def test_packed_tokens_are_those_of_the_passes(make_learner, loaded):
 def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
     """The mean of k3 over tokens of eight rows of ten, sampled independently of their length."""
     random = Random(0)  # noqa: S311 - made-up batches
-    lengths = [4, 380, 5, 390, 4, 5, 370, 6, 360, 5]
+    lengths = [4, 60, 5, 70, 4, 5, 80, 6, 50, 5]
     groups = [
         TrainingGroup(
             id=str(number),
@@ -131,12 +132,39 @@ def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
 
 
 def test_sampled_rows_represent_all():
-    """A sixteenth of the rows, at least eight, is sampled independently of length and anew each time."""
+    """A sixteenth of the rows, at least eight short ones, is sampled independently of length and anew each time."""
     rows = [Row(i, 0, i, [0] * (1000 if i % 4 == 0 else 10), [0], [0], [0.0], [1.0]) for i in range(320)]
     drawn = [drawn_rows(rows, Random(seed)) for seed in range(50)]  # noqa: S311 - a test's dice
     assert {len(sample) for sample in drawn} == {20}
     share = sum(len(row.input_ids) == 1000 for sample in drawn for row in sample) / (50 * 20)
     assert share == pytest.approx(0.25, abs=0.05)
     assert len({tuple(row.index for row in sample) for sample in drawn}) == 50
-    assert len(drawn_rows(rows[:20], Random(0))) == 8  # noqa: S311 - a test's dice
-    assert len(drawn_rows(rows[:3], Random(0))) == 3  # noqa: S311 - a test's dice
+    short = [row for row in rows if len(row.input_ids) == 10]
+    assert len(drawn_rows(short[:20], Random(0))) == 8  # noqa: S311 - a test's dice
+    assert len(drawn_rows(short[:3], Random(0))) == 3  # noqa: S311 - a test's dice
+
+
+def test_long_rows_are_probed_at_their_beginning(loaded):
+    """As far as 128 sampled tokens, of one row if it has as many."""
+    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
+    for first in (10, 2000):
+        targets = list(range(3000 - first))
+        long = replace(
+            row,
+            input_ids=[1] * 3000,
+            positions=list(range(first, 3000)),
+            targets=targets,
+            sampler_logprobs=[-1.0] * len(targets),
+            advantages=[1.0] * len(targets),
+        )
+        (probe,) = probe_rows([long] * 20)
+        assert (len(probe.input_ids), len(probe.targets)) == (first + 128, 128)
+        assert probe.positions == list(range(first, first + 128))
+
+
+def test_few_long_rows_are_drawn(loaded):
+    """A sixteenth of the rows, but up to eight if they have at most 512 tokens together."""
+    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
+    for length, drawn in ((60, 8), (200, 2), (2000, 1)):
+        rows = [replace(row, index=index, input_ids=[1] * length) for index in range(16)]
+        assert len(drawn_rows(rows, Random(0))) == drawn  # noqa: S311 - a test's dice

@@ -1,0 +1,28 @@
+"""How much memory a device has left."""
+
+from pathlib import Path
+
+import torch
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
+    """Bytes that could still be allocated, caches that can be dropped included; None if the system does not tell."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    if device.type != "cpu" or not meminfo.is_file():
+        return None
+    free = _fields(meminfo)["MemAvailable:"] * 1024
+    limit = cgroup / "memory.max"
+    if limit.is_file() and (most := limit.read_text().strip()).isdigit():
+        free = min(free, int(most) - _fields(cgroup / "memory.stat")["anon"])
+    return max(0, free)
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The number after each name."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {name: int(number) for name, number, *_ in lines}

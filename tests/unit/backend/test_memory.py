@@ -1,0 +1,32 @@
+"""The free memory of a machine and of a container."""
+
+import pytest
+import torch
+
+from nat.backend.memory import free_bytes
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("limit", "anon", "free"),
+    [(None, 0, 2048 * 1024), ("max", 0, 2048 * 1024), ("1000000", 400_000, 600_000), ("1000000", 2_000_000, 0)],
+)
+def test_the_smaller_of_machine_and_container_counts(tmp_path, limit, anon, free):
+    """A container may use less than the machine has free; its page cache can be dropped."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9999 kB\nMemAvailable:    2048 kB\nHugePages_Free: 0\n")
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "memory.stat").write_text(f"anon {anon}\nfile 123456\n")
+    assert free_bytes(CPU, meminfo=meminfo, cgroup=tmp_path) == free
+
+
+def test_a_system_that_does_not_tell(tmp_path):
+    """Without /proc/meminfo the answer is None."""
+    assert free_bytes(CPU, meminfo=tmp_path / "meminfo", cgroup=tmp_path) is None
+
+
+def test_this_machine_has_memory():
+    """The files of this system are read, where it has them."""
+    assert free_bytes(CPU) is None or free_bytes(CPU) > 0

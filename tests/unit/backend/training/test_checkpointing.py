@@ -1,0 +1,97 @@
+"""Gradient checkpointing: the same gradient from fewer kept activations, and how many layers `auto` chooses."""
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
+from nat.backend.training.checkpointing import SHARE, Checkpointing, activation_bytes, checkpointed
+from nat.backend.training.learner import Learner
+from nat.wire.training import TrainingConfig
+
+KINDS = ["qwen2", "qwen3", "llama", "gpt2", "mistral", "gemma3"]
+LARGE = 10**6
+
+
+def gradient(model, rows, layers):
+    """The gradient of a sum of logits, and the bytes that the graph keeps outside of the checkpointed layers."""
+    kept = 0
+
+    def keep(tensor):
+        nonlocal kept
+        kept += tensor.nbytes
+        return tensor
+
+    model.zero_grad()
+    with checkpointed(layers), saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = packed_logits(model, PackedRows.of(rows))
+    logits.sin().sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}, kept
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lora", [None, LoraSettings(4)], ids=["full", "lora"])
+def test_the_gradient_is_the_same_and_less_is_kept(tiny_dir, kind, lora):
+    """Bit by bit, with all layers checkpointed and with the first of them; the model stays in evaluation mode."""
+    model = load_model(tiny_dir(kind), device="cpu", lora=lora).model
+    layers = Checkpointing(model).layers
+    assert len(layers) == 2
+    rows = [list(range(1, 30)), list(range(40, 50))]
+    (plain, everything), (one, less), (both, least) = (gradient(model, rows, layers[:count]) for count in range(3))
+    assert plain.keys() == one.keys() == both.keys()
+    assert all(torch.equal(plain[name], one[name]) and torch.equal(plain[name], both[name]) for name in plain)
+    assert everything > less > least
+    assert not any(module.training for module in model.modules())
+
+
+def test_the_layers_compute_as_before_after_the_block(loaded):
+    """Nothing of the wrapping stays, also if the forward pass fails."""
+    layers = Checkpointing(loaded.model).layers
+    with pytest.raises(ZeroDivisionError), checkpointed(layers):
+        raise ZeroDivisionError
+    assert not any("forward" in vars(layer) for layer in layers)
+
+
+def test_auto_chooses_as_many_layers_as_the_memory_asks_for(tiny_dir):
+    """None with room for all, every second of two with room for half, all of them with no room."""
+    model = load_model(tiny_dir("llama"), device="cpu").model
+    needed = activation_bytes(model) * LARGE
+    chosen = [
+        len(Checkpointing(model).choose("auto", LARGE, free=int(needed * share / SHARE)))
+        for share in (1.01, 0.9, 0.4, 0)
+    ]
+    assert chosen == [0, 1, 2, 2]
+    assert [len(Checkpointing(model).choose(choice, LARGE, free=0)) for choice in (True, False)] == [2, 0]
+    assert len(Checkpointing(model).choose("auto", LARGE, free=None)) == 0
+
+
+def test_the_measured_activations_grow_with_the_model(tiny_dir, tmp_path):
+    """A forward pass keeps more than its inputs and outputs, and no weights; an adapter adds its own."""
+    full, lora = (load_model(tiny_dir("llama"), device="cpu", lora=each).model for each in (None, LoraSettings(4)))
+    hidden, intermediate, layers = 32, 96, 2
+    per_layer = activation_bytes(full) / layers / 4
+    assert 2 * intermediate < per_layer < 10 * (hidden + intermediate)
+    assert activation_bytes(lora) > 0
+
+
+@pytest.mark.parametrize(("choice", "passes"), [(True, 2), (False, 1), ("auto", 1)])
+def test_the_option_decides_whether_layers_compute_twice(tiny_dir, make_learner, choice, passes):
+    """With it, each layer computes again in the backward pass; `auto` has room for a tiny model."""
+    loaded = load_model(tiny_dir("llama"), device="cpu")
+    learner: Learner = make_learner(loaded)
+    calls = 0
+
+    def count(*_):
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+
+    learner.update(random_groups(loaded), resolve(TrainingConfig()))  # measures what `auto` needs to know
+    loaded.model.get_submodule("model.layers.0.mlp").register_forward_pre_hook(count)
+    config = TrainingConfig(gradient_checkpointing=choice, max_logprob_difference=100)
+    metrics = learner.update(random_groups(loaded), resolve(config))
+    assert metrics["optimizer_steps"] == 1
+    assert calls == passes
