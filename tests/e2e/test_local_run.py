@@ -11,7 +11,7 @@ import pytest
 
 from e2e.doc_pages import ROOT
 from nat.runs.journal import Journal
-from nat.runs.records import RunState
+from nat.runs.records import Phase, RunState
 
 CONFIG = "examples/tic_tac_toe/configs/finetune.yml"
 SMALL = {
@@ -140,3 +140,71 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number)
     with Journal.open(run_dir, read_only=True) as journal:
         assert journal.info().state is RunState.CANCELED
         assert len(journal.epochs()) >= 2
+
+
+OVERLAP = ("-o", "finetuning.max_staleness", "1")
+
+
+def test_an_overlapped_run_trains_answers_of_one_update_ago(tmp_path, games):
+    """Sampler and learner agree on them with the weights that sampled them; validations have the newest weights."""
+    output_dir = tmp_path / "runs"
+    run = subprocess.run(  # noqa: S603 - our own command
+        command(output_dir, *games, *OVERLAP, "-o", "finetuning.num_epochs", "3"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    with Journal.open(output_dir / "latest", read_only=True) as journal:
+        epochs, jobs = journal.epochs(), journal.jobs()
+        trained = [versions_of(journal, Phase.TRAIN, epoch) for epoch in range(3)]
+        held_out = [versions_of(journal, Phase.VALIDATION, epoch) for epoch in (0, 3)]
+    versions = ["model@0", *(job.policy_version for job in jobs)]
+    assert all(own <= {*versions[max(0, epoch - 1) : epoch + 1]} for epoch, own in enumerate(trained))
+    assert held_out == [{versions[0]}, {versions[3]}]
+    assert [epoch.metrics["drift/stale_rows"] > 0 for epoch in epochs] == [False, True, True]
+    assert all(epoch.metrics["time/overlapped"] > 0 for epoch in epochs[:-1])
+    assert all(epoch.metrics["train/logprob_diff_mean"] < 1e-4 for epoch in epochs)
+    assert all(epoch.metrics["train/served_diff_mean"] < 1e-4 for epoch in epochs)
+
+
+def test_a_killed_overlapped_run_has_trained_no_epoch_twice(tmp_path, games):
+    """After a kill, journal and ledger of jobs agree: every epoch is whole, and only the last job may be unrecorded."""
+    output_dir = tmp_path / "runs"
+    run = subprocess.Popen(  # noqa: S603 - our own command
+        command(output_dir, *games, *OVERLAP, "-o", "finetuning.num_epochs", "1000"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert run.stdout is not None
+    for line in run.stdout:
+        if "Submitted" in line and (output_dir / "latest").exists():
+            with Journal.open(output_dir / "latest", read_only=True) as journal:
+                if len(journal.epochs()) >= 3:
+                    break
+    run.kill()
+    run.communicate(timeout=60)
+    while backends_of(output_dir):
+        pass
+    with Journal.open(output_dir / "latest", read_only=True) as journal:
+        assert journal.info().state is RunState.RUNNING
+        epochs, jobs = [epoch.epoch for epoch in journal.epochs()], journal.jobs()
+        rollouts = [len(list(journal.rollouts(Phase.TRAIN, job.epoch))) for job in jobs]
+    done = [job.id for job in jobs if job.status == "completed"]
+    lines = (output_dir / "latest" / "checkpoints" / "jobs.jsonl").read_text().splitlines()
+    ledger = [json.loads(line)["state"]["id"] for line in lines]
+    assert epochs == list(range(len(epochs)))
+    assert [job.epoch for job in jobs] == list(range(len(jobs)))
+    assert len(jobs) - len(epochs) in {0, 1}
+    assert rollouts == [6 * 4] * len(jobs)
+    assert len(set(ledger)) == len(ledger)
+    assert ledger[: len(done)] == done
+    assert len(ledger) - len(done) in {0, 1}
+
+
+def versions_of(journal: Journal, phase: Phase, epoch: int) -> set[str]:
+    return {version for record in journal.rollouts(phase, epoch) for version in record.policy_versions}

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
+from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.progress import RunProgress
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord, after_epoch, epoch_number
 from nat.secrets import redact
@@ -54,7 +55,7 @@ class LineProgress(RunProgress):
         self._line(
             f"epoch {epoch_number(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
             f"groups {record.trained_groups}/{record.num_groups}  "
-            f"rollouts {record.num_rollouts}{_failed(record.failures)}  {record.seconds:.1f} s"
+            f"rollouts {record.num_rollouts}{_failed(record.failures)}  {_stale(record)}{record.seconds:.1f} s"
         )
 
     def validation_finished(self, record: ValidationRecord) -> None:
@@ -89,6 +90,8 @@ class LiveProgress(RunProgress):
         self._held_out: dict[int, str] = {}
         self._causes: list[FailureCount] = []
         self._failed: list[str] = []
+        self._training = ""
+        """What is being trained, also while the next rollouts are played."""
         self._failures_file: Path | None = None
         self._title = Text("starting: loading the model and building the workflow …", style="dim")
         self._live = Live(self._view(), console=console, refresh_per_second=4)
@@ -117,19 +120,21 @@ class LiveProgress(RunProgress):
         self._failed = []
         name = "held-out" if phase is Phase.VALIDATION else "rollouts"
         self._bars.reset(self._now, total=total, description=name)
-        self._show_note("")
+        self._show_note()
 
     def rollout_done(self, error: str | None) -> None:
         if error is not None:
             self._failed.append(error)
         self._bars.update(self._now, advance=1)
-        self._show_note("")
+        self._show_note()
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:
-        self._show_note(f"training on {num_trajectories} rollouts in {num_groups} groups")
+        self._training = f"training on {num_trajectories} rollouts in {num_groups} groups"
+        self._show_note()
 
     def training_finished(self, job: JobRecord) -> None:  # noqa: ARG002 - the protocol's signature
-        self._show_note("")
+        self._training = ""
+        self._show_note()
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
@@ -146,9 +151,9 @@ class LiveProgress(RunProgress):
     def message(self, text: str) -> None:
         self._console.print(redact(text), highlight=False, markup=False)  # before lines are wrapped
 
-    def _show_note(self, text: str) -> None:
+    def _show_note(self) -> None:
         failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""
-        self._note.plain = "  ".join(filter(None, (text, failed)))
+        self._note.plain = "  ".join(filter(None, (self._training, failed)))
 
     def _refresh(self) -> None:
         self._live.update(self._view(), refresh=True)
@@ -164,7 +169,9 @@ class LiveProgress(RunProgress):
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2), header_style="dim")
-        for column in ("epoch", "reward", "held-out", "groups", "tokens", "grad norm", "entropy", "seconds"):
+        overlaps = any(STALE_ROWS in record.metrics for record in self._records)
+        stale = ("stale rows",) if overlaps else ()
+        for column in ("epoch", "reward", "held-out", "groups", "tokens", "grad norm", "entropy", *stale, "seconds"):
             table.add_column(column, justify="right")
         if (before := self._held_out.get(0)) is not None:
             table.add_row("before", "", before)
@@ -177,6 +184,7 @@ class LiveProgress(RunProgress):
                 _metric(record, "train/trained_tokens", ".0f"),
                 _metric(record, "train/grad_norm", ".3f"),
                 _metric(record, "train/entropy", ".3f"),
+                *(_metric(record, STALE_ROWS, ".0%") for _ in stale),
                 f"{record.seconds:.1f}",
             )
         return table
@@ -207,6 +215,12 @@ def _mean(record: ValidationRecord) -> str:
 def _failed(failures: Sequence[FailureCount]) -> str:
     failed = sum(each.count for each in failures)
     return f" ({failed} failed)" if failed else ""
+
+
+def _stale(record: EpochRecord) -> str:
+    """The share of rows with an answer of earlier weights, if there are any."""
+    share = record.metrics.get(STALE_ROWS, 0.0)
+    return f"stale rows {share:.0%}  " if share else ""
 
 
 def _metric(record: EpochRecord, name: str, form: str) -> str:

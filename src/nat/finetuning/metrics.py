@@ -18,6 +18,7 @@ from nat.wire.rewards import equal
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
 BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
+STALE_ROWS = "drift/stale_rows"
 
 EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before selection; `avg_reward`.",
@@ -44,7 +45,7 @@ EPOCH: Mapping[str, str] = {
     "drift/policy_versions": "Different weights that sampled the answers of the rollouts with rows; 1 is ideal.",
     "drift/staleness": "Updates between the weights that sampled an answer and those that its job began with; mean of "
     "the answers. Only with `max_staleness`, as the next.",
-    "drift/stale_rows": "Share of the rows with an answer from earlier weights than those that the job began with.",
+    STALE_ROWS: "Share of the rows with an answer from earlier weights than those that the job began with.",
     "train/submitted_groups": "Groups submitted to the job; `filtered_groups`.",
     "train/submitted_rollouts": "Rollouts submitted to the job.",
     "train/submitted_rows": "Rows submitted to the job.",

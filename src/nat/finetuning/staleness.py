@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from nat.data_models.finetuning import TrajectoryCollection
+from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.trajectories.groups import rollout_key
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 
@@ -54,7 +55,7 @@ class PolicyVersions:
             for record in usable
             for row in record.rows
         ]
-        return {"drift/staleness": fmean(ages), "drift/stale_rows": fmean(stale)}
+        return {"drift/staleness": fmean(ages), STALE_ROWS: fmean(stale)}
 
 
 def without_stale(

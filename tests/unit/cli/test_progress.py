@@ -7,7 +7,7 @@ from weakref import ref
 import pytest
 from rich.console import Console
 
-from fakes.run_records import epoch_record, validation_record
+from fakes.run_records import epoch_record, job_record, validation_record
 from nat.cli.progress import LineProgress, LiveProgress, console_progress, sparkline
 from nat.data_models.rollout_failure import FailureCount
 from nat.runs.records import Phase
@@ -122,3 +122,27 @@ def test_the_live_view_counts_all_epochs_and_keeps_the_last_ones():
 def test_sparkline_spans_the_values_in_the_width(values, curve):
     """The lowest mean is the lowest block, the highest the highest; long runs are averaged to the width."""
     assert sparkline(values, width=2) == curve
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_stale_rows_are_shown_where_epochs_overlap(terminal):
+    """A run with `max_staleness` shows the share of rows from earlier weights; other runs have no such column."""
+    for metrics, words in (({"drift/stale_rows": 0.25}, ["stale rows", "25%"]), ({}, [])):
+        output = console(terminal=terminal)
+        view = console_progress(output) if terminal else LineProgress(output, logged=False)
+        with view:
+            view.run_started("r", Path("runs/x"), 1)
+            view.epoch_finished(epoch_record(epoch=0, metrics=metrics))
+        text = output.file.getvalue()
+        assert [word for word in ("stale rows", "25%") if word in text] == words
+
+
+def test_the_note_about_training_stays_while_the_next_rollouts_are_played():
+    """With `max_staleness`, rollouts begin during the training of the epoch before."""
+    view = LiveProgress(console(terminal=True))
+    view.training_started(20, 160)
+    view.rollouts_started(Phase.TRAIN, 192)
+    view.rollout_done("KeyError: 'city'")
+    assert view._note.plain == "training on 160 rollouts in 20 groups  1 failed: KeyError: 'city'"
+    view.training_finished(job_record())
+    assert view._note.plain == "1 failed: KeyError: 'city'"

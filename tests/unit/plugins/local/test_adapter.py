@@ -4,12 +4,18 @@ import httpx
 import pytest
 
 from nat.backend.algorithms.registry import resolve
-from nat.data_models.finetuning import FinetuneConfig
-from nat.errors import AlgorithmError, BackendError
+from nat.data_models.finetuning import (
+    EpisodeItem,
+    EpisodeItemRole,
+    FinetuneConfig,
+    Trajectory,
+    TrajectoryCollection,
+)
+from nat.errors import AlgorithmError, BackendError, ConfigError
 from nat.http.errors import ApiError
 from nat.plugins.local.adapter import LocalTrainerAdapter, LocalTrainerAdapterConfig
 from nat.plugins.local.client import BackendClient
-from nat.wire.training import TrainingConfig
+from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 
 
 class RunningProcess:
@@ -29,7 +35,7 @@ def answer(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, content=report.model_dump_json())
 
 
-async def initialized(**training):
+async def initialized(max_staleness=0, **training):
     """An adapter after `initialize`, and the bodies that it sent."""
     bodies = []
 
@@ -40,7 +46,7 @@ async def initialized(**training):
     config = LocalTrainerAdapterConfig(llm="student", training=training)
     async with BackendClient("http://backend", "key", transport=httpx.MockTransport(seen)) as client:
         adapter = LocalTrainerAdapter(config, client=client, backend=RunningProcess())
-        await adapter.initialize(FinetuneConfig())
+        await adapter.initialize(FinetuneConfig(max_staleness=max_staleness))
     return adapter, bodies[-1]
 
 
@@ -74,3 +80,34 @@ def test_a_written_configuration_trains_the_same_when_it_is_read_again():
     assert resolve(again.training).report() == resolve(config.training).report()
     assert resolve(again.training).config.epsilon == 3e-4
     assert LocalTrainerAdapterConfig(llm="student").model_dump()["training"] == {"algorithm": "lite_ppo"}
+
+
+async def test_answers_of_earlier_weights_need_a_correction():
+    """Without a cap, the learner's own ratio ignores the sampler, so `max_staleness` is refused; others are not."""
+    for training in ({}, {"importance_sampling_cap": None, "old_logprobs": "sampler"}):
+        await initialized(max_staleness=1, **training)
+    await initialized(importance_sampling_cap=None)
+    with pytest.raises(ConfigError, match=r"training\.importance_sampling_cap: null, so nothing corrects"):
+        await initialized(max_staleness=1, importance_sampling_cap=None)
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_the_backend_serves_during_the_update_if_staleness_is_allowed(max_staleness):
+    """Only then is a job sent that takes a second copy of the weights."""
+    jobs = []
+
+    def seen(request):
+        if request.url.path != "/v1/training/jobs":
+            return answer(request)
+        jobs.append(TrainingJob.model_validate_json(request.content))
+        return httpx.Response(200, content=JobState(id=jobs[-1].id, status=JobStatus.PENDING).model_dump_json())
+
+    tokens = {"model": "student", "prompt_token_ids": [1], "token_ids": [2]}
+    item = EpisodeItem(role=EpisodeItemRole.ASSISTANT, content="", logprobs=[-1.0], metadata=tokens)
+    trajectories = TrajectoryCollection(trajectories=[[Trajectory(episode=[item], reward=1.0)]], run_id="r")
+    async with BackendClient("http://backend", "key", transport=httpx.MockTransport(seen)) as client:
+        config = LocalTrainerAdapterConfig(llm="student")
+        adapter = LocalTrainerAdapter(config, client=client, backend=RunningProcess())
+        await adapter.initialize(FinetuneConfig(max_staleness=max_staleness))
+        await adapter.submit(trajectories)
+    assert [job.serve_meanwhile for job in jobs] == [bool(max_staleness)]
