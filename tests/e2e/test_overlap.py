@@ -8,7 +8,7 @@ import pytest
 from fakes.finetuning_project import AdapterConfig, ClumsyTrainer, Coin, FinetuningProject, RememberingAdapter
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.data_models.finetuning import TrainingStatusEnum
-from nat.errors import ConfigError, NoTrajectories, TrainingFailed
+from nat.errors import BackendError, ConfigError, NoTrajectories, TrainingFailed
 from nat.finetuning.progress import RunProgress
 from nat.runs.records import Phase, RunState
 
@@ -157,6 +157,19 @@ async def test_a_failed_update_ends_the_rollouts_that_run(tmp_path, server):
         assert [(job.epoch, job.status) for job in journal.jobs()] == [(0, "completed"), (1, "failed")]
         assert [epoch.epoch for epoch in journal.epochs()] == [0]
         assert list(journal.rollouts(Phase.TRAIN, 2)) == []
+
+
+async def test_an_update_that_fails_at_once_ends_the_rollouts_before_they_begin(tmp_path, server):
+    """Nothing is played and nothing is left behind."""
+    overlap = Overlap(tmp_path, server)
+
+    async def refused(ref, poll_interval=10.0):
+        raise BackendError("the backend is gone")
+
+    overlap.adapter.wait_until_complete = refused
+    with pytest.raises(BackendError, match="is gone"):
+        await overlap.run()
+    assert len(server.requests) == ROLLOUTS
 
 
 async def test_an_update_is_finished_when_the_rollouts_beside_it_fail(tmp_path):

@@ -1,8 +1,7 @@
 """Play the rollouts of the next epoch while the backend trains on the last one."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from nat.data_models.finetuning import TrajectoryCollection
 from nat.finetuning.run_context import Stopwatch
@@ -11,11 +10,10 @@ from nat.finetuning.run_context import Stopwatch
 class RolloutsAhead:
     """The rollouts of one epoch in a task of their own; their error is raised where they are taken."""
 
-    def __init__(self, epoch: int, playing: Coroutine[Any, Any, TrajectoryCollection]) -> None:
-        self.epoch = epoch
+    def __init__(self, epoch: int, play: Callable[[], Awaitable[TrajectoryCollection]]) -> None:
         self._watch = Stopwatch()
         self._seconds: float | None = None
-        self._task = asyncio.create_task(self._timed(playing), name=f"rollouts of epoch {epoch}")
+        self._task = asyncio.create_task(self._timed(play), name=f"rollouts of epoch {epoch}")
 
     @property
     def seconds(self) -> float:
@@ -31,8 +29,8 @@ class RolloutsAhead:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _timed(self, playing: Coroutine[Any, Any, TrajectoryCollection]) -> TrajectoryCollection:
+    async def _timed(self, play: Callable[[], Awaitable[TrajectoryCollection]]) -> TrajectoryCollection:
         try:
-            return await playing
+            return await play()
         finally:
             self._seconds = self._watch.total

@@ -63,6 +63,11 @@ class PreparedRun:
             )
         if self.given.validation_dataset is None:
             found.append("There is no validation dataset, so the run cannot tell whether the model got better.")
+            if self.config.finetuning.max_staleness:
+                found.append(
+                    "It keeps no best weights either: with max_staleness, an epoch's rewards measure weights that its "
+                    "update has replaced."
+                )
         return found
 
 

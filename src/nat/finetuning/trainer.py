@@ -6,6 +6,7 @@ Read `EpochTrainer.run` first: it has the whole loop.
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -111,7 +112,7 @@ class EpochTrainer(Trainer):
                 self.context.progress.epoch_started(epoch, num_epochs)
                 ref = await self.run_epoch(epoch, run_id)
                 if ref is not None and self._may_play_ahead(epoch + 1, num_epochs):
-                    self._ahead = RolloutsAhead(epoch + 1, self._collect(epoch + 1, run_id))
+                    self._ahead = RolloutsAhead(epoch + 1, partial(self._collect, epoch + 1, run_id))
                 status = await self._trained(ref)
                 self._statuses.append(status)
                 if status.status is not TrainingStatusEnum.COMPLETED:
