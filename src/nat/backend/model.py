@@ -8,6 +8,8 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from nat.backend.attention import PackedBatch, packed_logits
+from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 
 SOLE_ADAPTER = "default"
@@ -27,6 +29,8 @@ class LoadedModel:
     max_seq_length: int
     eos_token_ids: frozenset[int]
     peft: PeftModel | None
+    linears: PackedLinears
+    """Reordered weights for the sampler; to be dropped when weights have changed."""
     adapter: str = SOLE_ADAPTER
     """peft's key of the adapter, if there is one."""
 
@@ -47,6 +51,11 @@ class LoadedModel:
     def num_parameters(self) -> int:
         """All weights, including those of adapters."""
         return sum(p.numel() for p in self.model.parameters())
+
+    def sampler_logits(self, batch: PackedBatch, keep_K: Tensor) -> Tensor:
+        """Logits [K, V] after the tokens at the packed indices `keep_K`, as the sampler computes them; no gradients."""
+        with self.linears.in_use():
+            return packed_logits(self.model, batch, keep_K)
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
         """The weights to train, all or only the adapter's, under names without the adapter's key."""

@@ -22,6 +22,7 @@ from nat.backend.attention import PACKED_ATTENTION, packed_logits
 from nat.backend.checkpoint_folder import check_weights
 from nat.backend.lora import LoraSettings, add_adapter, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel
+from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
 from nat.errors import ModelNotSupported, describe_error
@@ -70,6 +71,7 @@ def load_model(
     limit = _context_limit(model, max_seq_length)
     check_config(model.config, limit)
     check_forward(model)
+    linears = PackedLinears(model)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -77,6 +79,7 @@ def load_model(
         max_seq_length=limit,
         eos_token_ids=_eos_token_ids(model, tokenizer),
         peft=None if lora is None else add_adapter(model, lora_config(lora), SOLE_ADAPTER, seed=seed),
+        linears=linears,
     )
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nat.backend.attention import packed_logits
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import PrefixCache
@@ -128,7 +127,7 @@ class Engine:
         running = self._scheduler.running
         rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
         keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows or [0]]
-        logits_KV = packed_logits(self.loaded.model, batch, keep_K)
+        logits_KV = self.loaded.sampler_logits(batch, keep_K)
         for chunk in batch.order:
             running[chunk.slot].num_cached = chunk.end
         for chunk in plan.prefill:

@@ -153,6 +153,8 @@ class Learner:
                 metrics |= self._train(batch.rows, resolved, report, on_step, earlier)
                 if pair is not None:
                     pair.finish_requests()
+            if pair is not None:
+                self._policy.linears.forget()
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
@@ -166,6 +168,7 @@ class Learner:
                 yield
         except BaseException:
             self.step = step
+            self._policy.linears.forget()
             raise
 
     def _earlier(self, rows: list[Row], resolved: Resolved, pair: WeightPair) -> _Earlier | None:
@@ -291,6 +294,7 @@ class Learner:
 
     def _compared(self, rows: list[Row], update: _Update) -> dict[str, float]:
         """Check on short rows that the sampler has the new weights, and measure on random rows how far they moved."""
+        self._policy.linears.forget()
         config, probe = update.resolved.config, self._probe.choose(rows)
         drawn = drawn_rows(rows, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         after, learned = (

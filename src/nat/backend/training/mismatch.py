@@ -15,7 +15,6 @@ from random import Random
 import torch
 from torch import Tensor
 
-from nat.backend.attention import packed_logits
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.scheduler import Chunk
@@ -158,7 +157,7 @@ def _step(loaded: LoadedModel, batch: StepBatch, slots: Sequence[Row]) -> list[t
         sizes.append(len(mine))
         at += len(chunk.token_ids)
     # A step runs even without scored tokens, because later steps read its keys and values.
-    logits_KV = packed_logits(loaded.model, batch, torch.tensor(keep or [0], device=loaded.device))
+    logits_KV = loaded.sampler_logits(batch, torch.tensor(keep or [0], device=loaded.device))
     if not keep:
         return []
     targets_K, at_K = torch.tensor(targets, device=loaded.device), temperature_tensor(temperatures, loaded.device)

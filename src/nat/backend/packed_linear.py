@@ -1,0 +1,114 @@
+"""Linear layers on the CPU with weights that are reordered once, instead of in every matrix product.
+
+A matrix product reorders its weights for the processor's vector units. With a few tokens, as in decoding, that takes
+as long as the product itself. So the sampler uses reordered copies, in MKL's layout for float32 and in oneDNN's for
+bfloat16; both serve any number of tokens. These operators of torch have no public names. The learner changes the
+weights, so it uses the weights themselves.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+_SMALLEST = 2**14
+"""Weights in a layer; a smaller one gains nothing."""
+_TOKENS = 512
+"""Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
+
+Product = Callable[[Tensor], Tensor]
+
+
+class PackedLinears:
+    """The reordered weights of a model's linear layers; made when first used, and to be dropped after an update.
+
+    Weights that change in place are not noticed: call `forget`. Those that are exchanged as a whole are.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Does nothing on other devices than a CPU, and for other precisions than float32 and bfloat16."""
+        self._layers = [
+            _Layer(module)
+            for module in model.modules()
+            if isinstance(module, nn.Linear) and module.weight.numel() >= _SMALLEST and _packer(module.weight)
+        ]
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Compute without gradients from the reordered weights inside the block."""
+        for layer in self._layers:
+            layer.use()
+        try:
+            yield
+        finally:
+            for layer in self._layers:
+                layer.leave()
+
+    def forget(self) -> None:
+        """Drop the copies of weights that training changes; the next use makes them again."""
+        for layer in self._layers:
+            layer.forget()
+
+
+class _Layer:
+    """A linear layer whose `forward` can be exchanged."""
+
+    def __init__(self, module: nn.Linear) -> None:
+        self._module = module
+        self._product: Product | None = None
+        self._source = 0
+        """Address of the weights that were reordered; training may put others in their place."""
+
+    def use(self) -> None:
+        weight = self._module.weight
+        if self._product is None or self._source != weight.data_ptr():
+            self._product, self._source = _packed(self._module), weight.data_ptr()
+        vars(self._module)["forward"] = self._product  # ten times as fast as setattr, which looks for parameters
+
+    def leave(self) -> None:
+        del vars(self._module)["forward"]
+
+    def forget(self) -> None:
+        if self._module.weight.requires_grad:
+            self._product = None
+
+
+def _packed(module: nn.Linear) -> Product:
+    weight, bias = module.weight.detach(), None if module.bias is None else module.bias.detach()
+    packer = _packer(weight)
+    assert packer is not None, "only layers that can be packed are chosen"
+    return packer(weight, bias)
+
+
+def _packer(weight: Tensor) -> Callable[[Tensor, Tensor | None], Product] | None:
+    if weight.device.type != "cpu":
+        return None
+    if weight.dtype == torch.float32 and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+        return _with_mkl
+    onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # as MKL's: torch has no types
+    if onednn and weight.dtype in {torch.float32, torch.bfloat16}:
+        return _with_onednn
+    return None
+
+
+def _with_mkl(weight: Tensor, bias: Tensor | None) -> Product:
+    packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - no public name
+    product, width = torch.ops.mkl._mkl_linear.default, weight.shape[1]  # noqa: SLF001 - no public name
+
+    def forward(x: Tensor) -> Tensor:
+        result: Tensor = product(x, packed, weight, bias, x.numel() // width)
+        return result
+
+    return forward
+
+
+def _with_onednn(weight: Tensor, bias: Tensor | None) -> Product:
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - no public name
+    product = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001 - no public name
+
+    def forward(x: Tensor) -> Tensor:
+        result: Tensor = product(x, packed, bias, "none", [], "")
+        return result
+
+    return forward

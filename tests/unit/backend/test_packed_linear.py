@@ -1,0 +1,66 @@
+"""Reordered weights compute what the weights compute."""
+
+import pytest
+import torch
+from torch import nn
+
+from nat.backend.packed_linear import PackedLinears
+
+WIDTH, OUT = 256, 192
+
+
+def layer(dtype=torch.float32, *, bias=True):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, OUT, bias=bias, dtype=dtype))
+
+
+def computed(linears, model, x):
+    with torch.no_grad(), linears.in_use():
+        return model(x)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float64, 0)])
+def test_any_number_of_tokens_gives_the_product(dtype, tolerance, bias):
+    """One token, a few, and more than the layout was chosen for; float64 is left alone."""
+    model = layer(dtype, bias=bias)
+    linears = PackedLinears(model)
+    for tokens in (1, 3, 64, 700):
+        x = torch.randn(1, tokens, WIDTH, dtype=dtype)
+        torch.testing.assert_close(computed(linears, model, x), model(x).detach(), atol=tolerance, rtol=tolerance)
+
+
+def test_weights_that_changed_in_place_are_used_after_forget():
+    """The copy is made once; `forget` drops it, and weights in another place are noticed without it."""
+    model, x = layer(), torch.randn(2, WIDTH)
+    linears = PackedLinears(model)
+    before = computed(linears, model, x)
+    with torch.no_grad():
+        model[0].weight.mul_(2.0)
+    torch.testing.assert_close(computed(linears, model, x), before)
+    linears.forget()
+    after = computed(linears, model, x)
+    torch.testing.assert_close(after, model(x).detach())
+    model[0].weight.data = model[0].weight.data * 3.0
+    torch.testing.assert_close(computed(linears, model, x), model(x).detach())
+
+
+def test_frozen_weights_are_kept():
+    """The base of an adapter does not change in training, so `forget` does not make its copy again."""
+    model, x = layer(), torch.randn(2, WIDTH)
+    model.requires_grad_(requires_grad=False)
+    linears = PackedLinears(model)
+    before = computed(linears, model, x)
+    model[0].weight.mul_(2.0)
+    linears.forget()
+    torch.testing.assert_close(computed(linears, model, x), before)
+
+
+def test_gradients_come_from_the_weights_themselves():
+    """Outside of the block the layer computes as before, also after an error inside it."""
+    model, x = layer(), torch.randn(2, WIDTH)
+    linears = PackedLinears(model)
+    with pytest.raises(RuntimeError, match="stop"), linears.in_use():
+        raise RuntimeError("stop")
+    model(x).sum().backward()
+    assert model[0].weight.grad is not None
