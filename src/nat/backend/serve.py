@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import torch
 
@@ -22,6 +21,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
+from nat.backend.output_folder import claimed
 from nat.backend.protocol import Endpoint, Opened, opener_of
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
@@ -30,7 +30,7 @@ from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner, Reference
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.errors import BackendError
-from nat.files import remove_unfinished, storage_failure
+from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, ignore_signals_after_stop, port_of
@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 _LAST_GRACE_SECONDS = 10.0
 """Seconds for the server to stop after its parent has ended."""
-LOCK = ".lock"
 
 
 def serve(options: ServeOptions) -> None:
@@ -74,40 +73,6 @@ def serve(options: ServeOptions) -> None:
             exit_with_parent=options.exit_with_parent,
             watch=opened.engine.watch,
         )
-
-
-@contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Lock the folder for this process; the system releases the lock however the process ends.
-
-    Raises:
-        BackendError: another process has locked it, or it cannot be written to.
-
-    """
-    import fcntl  # noqa: PLC0415 - POSIX only; the rest of the backend runs without it
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a+")
-    except OSError as error:
-        known = storage_failure(error)
-        raise BackendError(
-            f"cannot write to {folder}: {error.strerror or error}",
-            hint="choose another --output_dir" if known is None else known.hint,
-        ) from error
-    with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise BackendError(
-                f"{folder} is in use by another server, process {file.read().strip() or '(starting)'}",
-                hint="stop that server, or choose another --output_dir",
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 def serve_until_stopped(

@@ -13,6 +13,8 @@ from fakes.tiny_model import make_tiny_model
 OPTIONS = '''
 from nat.wire.serving import ServeOptions
 
+OTHER = "of another kind"
+
 class EchoOptions(ServeOptions):
     switch = "echo_port"
     opener = "echo_server:open_echo"
@@ -32,8 +34,6 @@ from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.model_loader import load_model
 from nat.backend.protocol import Opened
-
-OPTIONS = "of another kind"
 
 @contextmanager
 def open_echo(options, endpoint):
@@ -55,7 +55,7 @@ def open_echo(options, endpoint):
 @pytest.fixture
 def environment(tmp_path):
     """An environment with the package `echo`; two of its three protocols cannot be imported."""
-    broken = "broken = echo_nowhere:BrokenOptions\nwrong = echo_server:OPTIONS\n"
+    broken = "broken = echo_nowhere:BrokenOptions\nwrong = echo_options:OTHER\n"
     info = tmp_path / "echo-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: echo\nVersion: 1.0\n")
@@ -90,7 +90,7 @@ def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_pa
     assert sampled.json()["usage"]["completion_tokens"] == 1
     assert "Echo listens; the key is echo" in log
     assert "skipped the protocol 'broken': echo_nowhere:BrokenOptions is ModuleNotFoundError(" in log
-    assert "skipped the protocol 'wrong': echo_server:OPTIONS is 'of another kind', not" in log
+    assert "skipped the protocol 'wrong': echo_options:OTHER is 'of another kind', not" in log
     assert (out, process.returncode) == ("Echo has closed\n", 0)
 
 

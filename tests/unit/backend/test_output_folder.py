@@ -1,0 +1,44 @@
+"""An output folder belongs to one process, and must be writable."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nat.backend.output_folder import LOCK, claimed
+from nat.errors import BackendError
+
+HOLD = "import sys; from pathlib import Path; from nat.backend.output_folder import claimed\n"
+HOLD += "with claimed(Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+
+
+def test_a_folder_belongs_to_one_process(tmp_path):
+    """A second process gets an error with the owner; when the first has ended in any way, the folder is free."""
+    folder = tmp_path / "new" / "art"
+    with subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
+        assert first.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(BackendError, match=f"in use by another server, process {first.pid}") as error,
+            claimed(folder),
+        ):
+            pass
+        assert "--output_dir" in error.value.hint
+        first.kill()
+        first.communicate()
+    with claimed(folder):
+        assert (folder / LOCK).read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(("place", "seen"), [("file", "File exists"), ("file/out", "Not a directory")])
+def test_an_unusable_folder_is_a_mistake_of_the_caller(tmp_path, place, seen):
+    """The error names the folder, the system's reason and a remedy, whatever the reason is."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(BackendError, match=rf"cannot write to {tmp_path / place}: {seen}") as error,
+        claimed(tmp_path / place),
+    ):
+        pass
+    assert "choose another" in error.value.hint
