@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=main.__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=QWEN)
+    parser.add_argument("--mode", choices=("lora", "full"), nargs="+", default=["lora", "full"], help="what is trained")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for everything")
     parser.add_argument("--out", type=Path, help="also write the JSON object here")
     add_sizes(parser)
@@ -48,8 +49,8 @@ def main() -> None:
     deadline = time.monotonic() + options.seconds
     found: list[Figure] = []
     for shape in options.shapes:
-        for lora in (True, False):
-            found += _figures(shape, options.device, sizes, deadline, lora=lora)
+        for mode in options.mode:
+            found += _figures(shape, options.device, sizes, deadline, lora=mode == "lora")
     device = _device(options.device)
     for line in table(found, device):
         print(line)

@@ -1,0 +1,89 @@
+"""What must hold on a GPU as on a CPU; the tests marked `cuda` are skipped where there is none."""
+
+from random import Random
+
+import pytest
+import torch
+
+from fakes.listeners import one, run
+from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.export import export_model
+from nat.backend.inference.engine import Engine
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+
+CUDA = pytest.param(
+    "cuda",
+    marks=[pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")],
+)
+
+
+@pytest.fixture(params=["cpu", CUDA])
+def device(request):
+    return request.param
+
+
+def sampled_groups(loaded):
+    """Groups of answers that the engine sampled, with the log probabilities that it reported."""
+    random = Random(0)  # noqa: S311 - made-up prompts
+    prompts = [[random.randrange(250) for _ in range(20)] for _ in range(8)]
+    engine = Engine(loaded, policy_version="m@0")
+    done = run(engine, *(one(p, max_tokens=24, seed=seed, ignore_eos=True) for seed, p in enumerate(prompts)))
+    rows = [
+        TrainingRow(token_ids=s.prompt_ids + s.token_ids, logprobs=[None] * len(s.prompt_ids) + s.logprobs)
+        for s in done
+    ]
+    rollouts = [TrainingRollout(reward=number % 2, rows=[row]) for number, row in enumerate(rows)]
+    return [TrainingGroup(id="a", rollouts=rollouts[:4]), TrainingGroup(id="b", rollouts=rollouts[4:])]
+
+
+@pytest.mark.parametrize("lora", [None, LoraSettings(4)])
+def test_sampler_and_learner_agree_in_bfloat16(tiny_dir, make_learner, device, lora):
+    """An update of sampled answers passes the alarms on both sides of it: before, and with the new weights."""
+    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="bfloat16", lora=lora)
+    before = {name: p.detach().clone() for name, p in loaded.trainable_parameters().items()}
+    metrics = make_learner(loaded).update(sampled_groups(loaded), resolve(TrainingConfig(learning_rate=1e-3)))
+    assert metrics["logprob_diff_mean"] < 0.05
+    assert metrics["served_diff_mean"] < 0.05
+    assert any((p != before[name]).any() for name, p in loaded.trainable_parameters().items())
+
+
+def test_packed_rows_give_the_logits_of_padded_ones(tiny_dir, device):
+    """The packed forward pass equals transformers' own pass over a padded batch."""
+    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="float32")
+    rows = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10]]
+    ids = torch.tensor([row + [0] * (5 - len(row)) for row in rows], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (5 - len(row)) for row in rows], device=device)
+    with torch.no_grad():
+        packed = packed_logits(loaded.model, PackedRows.of(rows, device=device))
+        loaded.model.set_attn_implementation("eager")
+        padded = loaded.model(input_ids=ids, attention_mask=mask).logits
+    torch.testing.assert_close(packed, padded[mask.bool()], atol=1e-4, rtol=1e-4)
+
+
+def test_an_update_does_not_depend_on_the_micro_batches(tiny_dir, make_learner, device):
+    """Rows one by one and all in one batch give the same weights."""
+    trained = []
+    for size in (1, 100_000):
+        loaded = load_model(tiny_dir("qwen2"), device=device, dtype="float32")
+        groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu"))
+        make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-3, micro_batch_tokens=size)))
+        trained.append(loaded.trainable_parameters())
+    for name, parameter in trained[0].items():
+        torch.testing.assert_close(parameter, trained[1][name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("lora", [None, LoraSettings(4)])
+def test_an_exported_model_computes_what_was_served(tiny_dir, tmp_path, make_learner, device, lora):
+    """The exported folder, loaded on the CPU, gives the trained logits; an adapter is merged."""
+    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="float32", lora=lora)
+    make_learner(loaded).update(sampled_groups(loaded), resolve(TrainingConfig(learning_rate=1e-2)))
+    export_model(loaded, tmp_path / "model")
+    again = load_model(tmp_path / "model", device="cpu")
+    rows = [[1, 2, 3, 4, 5], [6, 7]]
+    with torch.no_grad():
+        served = packed_logits(loaded.model, PackedRows.of(rows, device=device)).cpu()
+        torch.testing.assert_close(packed_logits(again.model, PackedRows.of(rows)), served, atol=1e-4, rtol=1e-4)
