@@ -4,7 +4,10 @@ import argparse
 import runpy
 import sys
 
-BENCHES = ("harness", "frameworks", "gateway", "ceiling", "sampler", "learner", "disk", "epochs", "overlap", "verdict")
+BENCHES = (
+    *("harness", "frameworks", "gateway", "ceiling", "sampler", "growth", "learner", "disk", "epochs", "overlap"),
+    "verdict",
+)
 
 parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
 parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))

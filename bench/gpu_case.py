@@ -37,6 +37,7 @@ from nat.wire.training import JobState, TrainingConfig, TrainingGroup, TrainingJ
 
 PROMPT, ANSWER = 128, 64
 """Tokens of a chat."""
+PARTS = ("sampler", "learner", "epoch")
 LORA_RANK = 16
 GROUP = 8
 """Rollouts of an example."""
@@ -222,16 +223,18 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--lora", action="store_true", help="train LoRA adapters instead of all weights")
+    parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS)
     add_sizes(parser)
     options = parser.parse_args()
     sizes = Sizes(options.chats, options.lengths, options.tokens)
     with tempfile.TemporaryDirectory() as folder:
         case = Case(options.shape, options.device, sizes, Path(folder), lora=options.lora)
-        for chats in sizes.chats:
+        for chats in sizes.chats if "sampler" in options.part else ():
             report(case, "sampler", partial(sampler, case, chats))
-        for length in sizes.lengths:
+        for length in sizes.lengths if "learner" in options.part else ():
             report(case, "learner", partial(update, case, length))
-        report(case, "epoch", partial(epoch, case))
+        if "epoch" in options.part:
+            report(case, "epoch", partial(epoch, case))
         case.jobs.close()
 
 

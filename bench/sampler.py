@@ -10,7 +10,7 @@ would reach (`bench/ceiling.py`).
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -19,11 +19,12 @@ from pathlib import Path
 from bench.ceiling import passes, rows_of, seconds_of
 from bench.load import Load, play
 from bench.process_tree import Usage, measured
-from bench.report import machine, write_section
+from bench.report import machine, now, write_rows
 from bench.servers import Limits, Server, our_backend, vllm, vllm_python
 from bench.shapes import CACHE, DTYPES, SHAPES, checkpoint
 
 Start = Callable[[Path, Limits], AbstractContextManager[Server]]
+ENGINES = ["ours", "vllm"]
 LONG_SECONDS = 30.0
 """A case that takes longer is measured once."""
 
@@ -49,27 +50,27 @@ CASES = (
 
 
 def main() -> None:
-    """Print the table, and with --write put it into docs/performance.md."""
+    """Print the table; with --write, its rows replace those of the same cases in docs/performance.md."""
     parser = argparse.ArgumentParser(prog="python -m bench.sampler", description=main.__doc__)
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
-    parser.add_argument("--engine", choices=("ours", "vllm"), nargs="+", default=["ours", "vllm"])
+    parser.add_argument("--engine", choices=ENGINES, nargs="+", default=ENGINES)
     parser.add_argument("--vllm", type=Path, help="interpreter of an environment with vLLM; default: one is made")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
     options = parser.parse_args()
+    if options.write and options.engine != ENGINES:
+        parser.error("--write needs both engines: a row compares what was measured in one run")
     cases = [case for case in CASES if options.case in str(case)]
-    where = machine()
     engines = _engines(options.engine, options.vllm)
-    head = "".join(f" {name}, tokens/s | MB | cores |" for name in engines)
-    lines = [f"| shape, dtype: chats |{head} products alone, tokens/s |", f"|---|{'---:|' * (3 * len(engines) + 1)}"]
-    print("\n".join(lines), flush=True)
+    cells = "".join(f" {name}, tokens/s | MB | cores |" for name in engines)
+    head = [f"| shape, dtype: chats |{cells} products alone, tokens/s | measured |"]
+    head.append(f"|---|{'---:|' * (3 * len(engines) + 1)}---|")
+    print(f"{machine()}\n\n" + "\n".join(head), flush=True)
     for (shape, dtype), of_model in groupby(cases, lambda case: (case.shape, case.dtype)):
-        for line in _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds):
-            print(line, flush=True)
-            lines.append(line)
-    print(f"\n{where}")
-    if options.write:
-        write_section("sampler", "\n".join([*lines, "", f"Measured: {where}."]))
+        rows = _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds)
+        print("\n".join(rows), flush=True)
+        if options.write:
+            write_rows("sampler", head, rows)
 
 
 def _engines(names: list[str], python: Path | None) -> dict[str, Start]:
@@ -82,17 +83,18 @@ def _engines(names: list[str], python: Path | None) -> dict[str, Start]:
     return engines
 
 
-def _rows(shape: str, dtype: str, loads: list[Load], engines: dict[str, Start], rounds: int) -> Iterator[str]:
+def _rows(shape: str, dtype: str, loads: list[Load], engines: dict[str, Start], rounds: int) -> list[str]:
     """The lines of the table for one checkpoint."""
-    model = checkpoint(shape, dtype, cache=CACHE)
+    began, model = now(), checkpoint(shape, dtype, cache=CACHE)
     limits = Limits(dtype, max(load.chats for load in loads), max(load.longest for load in loads) + 1)
     alone = passes(shape, dtype, sorted({rows for load in loads for rows in rows_of(load)}))
     vocabulary = SHAPES[shape]().vocab_size
-    used = {name: _usages(start(model, limits), loads, vocabulary, rounds) for name, start in engines.items()}
-    for number, load in enumerate(loads):
-        best = [usages[number] for usages in used.values()]
-        cells = "".join(f" {load.sampled / u.seconds:,.0f} | {u.peak_mb:,.0f} | {u.cores:.1f} |" for u in best)
-        yield f"| {shape}, {dtype}: {load} |{cells} {load.sampled / seconds_of(load, alone):,.0f} |"
+    used = [_usages(start(model, limits), loads, vocabulary, rounds) for start in engines.values()]
+    rows = []
+    for load, *usages in zip(loads, *used, strict=True):
+        cells = "".join(f" {load.sampled / u.seconds:,.0f} | {u.peak_mb:,.0f} | {u.cores:.1f} |" for u in usages)
+        rows.append(f"| {shape}, {dtype}: {load} |{cells} {load.sampled / seconds_of(load, alone):,.0f} | {began} |")
+    return rows
 
 
 def _usages(started: AbstractContextManager[Server], loads: list[Load], vocabulary: int, rounds: int) -> list[Usage]:

@@ -10,7 +10,7 @@ import pytest
 from bench.ceiling import passes, rows_of, seconds_of
 from bench.load import Load, play
 from bench.process_tree import measured
-from bench.report import machine, write_section
+from bench.report import write_rows
 from bench.servers import Limits, our_backend
 from bench.shapes import TEMPLATE_TOKENS, checkpoint, words
 
@@ -71,14 +71,17 @@ def test_a_load_takes_at_least_the_time_of_its_products():
     assert 0 < seconds_of(short, measured) < seconds_of(long, measured)
 
 
-def test_a_table_replaces_the_one_between_its_marks(tmp_path: Path):
-    """The rest of the page stays; a page without the marks is an error."""
+def test_a_row_replaces_the_row_of_its_case(tmp_path: Path):
+    """The other rows and the rest of the page stay; a page without a place for the table is an error."""
     page = tmp_path / "page.md"
-    page.write_text("a\n<!-- bench x -->\nold\n<!-- end of bench x -->\nb\n")
-    write_section("x", text := machine(), page)
-    assert page.read_text() == f"a\n<!-- bench x -->\n{text}\n<!-- end of bench x -->\nb\n"
-    with pytest.raises(SystemExit, match="has 0 places"):
-        write_section("y", "", page)
+    head = ["| case | result |", "|---|---|"]
+    before = ["| a | 1 |", "| b | 2 |"]
+    page.write_text("\n".join(["x", "<!-- bench t -->", *head, *before, "<!-- end of bench t -->", "y"]))
+    write_rows("t", head, ["| b | 3 |", "| c | 4 |"], page)
+    after = ["| a | 1 |", "| b | 3 |", "| c | 4 |"]
+    assert page.read_text().splitlines() == ["x", "<!-- bench t -->", *head, *after, "<!-- end of bench t -->", "y"]
+    with pytest.raises(SystemExit, match="has no place for the table"):
+        write_rows("other", head, [], page)
 
 
 def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path):
