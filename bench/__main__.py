@@ -5,7 +5,16 @@ import runpy
 import sys
 
 BENCHES = (
-    *("harness", "frameworks", "gateway", "ceiling", "sampler", "growth", "learner", "disk", "epochs", "overlap"),
+    "harness",
+    "frameworks",
+    "gateway",
+    "ceiling",
+    "sampler",
+    "growth",
+    "learner",
+    "disk",
+    "epochs",
+    "overlap",
     "verdict",
 )
 
