@@ -12,6 +12,7 @@ BENCHES = (
     "sampler",
     "growth",
     "learner",
+    "learner_real",
     "disk",
     "epochs",
     "overlap",

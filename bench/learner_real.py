@@ -1,0 +1,172 @@
+"""Tokens per second and peak memory of an update at a real model's shape, beside plain transformers.
+
+    python -m bench.learner_real                                        # the table
+    python -m bench.learner_real 8x512 --dtypes float32 --weights full  # one line of it
+
+Each side runs in its own process, one after the other, on the same rows, in which every token but the first was
+sampled. Plain transformers sums up the gradients of micro-batches of as many tokens as ours, clips them, and takes
+AdamW's step. Ours does that with the loss of GRPO, entropies, metrics, the copy for a failed update, and the check that
+the sampler has the new weights.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import product
+from random import Random
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from bench.shapes import DTYPES, checkpoint
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from nat.backend.__main__ import LARGE_PAGES
+from nat.backend.algorithms.registry import resolve
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
+from nat.backend.training.learner import Learner, Reference
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+
+SIDES = ("ours", "transformers")
+RANK = 16
+MICRO_BATCH = 4096
+WARM_UP = 16
+"""Tokens of a row that is trained on first, for what is done once."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table."""
+
+    shape: str
+    rows: int
+    length: int
+    dtype: str
+    weights: str
+    checkpointing: bool
+
+    def __str__(self) -> str:
+        again = ", checkpointing" if self.checkpointing else ""
+        return f"{self.rows} x {self.length}, {self.dtype}, {self.weights}{again}"
+
+
+def main() -> None:
+    """Measure every combination of the arguments."""
+    parser = argparse.ArgumentParser(prog="python -m bench.learner_real", description=__doc__)
+    parser.add_argument("sizes", nargs="*", default=["8x512", "8x2048", "2x4096"], metavar="ROWSxLENGTH")
+    parser.add_argument("--shape", default="smollm2-135m")
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--weights", nargs="+", choices=["full", "LoRA"], default=["full", "LoRA"])
+    parser.add_argument("--checkpointing", nargs="+", type=json.loads, default=[False, True], metavar="true|false")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    options = parser.parse_args()
+    print("| update | side | tokens per second | seconds | CPU seconds | peak memory, MB |")
+    print("|---|---|---:|---:|---:|---:|")
+    for size, dtype, weights, again in product(options.sizes, options.dtypes, options.weights, options.checkpointing):
+        rows, length = map(int, size.split("x"))
+        case = Case(options.shape, rows, length, dtype, weights, again)
+        for side in options.sides:
+            found = measured(side, case)
+            speed = rows * length / found["seconds"]
+            print(
+                f"| {case} | {side} | {speed:,.0f} | {found['seconds']:.1f} | {found['cpu_seconds']:.1f} | "
+                f"{found['peak_mb']:,.0f} |",
+                flush=True,
+            )
+
+
+def measured(side: str, case: Case) -> dict[str, float]:
+    """Run one side of a case in its own process, with the memory settings that our backend's process has."""
+    checkpoint(case.shape, case.dtype)
+    command = [sys.executable, "-m", "bench.learner_real", "--run", side, json.dumps(asdict(case))]
+    environment = {**os.environ, **(LARGE_PAGES if side == "ours" else {})}
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - ourselves
+    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def run(side: str, case: Case) -> None:
+    """Train once on the rows of the case, and print what it took."""
+    random = Random(0)
+    vocabulary = load_vocabulary(case)
+    rows = [[random.randrange(1, vocabulary) for _ in range(case.length + 1)] for _ in range(case.rows)]
+    train = (_ours if side == "ours" else _plain)(case)
+    train([row[: WARM_UP + 1] for row in rows[:2]])
+    before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    train(rows)
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mb": after.ru_maxrss / 1024}))
+
+
+def load_vocabulary(case: Case) -> int:
+    """Size of the model's vocabulary."""
+    config = json.loads((checkpoint(case.shape, case.dtype) / "config.json").read_text())
+    return int(config["vocab_size"])
+
+
+def _ours(case: Case) -> Callable[[list[list[int]]], object]:
+    lora = LoraSettings(RANK) if case.weights == "LoRA" else None
+    loaded = load_model(checkpoint(case.shape, case.dtype), device="cpu", dtype=case.dtype, lora=lora)  # type: ignore[arg-type]  # the choices are its names
+    learner = Learner(loaded, Reference(loaded, lambda: loaded.model))
+    config = TrainingConfig(
+        advantage="given",
+        normalize_advantages=False,
+        micro_batch_tokens=MICRO_BATCH,
+        gradient_checkpointing=case.checkpointing,
+        max_logprob_difference=1e9,
+    )
+
+    def train(rows: list[list[int]]) -> object:
+        return learner.update([_group(number, row) for number, row in enumerate(rows)], resolve(config))
+
+    return train
+
+
+def _group(number: int, row: list[int]) -> TrainingGroup:
+    sampled = TrainingRow(token_ids=row, logprobs=[None] + [-10.0] * (len(row) - 1))
+    return TrainingGroup(id=str(number), rollouts=[TrainingRollout(reward=0.0, advantage=1.0, rows=[sampled])])
+
+
+def _plain(case: Case) -> Callable[[list[list[int]]], object]:
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint(case.shape, case.dtype), dtype=DTYPES[case.dtype])
+    if case.weights == "LoRA":
+        config = LoraConfig(r=RANK, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = get_peft_model(model, config)
+    model.train()
+    if case.checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=True)
+
+    def train(rows: list[list[int]]) -> None:
+        optimizer.zero_grad()
+        token_ids = torch.tensor(rows)
+        for part in torch.split(token_ids, max(1, MICRO_BATCH // case.length)):
+            _loss(model, part, len(rows)).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+
+    return train
+
+
+def _loss(model: nn.Module, token_ids: Tensor, rows: int) -> Tensor:
+    logits: Tensor = model(input_ids=token_ids[:, :-1], use_cache=False).logits
+    losses = F.cross_entropy(logits.float().flatten(0, 1), token_ids[:, 1:].flatten(), reduction="sum")
+    return losses / (rows * (token_ids.shape[1] - 1))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--run"]:
+        run(sys.argv[2], Case(**json.loads(sys.argv[3])))
+    else:
+        main()
