@@ -15,7 +15,7 @@ of other weights or other tokens fail a check in checks.py.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
@@ -179,7 +179,7 @@ class Learner:
             return None
         drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))  # noqa: S311 - a sample, not a secret
         with pair.earlier():
-            scored = self._scores(self._policy.model, pack(drawn, config.micro_batch_tokens), lambda: None)
+            scored = self._scores(self._policy_weights, pack(drawn, config.micro_batch_tokens), lambda: None)
         seen = earlier_difference(drawn, version, scored)
         check_sampler_logprobs(seen, config.max_logprob_difference, earlier_version=version)
         return _Earlier(version, seen)
@@ -196,10 +196,9 @@ class Learner:
         update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(pack(step, config.micro_batch_tokens)) for step in steps)
         if needs_start:
-            update.anchors.start = self._scores(self._policy.model, packed, update.advance)
+            update.anchors.start = self._scores(self._policy_weights, packed, update.advance)
         if needs_reference:
-            with self._reference.model() as reference:
-                update.anchors.reference = self._scores(reference, packed, update.advance)
+            update.anchors.reference = self._scores(self._reference.model, packed, update.advance)
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
         sums = update.sums
@@ -280,15 +279,25 @@ class Learner:
         update.advance()
         return Loss(loss.total.detach(), loss.policy)
 
+    def _policy_weights(self) -> AbstractContextManager[PreTrainedModel]:
+        return nullcontext(self._policy.model)
+
     @torch.no_grad()
     def _scores(
-        self, model: PreTrainedModel, micro_batches: Sequence[Sequence[Row]], advance: Callable[[], None]
+        self,
+        weights: Callable[[], AbstractContextManager[PreTrainedModel]],
+        micro_batches: Sequence[Sequence[Row]],
+        advance: Callable[[], None],
     ) -> ByRow:
-        """Score all sampled tokens; gives log probabilities by row."""
+        """Score all sampled tokens; gives log probabilities by row.
+
+        The weights are in place for one micro-batch at a time, because `advance` may answer requests with others.
+        """
         found: ByRow = {}
         for rows in micro_batches:
             batch = make_micro_batch(rows, {}, self._policy.device)
-            found |= by_row(rows, batch.scores(model).logprobs_K)
+            with weights() as model:
+                found |= by_row(rows, batch.scores(model).logprobs_K)
             advance()
         return found
 
@@ -298,7 +307,7 @@ class Learner:
         config, probe = update.resolved.config, self._probe.choose(rows)
         drawn = drawn_rows(rows, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         after, learned = (
-            self._scores(self._policy.model, pack(scored, config.micro_batch_tokens), lambda: None)
+            self._scores(self._policy_weights, pack(scored, config.micro_batch_tokens), lambda: None)
             for scored in (drawn, probe)
         )
         served = difference(probe, learned, self._probe.score(self._policy, probe))

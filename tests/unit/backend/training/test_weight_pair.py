@@ -9,6 +9,8 @@ from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
+from nat.backend.training.batch import make_batch
+from nat.backend.training.mismatch import served_logprobs
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import UpdateRejected
 from nat.wire.training import SampledBy, TrainingConfig, TrainingGroup
@@ -65,6 +67,23 @@ def test_the_served_weights_stay_during_an_update_and_change_at_its_end(model, p
     assert {name: p.data_ptr() for name, p in model.trainable_parameters().items()} == places
     with pair.earlier():
         assert same(weights(model), before)
+
+
+def test_answers_during_an_update_come_from_the_served_model(model, pair, make_learner):
+    """Also while the reference is scored: with an adapter, the reference is the model with the adapter switched off."""
+    settings = resolve(TrainingConfig(learning_rate=3e-2, steps_per_batch=2, beta=0.1))
+    make_learner(model).update(random_groups(model), settings)  # an adapter that changes nothing would prove nothing
+    rows = make_batch(random_groups(model), settings).rows[:2]
+    before, seen = served_logprobs(model, rows), []
+
+    def report(_):
+        with pair.serving():
+            now = served_logprobs(model, rows)
+        seen.append(all(torch.equal(now[index], before[index]) for index in before))
+
+    make_learner(model).update(random_groups(model, seed=3), settings, report=report, pair=pair)
+    assert len(seen) == 4
+    assert all(seen)
 
 
 def test_an_update_with_a_pair_gives_the_same_weights(model, pair, make_learner, twin):
