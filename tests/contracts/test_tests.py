@@ -8,6 +8,7 @@ SOURCE, UNIT = ROOT / "src" / "nat", ROOT / "tests" / "unit"
 LONG = 150
 """A module with at least this many non-blank lines needs a test file of its name."""
 SUBJECTS = {
+    "backend/test_devices.py": "sampling, updates and exports on a GPU as on a CPU",
     "backend/training/test_temperature.py": "tokens of several temperatures, from batch to gradient",
     "eval/test_facades.py": "import paths of the toolkit's guides that lead to one class",
     "finetuning/test_endpoint.py": "training and validation with a workflow behind a URL",
