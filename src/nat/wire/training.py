@@ -199,6 +199,8 @@ class TrainingConfig(WireModel):
     """Decay rate of AdamW's mean of the squared gradient."""
     adam_epsilon: float = Field(default=1e-8, gt=0)
     """Added to AdamW's denominator."""
+    optimizer_bits: Literal[8, 32] = 32
+    """Bits per trained weight of each of AdamW's two moments; with 8 they take 2 bytes instead of 8, and round."""
     mask_truncated_completions: bool = False
     """Exclude truncated rollouts from the loss and its denominator."""
     max_logprob_difference: float = Field(default=0.05, gt=0)

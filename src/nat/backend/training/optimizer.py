@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from nat.backend.training.moments import KINDS, Moments
 from nat.wire.training import TrainingConfig
 
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 _MASTER = "master"
+_FEW_BITS = 8
 
 DECAYED = 0.1
 """Share of the learning rate that is left after its decay; at zero the weights would not change, which fails a job."""
@@ -91,19 +92,16 @@ class MasterAdamW:
         return _norm(parameter - served), size, moved
 
     def _adamw(self, name: str, learning_rate: float) -> None:
-        master = self._masters[name]
-        if name not in self._moments:
-            zeros = torch.zeros((), device=master.device), torch.zeros_like(master), torch.zeros_like(master)
-            self._moments[name] = dict(zip(_MOMENTS, zeros, strict=True))
-        step, average, square = (self._moments[name][kind] for kind in _MOMENTS)
+        master, stored = self._masters[name], self._moments.get(name)
         assert master.grad is not None, "a parameter without a gradient takes no step"
+        moments = Moments.zeros(master) if stored is None else Moments.load(stored, master)
         adamw(
             [master],
             [master.grad],
-            [average],
-            [square],
+            [moments.average],
+            [moments.square],
             [],
-            [step],
+            [moments.step],
             fused=master.device.type in {"cpu", "cuda"},
             amsgrad=False,
             maximize=False,
@@ -113,6 +111,7 @@ class MasterAdamW:
             eps=self._config.adam_epsilon,
             weight_decay=self._config.weight_decay,
         )
+        self._moments[name] = moments.pack8() if self._config.optimizer_bits == _FEW_BITS else moments.pack32()
 
     def state(self) -> dict[str, Tensor]:
         """Moments and fp32 masters, by `<kind>.<parameter name>`."""
@@ -123,7 +122,7 @@ class MasterAdamW:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load a result of `state()` after loading the weights of the same step."""
         for name, parameter in self._parameters.items():
-            kinds = (*_MOMENTS, _MASTER)
+            kinds = (*KINDS, _MASTER)
             own = {kind: state[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in state}
             self._restore(name, {_MASTER: parameter.detach(), **own})
 
@@ -157,7 +156,7 @@ class MasterAdamW:
         if master is not parameter:
             parameter.copy_(master)
         self._moments.pop(name, None)
-        if moments := {kind: own[kind].to(master.device, copy=True) for kind in _MOMENTS if kind in own}:
+        if moments := {kind: own[kind].to(master.device, copy=True) for kind in KINDS if kind in own}:
             self._moments[name] = moments
 
 

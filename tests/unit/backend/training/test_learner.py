@@ -238,6 +238,7 @@ BASE = {"learning_rate": 1e-3, "adam_epsilon": 1e-3, "num_iterations": 2, "max_l
         {"adam_beta1": 0.1},
         {"adam_beta2": 0.5},
         {"adam_epsilon": 1e-2},
+        {"optimizer_bits": 8},
         {"mask_truncated_completions": True},
         {"algorithm": "gspo"},
         {"old_logprobs": "sampler"},
