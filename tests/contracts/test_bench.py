@@ -7,11 +7,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from bench.ceiling import passes, rows_of, seconds_of
-from bench.load import Load, play
-from bench.process_tree import measured
+from bench import disk, growth, sampler
+from bench.ceiling import Pass, rows_of, seconds_of
+from bench.load import Load
 from bench.report import write_rows
-from bench.servers import Limits, our_backend
+from bench.servers import our_backend
 from bench.shapes import TEMPLATE_TOKENS, checkpoint, words
 
 from nat.backend.model_loader import load_model
@@ -52,23 +52,46 @@ def test_a_shape_is_a_checkpoint_of_exact_lengths(tmp_path: Path):
     assert checkpoint("tiny", cache=tmp_path).stat().st_mtime_ns == written
 
 
-def test_a_load_is_measured_on_our_backend(tmp_path: Path):
-    """Conversations run to their end; time, CPU time and memory of the server's processes are measured."""
-    load = Load(chats=2, prompt=16, answer=4, turns=2)
-    limits = Limits("float32", load.chats, load.longest)
-    with our_backend(checkpoint("tiny", cache=tmp_path), limits) as server, measured(server.pid) as usage:
-        play(server, load, seed="0", vocabulary=18)
-    assert load.sampled == 16
-    assert usage.seconds > 0
-    assert usage.cores > 0
-    assert usage.peak_mb > 100
+@pytest.fixture
+def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A cache of checkpoints for this test alone."""
+    for bench in (sampler, growth):
+        monkeypatch.setattr(bench, "CACHE", tmp_path)
 
 
-def test_a_load_takes_at_least_the_time_of_its_products():
-    """Twice the answers take more of the same products."""
-    short, long = Load(2, 16, 4), Load(2, 16, 8)
-    measured = passes("tiny", "float32", rows_of(short))
-    assert 0 < seconds_of(short, measured) < seconds_of(long, measured)
+@pytest.mark.usefixtures("shapes")
+def test_the_sampler_is_measured_over_http():
+    """Conversations run to their end; a row has tokens per second, memory, cores and what the products allow."""
+    (row,) = sampler._rows("tiny", "float32", [Load(2, 16, 4, turns=2)], {"ours": our_backend}, rounds=1)
+    case, rate, memory, cores, products, _ = row.strip("| ").split(" | ")
+    assert case == "tiny, float32: 2 x 2 turns, 16 in, 4 out"
+    assert 0 < float(rate.replace(",", "")) < float(products.replace(",", ""))
+    assert float(memory.replace(",", "")) > 100
+    assert float(cores) > 0
+
+
+def test_more_answers_take_more_products():
+    """The time of the products grows with the tokens of the answers."""
+    measured = {2: Pass(2, 1.0, 0.5), 32: Pass(32, 8.0, 4.0)}
+    assert rows_of(Load(2, 16, 4)) == (32, 2)
+    assert seconds_of(Load(2, 16, 4), measured) == 8.0 + 0.5 + 3 * 1.5
+    assert seconds_of(Load(2, 16, 4, turns=3), measured) == 3 * 13.0
+
+
+@pytest.mark.usefixtures("shapes")
+def test_growth_is_measured(monkeypatch: pytest.MonkeyPatch):
+    """Each prompt has the time to its first token and that of a step."""
+    monkeypatch.setattr(growth, "PROMPTS", (16, 64))
+    rows = list(growth._loads("prompt", "tiny", "float32"))
+    assert [row.split(" | ")[0] for row in rows] == ["| prompt: 1, 16 in, 1 out", "| prompt: 1, 64 in, 1 out"]
+
+
+def test_a_rollout_on_disk_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The journal takes less than half of the bytes that the same rollout takes as JSON."""
+    monkeypatch.setattr(disk, "ROLLOUTS", 4)
+    disk.main()
+    sizes = [int(line.split(" | ")[1].replace(",", "")) for line in capsys.readouterr().out.splitlines()[-2:]]
+    assert 2 * sizes[0] < sizes[1]
 
 
 def test_a_row_replaces_the_row_of_its_case(tmp_path: Path):

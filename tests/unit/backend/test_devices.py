@@ -64,13 +64,16 @@ def test_packed_rows_give_the_logits_of_padded_ones(tiny_dir, device):
     torch.testing.assert_close(packed, padded[mask.bool()], atol=1e-4, rtol=1e-4)
 
 
-def test_an_update_does_not_depend_on_the_micro_batches(tiny_dir, make_learner, device):
-    """Rows one by one and all in one batch give the same weights."""
+@pytest.mark.parametrize(
+    "option", [{"micro_batch_tokens": 1}, {"gradient_checkpointing": True}], ids=["rows one by one", "checkpointing"]
+)
+def test_memory_options_do_not_change_an_update(tiny_dir, make_learner, device, option):
+    """Small batches and activations that are computed again give the weights of the plain update."""
+    groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32"))
     trained = []
-    for size in (1, 100_000):
+    for options in ({"micro_batch_tokens": 100_000, "gradient_checkpointing": False}, option):
         loaded = load_model(tiny_dir("qwen2"), device=device, dtype="float32")
-        groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu"))
-        make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-3, micro_batch_tokens=size)))
+        make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-3, **options)))
         trained.append(loaded.trainable_parameters())
     for name, parameter in trained[0].items():
         torch.testing.assert_close(parameter, trained[1][name], atol=1e-5, rtol=1e-4)
