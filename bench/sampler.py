@@ -61,6 +61,8 @@ def main() -> None:
     if options.write and options.engine != ENGINES:
         parser.error("--write needs both engines: a row compares what was measured in one run")
     cases = [case for case in CASES if options.case in str(case)]
+    if not cases:
+        parser.error(f"no case contains {options.case!r}; there are\n" + "\n".join(map(str, CASES)))
     engines = _engines(options.engine, options.vllm)
     cells = "".join(f" {name}, tokens/s | MB | cores |" for name in engines)
     head = [f"| shape, dtype: chats |{cells} products alone, tokens/s | measured |"]
