@@ -12,6 +12,11 @@
     │   ├── TrainingFailed        a job ended without new weights
     │   │   ├── UpdateRejected    a check failed during an update; the weights are unchanged
     │   │   └── UpdateCanceled    the update was canceled by a request; the weights are unchanged
+    │   ├── EngineFailed          a sampling engine in another process refused or failed a call
+    │   │   ├── EngineNotStarted      it did not start, or cannot be used as it was started
+    │   │   ├── EngineStopped         it has ended, or does not answer
+    │   │   ├── EngineOutOfMemory     it ended because its memory did not suffice
+    │   │   └── HandOverFailed        it did not take over the weights of an update
     │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
     │   ├── CheckpointDamaged     files of a checkpoint are missing, or were changed
     │   ├── ExportRefused         the target of an export exists and is not an exported model
@@ -116,6 +121,26 @@ class UpdateRejected(TrainingFailed):
 
 class UpdateCanceled(TrainingFailed):
     """The update was canceled by a request; the weights are unchanged."""
+
+
+class EngineFailed(BackendError):
+    """A sampling engine in another process refused or failed a call."""
+
+
+class EngineNotStarted(EngineFailed):
+    """The engine did not start, or cannot be used as it was started."""
+
+
+class EngineStopped(EngineFailed):
+    """The engine has ended, or does not answer."""
+
+
+class EngineOutOfMemory(EngineFailed):
+    """The engine ended because its memory did not suffice."""
+
+
+class HandOverFailed(EngineFailed):
+    """The engine did not take over the weights of an update."""
 
 
 class AlgorithmError(BackendError):

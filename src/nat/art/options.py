@@ -40,6 +40,11 @@ class ArtServeOptions(ServeOptions):
 
     @model_validator(mode="after")
     def _fit_art(self) -> Self:
+        if self.engine != "embedded":
+            raise ValueError(
+                f"engine {self.engine}: inference_port serves several models that this process trains and samples; "
+                "leave it out"
+            )
         if idle := sorted(self.model_fields_set.intersection(_WITHOUT_EFFECT)):
             raise ValueError(
                 f"{', '.join(idle)}: no effect with inference_port, where each training call is a checkpoint "

@@ -23,12 +23,15 @@ from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.output_folder import claimed
 from nat.backend.protocol import Endpoint, Opened, opener_of
+from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner, Reference
 from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.backend.training.mismatch import OWN_PROBE, Probe
+from nat.backend.vllm.opening import choose_probe, vllm_engine
 from nat.errors import BackendError
 from nat.files import remove_unfinished
 from nat.http.asgi import App
@@ -127,13 +130,20 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         remove_unfinished(options.output_dir / EXPORTS)
     loaded = _load(options, found)
     version = f"{options.name}@{found.state.step if found else 0}"
-    limits = Limits(options.max_num_seqs, prefix_cache_bytes=options.prefix_cache_mb * 2**20)
-    worker = Worker(Engine(loaded, policy_version=version, limits=limits))
-    jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found)
-    try:
-        yield Opened(worker, [training_router(jobs)])
-    finally:
-        (worker if jobs is None else jobs).close()
+    with ExitStack() as stack:
+        if options.engine == "vllm":
+            vllm = stack.enter_context(vllm_engine(options, loaded, version=version))
+            probe = Probe(vllm.score, choose_probe)
+            jobs = None if checkpoints is None else _jobs(options, vllm, checkpoints, found, probe)
+            stack.callback((vllm if jobs is None else jobs).close)
+            vllm.start()
+            yield Opened(vllm, [training_router(jobs)])
+        else:
+            limits = Limits(options.max_num_seqs, prefix_cache_bytes=options.prefix_cache_mb * 2**20)
+            worker = Worker(Engine(loaded, policy_version=version, limits=limits))
+            jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found, OWN_PROBE)
+            stack.callback((worker if jobs is None else jobs).close)
+            yield Opened(worker, [training_router(jobs)])
 
 
 def _api_key(options: ServeOptions) -> str:
@@ -174,15 +184,17 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     )
 
 
-def _jobs(options: ServeOptions, worker: Worker, checkpoints: Checkpoints, found: Checkpoint | None) -> TrainingJobs:
+def _jobs(
+    options: ServeOptions, engine: SamplingEngine, checkpoints: Checkpoints, found: Checkpoint | None, probe: Probe
+) -> TrainingJobs:
     assert options.output_dir is not None, "the options require a folder for checkpoints"
-    loaded = worker.engine.loaded
+    loaded = engine.loaded
     reference = Reference(loaded, lambda: load_model(options.model, dtype=options.dtype, device=options.device).model)
-    learner = Learner(loaded, reference)
+    learner = Learner(loaded, reference, probe)
     if found is not None:
         restore(found, loaded, learner)
     known = found.state.jobs if found is not None else ()
     ledger = JobLedger(checkpoints.folder / LEDGER, step=learner.step, jobs=known)
     return TrainingJobs(
-        worker, learner, checkpoints, ledger, output_dir=options.output_dir, save_every=options.save_every
+        engine, learner, checkpoints, ledger, output_dir=options.output_dir, save_every=options.save_every
     )

@@ -74,6 +74,18 @@ class ServeOptions(BaseModel):
     """Key for requests; generated if left out. Better set as NAT_BACKEND_API_KEY."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs; `auto` uses CUDA if it is available."""
+    engine: Literal["embedded", "vllm"] = "embedded"
+    """What samples: this process, or vLLM in a process of its own, while the learner stays in this one."""
+    vllm_command: str | None = None
+    """With engine vllm: the command to which vLLM's arguments are added; default: `vllm serve`."""
+    vllm_url: str | None = Field(default=None, pattern="^https?://")
+    """With engine vllm: a server that you run on this machine, in place of one that is started."""
+    vllm_args: str = ""
+    """With engine vllm: further arguments of `vllm serve`, in one string."""
+    vllm_startup_timeout: float = Field(default=600.0, gt=0)
+    """With engine vllm: seconds until the started vLLM has to answer."""
+    vllm_sleep: bool = False
+    """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the served weights; `auto` is float32 on the CPU and bfloat16 on CUDA."""
     lora_rank: int | None = Field(default=None, ge=1)
@@ -104,6 +116,7 @@ class ServeOptions(BaseModel):
         check_public_host(self.host, self.api_key, API_KEY_VARIABLE)
         if self.resume and self.output_dir is None:
             raise ValueError("resume needs output_dir, the folder of the checkpoints")
+        check_engine(self.engine, self.vllm_url, self.model_fields_set)
         return self
 
     @property
@@ -119,6 +132,33 @@ class ServeOptions(BaseModel):
     def key_is_well_known(self) -> bool:
         """True if the server uses a key that is publicly known."""
         return self.api_key is None and self.well_known_key is not None
+
+
+def check_engine(engine: str, vllm_url: str | None, given: Collection[str]) -> None:
+    """Refuse options that this engine does not use.
+
+    Raises:
+        ValueError: with their names.
+
+    """
+    if engine == "embedded":
+        chosen, unused = (
+            "engine embedded",
+            {
+                "vllm_command",
+                "vllm_url",
+                "vllm_args",
+                "vllm_startup_timeout",
+                "vllm_sleep",
+            },
+        )
+    elif vllm_url is None:
+        chosen, unused = "engine vllm", {"prefix_cache_mb"}
+    else:
+        chosen = "vllm_url, where the server has its own settings"
+        unused = {"prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
+    if idle := sorted(unused.intersection(given)):
+        raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
 
 
 def protocols() -> list[type[ServeOptions]]:

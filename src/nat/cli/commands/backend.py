@@ -79,7 +79,7 @@ def backend_arguments(options: ServeOptions) -> list[str]:
         if value is True:
             arguments.append(f"--{name}")
         elif value is not False and value is not None:
-            arguments += [f"--{name}", str(value)]
+            arguments.append(f"--{name}={value}")  # a value may begin with dashes
     return arguments
 
 

@@ -3,9 +3,9 @@
 import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
@@ -16,7 +16,10 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model
-from nat.wire.serving import LOCAL_PACKAGES
+from nat.wire.serving import LOCAL_PACKAGES, check_engine
+
+_MODEL_SECONDS = 120.0
+"""For the learner's model, which is loaded before vLLM starts."""
 
 
 class LoRAOptions(BaseModel):
@@ -47,6 +50,16 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """Stop texts: an answer ends before them."""
     lora: LoRAOptions | None = None
     """Train LoRA adapters instead of all weights."""
+    engine: Literal["embedded", "vllm"] = "embedded"
+    """What samples: the backend's own engine, or vLLM in a process of its own."""
+    vllm_command: str | None = None
+    """With `engine: vllm`: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
+    vllm_url: str | None = Field(default=None, pattern="^https?://")
+    """With `engine: vllm`: a vLLM server that you run on this machine, in place of one that the backend starts."""
+    vllm_args: str | None = None
+    """With `engine: vllm`: further arguments of `vllm serve`, in one string."""
+    vllm_sleep: bool = False
+    """With `engine: vllm`: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs; `auto` uses CUDA if available."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -76,6 +89,15 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     def served_name(self) -> str:
         return self.model_name or self.model.resolve().name
 
+    @model_validator(mode="after")
+    def _fit_the_engine(self) -> Self:
+        check_engine(self.engine, self.vllm_url, self.model_fields_set)
+        return self
+
+    @property
+    def starts_vllm(self) -> bool:
+        return self.engine == "vllm" and self.vllm_url is None
+
 
 class LocalProviderInfo(LLMProviderInfo):
     """A provider whose server is our child process."""
@@ -88,16 +110,21 @@ class LocalProviderInfo(LLMProviderInfo):
 
 def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list[str]:
     """The command line of the backend process; without an output directory it only serves."""
-    options: dict[str, str | int | Path | None] = {
+    options: dict[str, str | float | Path | None] = {
         "--model": config.model,
         "--port": 0,
         "--served_model_name": config.served_name,
         "--output_dir": output_dir,
         "--device": config.device,
         "--dtype": config.dtype,
+        "--vllm_startup_timeout": config.startup_timeout if config.starts_vllm else None,
         "--max_seq_length": config.max_seq_length,
-        "--max_num_seqs": config.max_num_seqs,
-        "--prefix_cache_mb": config.prefix_cache_mb,
+        "--max_num_seqs": config.max_num_seqs if config.vllm_url is None else None,
+        "--prefix_cache_mb": config.prefix_cache_mb if config.engine == "embedded" else None,
+        "--engine": config.engine,
+        "--vllm_command": config.vllm_command,
+        "--vllm_url": config.vllm_url,
+        "--vllm_args": config.vllm_args,
         "--threads": config.threads,
         "--seed": config.seed,
         "--save_every": config.save_every,
@@ -105,7 +132,9 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
         "--lora_rank": config.lora.rank if config.lora else None,
         "--lora_alpha": config.lora.alpha if config.lora else None,
     }
-    return [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    # An argument of vLLM begins like an option, so the value stands behind "=".
+    valued = [f"{name}={value}" for name, value in options.items() if value is not None]
+    return [*valued, "--vllm_sleep"] if config.vllm_sleep else valued
 
 
 @register_llm_provider(config_type=LocalModelConfig)
@@ -127,7 +156,8 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
         log_path = (builder.run_dir or Path(scratch)) / "backend.log"
         arguments = backend_arguments(config, builder.run_dir)
-        async with running_backend(arguments, log_path=log_path, startup_timeout=config.startup_timeout) as backend:
+        seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
+        async with running_backend(arguments, log_path=log_path, startup_timeout=seconds) as backend:
             client_config = OpenAIModelConfig(
                 base_url=f"{backend.base_url}/v1",
                 api_key=SecretStr(backend.api_key),

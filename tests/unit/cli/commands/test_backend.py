@@ -23,7 +23,7 @@ def test_every_field_is_an_option():
 def test_given_options_are_passed_as_arguments(tmp_path):
     """Given options are passed; the process sets the defaults of others."""
     options = checked({"model": tmp_path, "port": 0, "resume": True, "output_dir": tmp_path}, {})
-    expected = ["--model", str(tmp_path), "--output_dir", str(tmp_path), "--port", "0", "--resume"]
+    expected = [f"--model={tmp_path}", f"--output_dir={tmp_path}", "--port=0", "--resume"]
     assert backend_arguments(options) == expected
 
 

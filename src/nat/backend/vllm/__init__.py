@@ -1,0 +1,1 @@
+"""vLLM as the sampling engine: in its own process, on the learner's weights after each update."""

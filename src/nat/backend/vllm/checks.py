@@ -1,0 +1,118 @@
+"""Check that a vLLM server can be used: its version, its routes, its model, and the log probabilities it reports."""
+
+import re
+from http import HTTPStatus
+
+from pydantic import BaseModel
+
+from nat.backend.model import LoadedModel
+from nat.backend.training.batch import Row
+from nat.backend.training.loss import ByRow
+from nat.backend.training.mismatch import difference, served_logprobs
+from nat.backend.vllm.client import Control, refused
+from nat.backend.vllm.hand_over import LOAD_ADAPTER, RPC, SLEEP
+from nat.backend.vllm.wire import GENERATE
+from nat.errors import EngineNotStarted
+
+TESTED = "0.32.0"
+OLDEST, NEWEST = (0, 32), (0, 33)
+"""Versions that are accepted; only TESTED was run."""
+_PROBE_TOKENS = 12
+_PROBE_TEMPERATURE = 0.5
+"""Not 1, so that log probabilities before the temperature are recognised."""
+_ALLOWED = 0.1
+"""Mean |Δ log p| of the two models at the start; bfloat16 gives about 0.02."""
+
+
+class _Card(BaseModel):
+    id: str
+    parent: str | None = None
+
+
+class _Cards(BaseModel):
+    data: list[_Card]
+
+
+def check_version(control: Control) -> None:
+    """Refuse a version of vLLM whose routes are not known to work."""
+    seen = control.get("/version")
+    text = str(seen.json().get("version")) if seen.is_success else seen.text
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None or not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
+        first, last = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
+        raise EngineNotStarted(
+            f"the sampling server says that it is vLLM {text[:80]!r}; versions {first} to {last} are supported",
+            hint=f"install vLLM {TESTED}, which is tested, in an environment of its own",
+        )
+
+
+def check_server(control: Control) -> str:
+    """Check version and routes; gives the name that the server has for its base model.
+
+    Raises:
+        EngineNotStarted: it cannot sample token ids, or is of a wrong version.
+
+    """
+    check_version(control)
+    if not control.knows(GENERATE):
+        raise EngineNotStarted(
+            f"vLLM has no route {GENERATE}, which takes and gives token ids", hint="start it with --enable-scale-out"
+        )
+    models = control.get("/v1/models")
+    if models.is_error:
+        hint = "set VLLM_API_KEY to the key of that server" if models.status_code == HTTPStatus.UNAUTHORIZED else None
+        raise EngineNotStarted(refused(models).message, hint=hint)
+    cards = _Cards.model_validate_json(models.content).data
+    return next(card.id for card in cards if card.parent is None)
+
+
+def check_updates(control: Control, *, lora: bool, sleeps: bool) -> None:
+    """Check the routes through which weights are handed over, and that of sleep if it is used."""
+    needed = [
+        (LOAD_ADAPTER, "gets new adapters", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora")
+        if lora
+        else (RPC, "gets new weights", "VLLM_SERVER_DEV_MODE=1")
+    ]
+    if sleeps:
+        needed.append((SLEEP, "sleeps", "VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode"))
+    for path, purpose, start in needed:
+        if not control.knows(path):
+            raise EngineNotStarted(
+                f"vLLM has no route {path}, through which it {purpose}",
+                hint=f"start it with {start}, on a loopback address: its key does not guard the control routes",
+            )
+
+
+def probe_row(loaded: LoadedModel) -> Row:
+    """A short row of tokens from all over the vocabulary."""
+    last = loaded.vocab_size - 1
+    ids = [last * number // _PROBE_TOKENS for number in range(min(_PROBE_TOKENS, loaded.max_seq_length - 1))]
+    count = len(ids) - 1
+    return Row(
+        index=0,
+        group=0,
+        rollout=0,
+        input_ids=ids[:-1],
+        positions=list(range(count)),
+        targets=ids[1:],
+        sampler_logprobs=[],
+        advantages=[0.0] * count,
+        temperatures=[_PROBE_TEMPERATURE] * count,
+    )
+
+
+def check_probe(loaded: LoadedModel, row: Row, served: ByRow) -> None:
+    """Compare the log probabilities of vLLM's model with those of the loaded one.
+
+    Raises:
+        EngineNotStarted: they differ.
+
+    """
+    seen = difference([row], served_logprobs(loaded, [row]), served)
+    if not seen.mean <= _ALLOWED:
+        raise EngineNotStarted(
+            f"vLLM reports other log probabilities than the model in {loaded.path} gives: {seen}, allowed is "
+            f"{_ALLOWED:g}",
+            hint="a server of yours must serve this very model, in the same dtype, and with "
+            "--logprobs-mode processed_logprobs",
+        )

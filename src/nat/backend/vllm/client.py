@@ -1,0 +1,154 @@
+"""Calls of vLLM's routes: sampling on the event loop, control from the model thread."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+
+import httpx
+from pydantic import ValidationError
+
+from nat.backend.vllm.wire import GENERATE, Generate, Generated
+from nat.errors import EngineFailed, EngineStopped, findings_of
+
+CONTROL_SECONDS = 600.0
+"""Longest wait for one control call, such as the load of all weights."""
+_DATA, _DONE = "data: ", "[DONE]"
+_SHOWN_CHARS = 500
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where vLLM listens: at a URL, or on a socket in the file system."""
+
+    base_url: str
+    socket: str | None = None
+    """Path of a Unix socket; only users who may open its folder reach it."""
+    api_key: str | None = None
+
+    def client(self) -> httpx.Client:
+        """A client for control calls."""
+        transport = httpx.HTTPTransport(uds=self.socket) if self.socket else None
+        return httpx.Client(
+            base_url=self.base_url, transport=transport, headers=self._headers, timeout=CONTROL_SECONDS, trust_env=False
+        )
+
+    def async_client(self) -> httpx.AsyncClient:
+        """A client for any number of requests at once, without a time limit."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        return httpx.AsyncClient(
+            base_url=self.base_url,
+            transport=httpx.AsyncHTTPTransport(uds=self.socket, limits=limits),
+            headers=self._headers,
+            timeout=None,  # noqa: S113 - an answer takes as long as its tokens; the client of our server has a limit
+            trust_env=False,
+        )
+
+    @property
+    def _headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+
+class Explain(Protocol):
+    """Says why vLLM does not answer."""
+
+    def __call__(self, error: httpx.TransportError) -> EngineFailed: ...
+
+
+class Control:
+    """Control calls, one after another."""
+
+    def __init__(self, address: Address, explain: Explain) -> None:
+        self._http = address.client()
+        self._explain = explain
+
+    def get(self, path: str) -> httpx.Response:
+        return self.request("GET", path)
+
+    def post(self, path: str, body: object = None, **query: str) -> httpx.Response:
+        return self.request("POST", path, json=body, params=query)
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Send one request; the response may have any status.
+
+        Raises:
+            EngineFailed: vLLM does not answer.
+
+        """
+        try:
+            return self._http.request(method, path, **options)
+        except httpx.TimeoutException as error:
+            raise EngineStopped(
+                f"vLLM did not answer {method} {path} within {CONTROL_SECONDS:.0f} s",
+                hint="look at the end of its log; it may be overloaded, or hang",
+            ) from error
+        except httpx.TransportError as error:
+            raise self._explain(error) from error
+
+    def knows(self, path: str) -> bool:
+        """True if the server has a POST route at this path; GET is then refused as a method, and changes nothing."""
+        return self.get(path).status_code != HTTPStatus.NOT_FOUND
+
+    def close(self) -> None:
+        self._http.close()
+
+
+async def generate(http: httpx.AsyncClient, request: Generate, explain: Explain) -> Generated:
+    """The whole answer.
+
+    Raises:
+        EngineFailed: vLLM refuses the request, fails or does not answer.
+
+    """
+    try:
+        response = await http.post(GENERATE, content=_json(request), headers=_JSON)
+    except httpx.TransportError as error:
+        raise explain(error) from error
+    if response.is_error:
+        raise refused(response)
+    return _generated(response.content)
+
+
+async def stream(http: httpx.AsyncClient, request: Generate, explain: Explain) -> AsyncIterator[Generated]:
+    """The answer in parts; closing the iterator aborts the request.
+
+    Raises:
+        EngineFailed: vLLM refuses the request, fails or does not answer.
+
+    """
+    try:
+        async with http.stream("POST", GENERATE, content=_json(request), headers=_JSON) as response:
+            if response.is_error:
+                await response.aread()
+                raise refused(response)
+            async for line in response.aiter_lines():
+                if line.startswith(_DATA) and line != _DATA + _DONE:
+                    yield _generated(line.removeprefix(_DATA).encode())
+    except httpx.TransportError as error:
+        raise explain(error) from error
+
+
+def refused(response: httpx.Response) -> EngineFailed:
+    """The error of a response that is not a success."""
+    called = f"{response.request.method} {response.request.url.path}"
+    return EngineFailed(
+        f"vLLM answered {called} with {response.status_code}: {response.text[:_SHOWN_CHARS]}",
+        hint="look at the end of vLLM's log",
+    )
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _json(request: Generate) -> bytes:
+    return request.model_dump_json(exclude_none=True).encode()
+
+
+def _generated(content: bytes) -> Generated:
+    try:
+        return Generated.model_validate_json(content)
+    except ValidationError as error:
+        raise EngineFailed(
+            f"vLLM's answer is not what was expected ({findings_of(error)[0]}): {content[:_SHOWN_CHARS]!r}",
+            hint="look at the end of vLLM's log; another version may answer in another format",
+        ) from error

@@ -1,0 +1,277 @@
+"""The sampling engine that is vLLM: three threads, and the order of an update.
+
+    event loop     sends requests to vLLM and fills their sequences
+    model thread   trains the learner's model, writes its weights, has vLLM load them
+    watch          waits for the end of vLLM's process
+
+While the learner trains, vLLM goes on answering with the old weights. For the hand-over, new requests are held, begun
+ones finish, vLLM loads the weights, and a probe compares it with the learner. `serve` confirms the new version; without
+it, vLLM gets back the weights that the learner has restored. After a failed load no request is sent: our own vLLM is
+started again, and a server of the user's ends this one.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx
+import torch
+
+from nat.backend.inference.sequence import Request
+from nat.backend.model import LoadedModel
+from nat.backend.training.batch import Row
+from nat.backend.training.loss import ByRow
+from nat.backend.vllm.checks import check_probe, check_server, probe_row
+from nat.backend.vllm.client import Control, refused
+from nat.backend.vllm.gate import Gate
+from nat.backend.vllm.hand_over import SLEEP, WAKE_UP, HandOver
+from nat.backend.vllm.sampling import Caller
+from nat.backend.vllm.server import VllmServer
+from nat.errors import BackendError, EngineFailed
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Make = Callable[[Control, str], HandOver | None]
+"""Makes what hands weights over, from control calls and vLLM's name of the base model; None if nothing is trained."""
+
+
+class VllmEngine:
+    """A `SamplingEngine` whose tokens come from vLLM."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        server: VllmServer,
+        make_hand_over: Make,
+        *,
+        version: str,
+        sleep_while_training: bool = False,
+    ) -> None:
+        """Start nothing yet; `start` follows once the learner's weights are those to serve."""
+        self.loaded = loaded
+        self.policy_version = version
+        self._server = server
+        self._control = Control(server.address, server.explain)
+        self._make_hand_over = make_hand_over
+        self.hand_over: HandOver | None = None
+        """Gives vLLM the learner's weights; made by `start`, and None if nothing is trained."""
+        self._sleeps = sleep_while_training
+        self._asleep = False
+        self._model = ""
+        self._pending = False
+        """True while vLLM has weights that no `serve` has confirmed."""
+        self._failure: BackendError | None = None
+        self._on_failure: Callable[[BackendError], None] = lambda _: None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
+        self._thread.start()
+        self._gate, self._http = self._await(_opened(server))
+        self._caller = Caller(self._http, loaded, server.explain)
+        self._requests: dict[Request, asyncio.Task[None]] = {}  # for the event loop only
+        threads = torch.get_num_threads()
+        self._learner = ThreadPoolExecutor(1, "model", initializer=lambda: torch.set_num_threads(threads))
+
+    def start(self) -> None:
+        """Start vLLM, check that it fits, and have it load the learner's weights.
+
+        Raises:
+            EngineFailed: it does not start, is of a wrong version, lacks a route, or computes something else.
+
+        """
+        self._server.watch(self._fail)
+        self._server.start()
+        self._learner.submit(self._begin).result()
+
+    def names(self) -> list[str]:
+        """The model's plain name, which always means the newest weights, and `name@step`."""
+        return [self.policy_version.rpartition("@")[0], self.policy_version]
+
+    def knows(self, name: str) -> bool:
+        return name in self.names()
+
+    def submit(self, request: Request) -> None:
+        """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""
+        request.check(self.loaded.max_seq_length)
+        self._check_alive()
+        self._loop.call_soon_threadsafe(self._send, request)
+
+    def cancel(self, request: Request) -> None:
+        """Drop a request whose client has disconnected; vLLM aborts it when its connection closes."""
+        self._loop.call_soon_threadsafe(self._drop, request)
+
+    def run_exclusive(self, function: Callable[[], T], *, beside: bool = False) -> Future[T]:
+        """Run `function` on the model thread; requests always go on beside it, except during a hand-over."""
+        del beside
+        return self._learner.submit(function)
+
+    def sample(self) -> None:
+        """VLLM samples without this thread."""
+
+    def finish_begun(self) -> None:
+        """The hand-over finishes them."""
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Around an update; if it fails after the hand-over, vLLM gets the old weights back."""
+        try:
+            self._fall_asleep()
+            yield
+        finally:
+            self._settle()
+
+    def score(self, loaded: LoadedModel, rows: Sequence[Row]) -> ByRow:
+        """Hand the learner's weights over, then score rows by the path that answers requests.
+
+        Raises:
+            EngineFailed: vLLM did not take them over, or does not answer.
+
+        """
+        del loaded  # the model that was handed over
+        assert self.hand_over is not None, "an engine that trains hands weights over"
+        self._await(self._gate.close())
+        self._wake_up()
+        self._pending = True
+        self.hand_over.load()
+        return self._await(self._caller.score(rows, self.hand_over.model))
+
+    def serve(self, version: str) -> None:
+        """Answer with the weights that were handed over, under this version."""
+        if self._pending and self.hand_over is not None:
+            self.hand_over.keep()
+            self._model = self.hand_over.model
+        self._pending = False
+        self.policy_version = version
+
+    def watch(self, on_failure: Callable[[BackendError], None]) -> None:
+        """Have `on_failure` called when vLLM has ended or cannot be used any more."""
+        self._on_failure = on_failure
+        if self._failure is not None:
+            on_failure(self._failure)
+
+    def close(self) -> None:
+        """Cancel what waits for the model thread, fail what is being answered, stop vLLM; later calls do nothing."""
+        if self._loop.is_closed():
+            return
+        self._failure = self._failure or BackendError("the backend was shut down before it had answered")
+        self._learner.shutdown(cancel_futures=True)
+        self._await(self._end())
+        self._server.stop()
+        self._control.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _begin(self) -> None:
+        """On the model thread: check the server, hand over the weights, compare both models."""
+        self._model = check_server(self._control)
+        self.hand_over = self._make_hand_over(self._control, self._model)
+        if self.hand_over is not None:
+            self._load(self.hand_over)
+        row = probe_row(self.loaded)
+        check_probe(self.loaded, row, self._await(self._caller.score([row], self._model)))
+
+    def _settle(self) -> None:
+        """Restore what no `serve` has confirmed, then let requests in."""
+        try:
+            self._wake_up()
+            if self._pending:
+                self._restore()
+        except EngineFailed as error:
+            self._fail(error)
+        finally:
+            self._pending = False
+            self._await(self._gate.open())
+
+    def _fall_asleep(self) -> None:
+        """Have vLLM move its weights to the host's memory and drop its cache, so that the learner has the GPU."""
+        if self._sleeps:
+            self._await(self._gate.close())
+            self._asleep = True
+            self._command(SLEEP, level="1")
+
+    def _wake_up(self) -> None:
+        if self._asleep:
+            self._command(WAKE_UP)
+            self._asleep = False
+
+    def _command(self, path: str, **query: str) -> None:
+        response = self._control.post(path, **query)
+        if response.is_error:
+            raise refused(response)
+
+    def _restore(self) -> None:
+        hand_over = self.hand_over
+        assert hand_over is not None, "something was handed over"
+        if self._failure is not None:
+            return
+        try:
+            hand_over.undo()
+        except EngineFailed as error:
+            logger.warning("vLLM cannot go back to the weights before the update: %s", error.message)
+            try:
+                self._server.restart()
+                hand_over.reset()
+                self._load(hand_over)
+            except EngineFailed as final:
+                self._fail(final)
+
+    def _load(self, hand_over: HandOver) -> None:
+        hand_over.load()
+        hand_over.keep()
+        self._model = hand_over.model
+
+    def _send(self, request: Request) -> None:
+        task = self._loop.create_task(self._answer(request))
+        self._requests[request] = task
+        task.add_done_callback(lambda _: self._requests.pop(request, None))
+
+    def _drop(self, request: Request) -> None:
+        if (task := self._requests.get(request)) is not None:
+            task.cancel()
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            async with self._gate.passing():
+                self._check_alive()
+                request.policy_version = self.policy_version
+                await self._caller.answer(request, self._model)
+        except BaseExceptionGroup as group:
+            request.listener.on_failed(group.exceptions[0])
+        except Exception as error:  # noqa: BLE001 - the boundary of a request: its failure goes to its listener
+            request.listener.on_failed(error)
+        else:
+            request.listener.on_finished()
+
+    def _check_alive(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, failure: BackendError) -> None:
+        """Remember why nothing can be answered any more, and report it once."""
+        if self._failure is None:
+            self._failure = failure
+            logger.error("%s", failure)
+            self._on_failure(failure)
+
+    def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the event loop, from another thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _end(self) -> None:
+        """Fail all requests and close the connections."""
+        assert self._failure is not None, "the engine is closing"
+        for request, task in list(self._requests.items()):
+            task.cancel()
+            request.listener.on_failed(self._failure)
+        await asyncio.gather(*self._requests.values(), return_exceptions=True)
+        await self._http.aclose()
+
+
+async def _opened(server: VllmServer) -> tuple[Gate, httpx.AsyncClient]:
+    """What belongs to the event loop."""
+    return Gate(), server.address.async_client()

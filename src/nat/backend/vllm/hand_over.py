@@ -1,0 +1,165 @@
+"""How vLLM gets the learner's weights: a LoRA adapter under a new name, or all weights in place.
+
+The learner writes the weights to a folder of their own, and vLLM reads them. vLLM knows cached keys and values by an
+adapter's name and path, so neither is used twice; after a reload in place the cache is emptied.
+
+All methods are called on the thread that owns the learner's model, while vLLM answers no request.
+"""
+
+import logging
+import shutil
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
+from typing import Protocol
+
+from nat.backend.export import write_adapter
+from nat.backend.model import LoadedModel
+from nat.backend.vllm.client import Control, refused
+from nat.backend.vllm.weights import write_weights
+from nat.errors import EngineFailed, HandOverFailed
+
+logger = logging.getLogger(__name__)
+
+LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+SLEEP, WAKE_UP = "/sleep", "/wake_up"
+PAUSE, RESUME, RPC, RESET_CACHE = "/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"
+
+
+class HandOver(Protocol):
+    """Gives vLLM the learner's weights."""
+
+    model: str
+    """The name that requests use for the weights that were loaded last."""
+
+    def load(self) -> None:
+        """Load the learner's weights; `keep` or `undo` follows.
+
+        Raises:
+            HandOverFailed: they were not loaded; requests must wait for `undo`.
+
+        """
+        ...
+
+    def keep(self) -> None:
+        """Answer with these weights from now on."""
+        ...
+
+    def undo(self) -> None:
+        """Answer with the weights before; the learner has them again.
+
+        Raises:
+            EngineFailed: vLLM has to be started again.
+
+        """
+        ...
+
+    def reset(self) -> None:
+        """Forget what was loaded, since vLLM has been started again."""
+        ...
+
+
+class AdapterHandOver:
+    """Loads each version of the adapter beside the one before, from a new folder and under a new name."""
+
+    def __init__(self, control: Control, loaded: LoadedModel, base: str, folder: Path) -> None:
+        self.model = base
+        self._control = control
+        self._loaded = loaded
+        self._base = base
+        self._folder = folder
+        self._names = (f"{loaded.path.name}-{token_hex(4)}-{number}" for number in count(1))
+        self._kept = base
+
+    def load(self) -> None:
+        name = next(self._names)
+        folder = self._folder / name
+        folder.mkdir(parents=True)
+        write_adapter(self._loaded, folder)
+        response = self._control.post(LOAD_ADAPTER, {"lora_name": name, "lora_path": str(folder.resolve())})
+        if response.is_error:
+            shutil.rmtree(folder)
+            raise HandOverFailed(
+                f"vLLM did not load the adapter: {refused(response).message}",
+                hint="start vLLM with --enable-lora and a --max-lora-rank of at least the adapter's, and let it read "
+                f"{self._folder}",
+            )
+        self.model = name
+
+    def keep(self) -> None:
+        before, self._kept = self._kept, self.model
+        self._unload(before)
+
+    def undo(self) -> None:
+        failed, self.model = self.model, self._kept
+        self._unload(failed)
+
+    def reset(self) -> None:
+        self.model = self._kept = self._base
+
+    def _unload(self, name: str) -> None:
+        """Unload an adapter, and delete its folder, which vLLM may read again as long as it is loaded."""
+        if name not in {self._base, self.model}:
+            response = self._control.post(UNLOAD_ADAPTER, {"lora_name": name})
+            if response.is_error:
+                logger.warning("%s", refused(response).message)
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+
+
+class WeightsHandOver:
+    """Reloads all weights in place, from a folder."""
+
+    def __init__(self, control: Control, loaded: LoadedModel, base: str, folder: Path) -> None:
+        self.model = base
+        self._control = control
+        self._loaded = loaded
+        self._folder = folder
+        self._numbers = count(1)
+
+    def load(self) -> None:
+        target = self._folder / f"weights-{next(self._numbers)}"
+        target.mkdir(parents=True)
+        try:
+            self.write(target)
+            self._call(PAUSE, mode="wait")
+            self._call(RPC, {"method": "reload_weights", "kwargs": {"weights_path": str(target.resolve())}})
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+        if not self._call(RESET_CACHE).get("success"):
+            raise _reload_failed("its prefix cache was not emptied")
+        self._call(RESUME)
+
+    def write(self, folder: Path) -> None:
+        """Write the learner's weights in the format of the model that vLLM started with."""
+        write_weights(self._loaded, folder)
+
+    def keep(self) -> None:
+        """They are the only ones."""
+
+    def undo(self) -> None:
+        self.load()
+
+    def reset(self) -> None:
+        """The next load replaces whatever there is."""
+
+    def _call(self, path: str, body: object = None, **query: str) -> dict[str, object]:
+        response = self._control.post(path, body, **query)
+        if response.is_error:
+            raise _reload_failed(refused(response).message)
+        content = response.json() if response.content else {}
+        return content if isinstance(content, dict) else {}
+
+
+def _reload_failed(reason: str) -> EngineFailed:
+    return HandOverFailed(
+        f"vLLM did not take over the weights of the update: {reason}",
+        hint="look at the end of vLLM's log; a server of yours needs VLLM_SERVER_DEV_MODE=1 and must read the folder "
+        "of the weights",
+    )
+
+
+def folder_with_room(size: int, fallback: Path, shared_memory: Path = Path("/dev/shm")) -> Path:  # noqa: S108
+    """Give the shared memory if twice `size` bytes are free there, else `fallback`."""
+    if shared_memory.is_dir() and shutil.disk_usage(shared_memory).free >= 2 * size:
+        return shared_memory
+    return fallback

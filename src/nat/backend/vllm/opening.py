@@ -1,0 +1,122 @@
+"""Make the vLLM engine of a backend from its options."""
+
+import logging
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from nat.backend.model import LoadedModel
+from nat.backend.training.batch import Row
+from nat.backend.training.mismatch import probe_rows, thinned
+from nat.backend.vllm.checks import check_updates
+from nat.backend.vllm.client import Control
+from nat.backend.vllm.engine import VllmEngine
+from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver, folder_with_room
+from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer, private_folder
+from nat.backend.vllm.weights import must_untie, write_weights
+from nat.errors import EngineNotStarted
+from nat.wire.model_folder import ADAPTER_CONFIG
+from nat.wire.serving import ServeOptions
+
+API_KEY_VARIABLE = "VLLM_API_KEY"
+"""Environment variable of the key of a server at a URL, as vLLM's own clients read it."""
+LOG = "vllm.log"
+_COMMAND = "vllm serve"
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values that vLLM takes for --max-lora-rank."""
+_PROBE_TOKENS = 64
+"""Tokens that are scored after an update, each by a request of its own."""
+
+
+@contextmanager
+def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> Iterator[VllmEngine]:
+    """Lend the engine, which is not started yet, and remove its folders at the end; it is closed by then.
+
+    Raises:
+        EngineNotStarted: vLLM cannot serve this model or adapter.
+
+    """
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every request
+    with private_folder() as private:
+        trained = options.output_dir is not None
+        shared = folder_with_room(_trained_bytes(loaded), options.output_dir or Path(private))
+        weights_at = options.output_dir if options.vllm_url is not None else shared
+        with tempfile.TemporaryDirectory(prefix="nat-weights-", dir=weights_at) as weights:
+
+            def hand_over(control: Control, base: str) -> HandOver | None:
+                if not trained:
+                    return None
+                lora = loaded.peft is not None
+                check_updates(control, lora=lora, sleeps=options.vllm_sleep)
+                return (AdapterHandOver if lora else WeightsHandOver)(control, loaded, base, Path(weights))
+
+            path = loaded.path
+            if trained and options.vllm_url is None and must_untie(loaded):
+                path = Path(weights) / "start"
+                path.mkdir()
+                write_weights(loaded, path)
+                loaded.tokenizer.hf.save_pretrained(path)
+            server = _server(options, loaded, path, Path(private))
+            sleeps = trained and options.vllm_sleep
+            yield VllmEngine(loaded, server, hand_over, version=version, sleep_while_training=sleeps)
+
+
+def choose_probe(rows: Sequence[Row]) -> list[Row]:
+    """Choose few tokens of the usual rows, because each is scored by a request of its own."""
+    return thinned(probe_rows(rows), _PROBE_TOKENS)
+
+
+def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Path) -> VllmServer:
+    if options.vllm_url is not None:
+        return ServerAtUrl(options.vllm_url, os.environ.get(API_KEY_VARIABLE))
+    if (path / ADAPTER_CONFIG).is_file():
+        raise EngineNotStarted(
+            f"{path} is an adapter, which vLLM cannot start with",
+            hint="export it as a plain model first (`nat export`), and set model to that folder",
+        )
+    command = shlex.split(options.vllm_command or _COMMAND)
+    if not command:
+        raise EngineNotStarted("vllm_command is empty", hint=f"leave it out for '{_COMMAND}'")
+    # `vllm serve` takes the model as a positional argument only; the module `api_server` knows no such argument.
+    model = [str(path)] if command[-1] == "serve" else ["--model", str(path)]
+    return OwnServer(
+        command,
+        [*model, *serve_arguments(options, loaded), *shlex.split(options.vllm_args)],
+        log_path=(options.output_dir or private) / LOG,
+        timeout=options.vllm_startup_timeout,
+        folder=private,
+    )
+
+
+def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
+    """The arguments of `vllm serve` that our requests and updates need."""
+    valued = {
+        "--served-model-name": options.name,
+        "--dtype": str(loaded.dtype).removeprefix("torch."),
+        "--max-model-len": loaded.max_seq_length,
+        "--max-num-seqs": options.max_num_seqs,
+        "--generation-config": "vllm",
+        "--logprobs-mode": "processed_logprobs",
+        "--max-logprobs": -1,
+        "--uvicorn-log-level": "warning",
+    }
+    arguments = [text for name, value in valued.items() for text in (name, str(value))]
+    arguments += ["--enable-scale-out", "--enable-prompt-tokens-details"]
+    if options.vllm_sleep and loaded.device.type != "cpu":  # vLLM's CPU build has the routes, but not the option
+        arguments.append("--enable-sleep-mode")
+    if loaded.device.type == "cpu":
+        arguments += ["--enforce-eager", "--block-size", "32"]
+    if loaded.peft is not None and options.output_dir is not None:
+        rank = options.lora_rank or 0
+        most = next((most for most in _RANKS if most >= rank), None)
+        if most is None:
+            raise EngineNotStarted(f"vLLM takes no LoRA rank of {rank}", hint=f"set lora_rank to at most {_RANKS[-1]}")
+        arguments += ["--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2", "--max-lora-rank", str(most)]
+    return arguments
+
+
+def _trained_bytes(loaded: LoadedModel) -> int:
+    return sum(weight.numel() * weight.element_size() for weight in loaded.trainable_parameters().values())

@@ -1,0 +1,114 @@
+"""Sample requests, and score rows, through vLLM."""
+
+import asyncio
+from collections.abc import Sequence as Sequence_
+from contextlib import aclosing
+
+import httpx
+import torch
+
+from nat.backend.inference.sequence import Delta, FinishReason, Request, Sequence
+from nat.backend.model import LoadedModel
+from nat.backend.training.batch import Row
+from nat.backend.training.loss import ByRow
+from nat.backend.vllm.client import Explain, generate, stream
+from nat.backend.vllm.wire import Choice, Generated, SampledLogprob, request_for, score_request
+from nat.errors import EngineFailed
+
+_FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+class Caller:
+    """Calls vLLM for one model: all parts of a request share the connection pool."""
+
+    def __init__(self, http: httpx.AsyncClient, loaded: LoadedModel, explain: Explain) -> None:
+        self._http = http
+        self._loaded = loaded
+        self._explain = explain
+
+    async def answer(self, request: Request, model: str) -> None:
+        """Sample all sequences of a request; its listener gets the deltas."""
+        async with asyncio.TaskGroup() as group:
+            for sequence in request.sequences:
+                group.create_task(self._sample(request, sequence, model))
+
+    async def score(self, rows: Sequence_[Row], model: str) -> ByRow:
+        """Score the sampled tokens of each row, each by one request; log probabilities [K] by row."""
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                row.index: [
+                    group.create_task(self._score(row.input_ids[: position + 1], target, temperature, model))
+                    for position, target, temperature in zip(row.positions, row.targets, row.sampled_at, strict=True)
+                ]
+                for row in rows
+            }
+        return {index: torch.tensor([task.result() for task in scores]) for index, scores in tasks.items()}
+
+    async def _sample(self, request: Request, sequence: Sequence, model: str) -> None:
+        # Stop strings are found in our own text, so the tokens are needed one by one.
+        streamed = request.stream or bool(sequence.params.stop)
+        body = request_for(
+            sequence,
+            model=model,
+            eos=sorted(self._loaded.eos_token_ids),
+            vocab_size=self._loaded.vocab_size,
+            stream=streamed,
+        )
+        if not streamed:
+            self._add(sequence, await generate(self._http, body, self._explain))
+            return
+        async with aclosing(stream(self._http, body, self._explain)) as parts:  # type: ignore[type-var]
+            async for part in parts:
+                if (new := self._add(sequence, part)) and request.stream:
+                    request.listener.on_deltas([Delta.newest(sequence, new)])
+                if sequence.finish_reason is not None:
+                    return
+        raise EngineFailed(
+            f"vLLM's stream ended after {len(sequence.token_ids)} tokens without a finish reason",
+            hint="look at the end of vLLM's log",
+        )
+
+    def _add(self, sequence: Sequence, generated: Generated) -> int:
+        """Add new tokens to a sequence; returns how many it took, and sets the finish reason after the last one."""
+        sequence.num_reused = generated.num_reused or sequence.num_reused
+        if not generated.choices:
+            return 0
+        choice = generated.choices[0]
+        if choice.finish_reason in {"abort", "error"}:
+            raise EngineFailed(
+                f"vLLM ended an answer after {len(sequence.token_ids)} tokens with '{choice.finish_reason}'",
+                hint="nothing else may pause this server or abort its requests; look at the end of its log",
+            )
+        before = len(sequence.token_ids)
+        for token_id, entry in zip(choice.token_ids, _logprobs(choice), strict=True):
+            best = sorted(((top.token_id, top.logprob) for top in entry.top_logprobs), key=lambda pair: -pair[1])
+            alternatives = best[: sequence.params.top_logprobs]
+            sequence.add(token_id, entry.logprob, alternatives, self._loaded.eos_token_ids)
+            if sequence.finish_reason is not None:
+                break
+        else:
+            sequence.finish_reason = _FINISHED.get(choice.finish_reason)
+        return len(sequence.token_ids) - before
+
+    async def _score(self, prompt_ids: list[int], token_id: int, temperature: float, model: str) -> float:
+        request = score_request(prompt_ids, token_id, temperature, model=model)
+        generated = await generate(self._http, request, self._explain)
+        entries = [entry for choice in generated.choices for entry in _logprobs(choice)]
+        scored = [top.logprob for entry in entries for top in (entry, *entry.top_logprobs) if top.token_id == token_id]
+        if not scored:
+            raise EngineFailed(
+                "vLLM did not report the log probability of a given token",
+                hint="use a version of vLLM that knows logprob_token_ids",
+            )
+        return scored[0]
+
+
+def _logprobs(choice: Choice) -> Sequence_[SampledLogprob]:
+    """The log probability of each new token."""
+    found = choice.logprobs.content if choice.logprobs is not None else []
+    if len(found) != len(choice.token_ids):
+        raise EngineFailed(
+            f"vLLM reported {len(found)} log probabilities for {len(choice.token_ids)} tokens",
+            hint="another version of vLLM may answer in another format",
+        )
+    return found

@@ -1,0 +1,251 @@
+"""The vLLM server that samples: a process of ours on a private socket, or one at a URL that the user runs.
+
+vLLM's key does not guard its control routes, which can replace the weights. So our own server listens on a Unix socket
+in a folder that only this user can open, and on no port.
+"""
+
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from nat.backend.vllm.client import Address
+from nat.backend.vllm.guard import GRACE_SECONDS, KILLED
+from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, EngineStopped
+
+logger = logging.getLogger(__name__)
+
+_TAIL_LINES = 20
+_POLL_SECONDS = 0.2
+_END_SECONDS = 5.0
+"""How long a process whose connection broke may take to end."""
+_HEALTH_SECONDS = 5.0
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "OutOfMemoryError",
+    "No available memory for the cache blocks",
+    "less than desired",
+    "can't allocate memory",
+    "larger than the available KV cache memory",
+)
+"""What vLLM and torch write when memory does not suffice."""
+_MEMORY_HINT = (
+    "give vLLM less: --gpu-memory-utilization, --max-model-len or --max-num-seqs in vllm_args (on a CPU the variable "
+    "VLLM_CPU_KVCACHE_SPACE), or train with lora"
+)
+_SETTINGS = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+_NOT_PASSED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "VLLM_API_KEY")
+"""Variables that would select our Python environment in vLLM's, or have it require a key on its private socket."""
+
+
+class VllmServer(Protocol):
+    """A server that can be started, watched and stopped."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def start(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            EngineFailed: it does not start, or not in time.
+
+        """
+        ...
+
+    def restart(self) -> None:
+        """Start it again with the weights of its first start.
+
+        Raises:
+            EngineFailed: it cannot be started from here, or does not start.
+
+        """
+        ...
+
+    def watch(self, on_end: Callable[[EngineFailed], None]) -> None:
+        """Call `on_end`, from another thread, when it ends although nobody stopped it."""
+        ...
+
+    def explain(self, error: httpx.TransportError) -> EngineFailed:
+        """Say why it does not answer."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class ServerAtUrl:
+    """A server that the user runs."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        self.address = Address(url.rstrip("/").removesuffix("/v1"), api_key=api_key)
+
+    def start(self) -> None:
+        """Check that it answers."""
+        with self.address.client() as http:
+            try:
+                http.get("/health", timeout=_HEALTH_SECONDS).raise_for_status()
+            except httpx.HTTPError as error:
+                raise EngineNotStarted(
+                    f"no vLLM answers at {self.address.base_url}: {error!r}",
+                    hint="start it, and check vllm_url; or set vllm_command, so that it is started here",
+                ) from error
+
+    def restart(self) -> None:
+        raise EngineStopped(
+            f"vLLM at {self.address.base_url} cannot be used any more, since an update of its weights failed half-way",
+            hint="restart that server, then resume the run from its last checkpoint",
+        )
+
+    def watch(self, on_end: Callable[[EngineFailed], None]) -> None:
+        """Nothing is watched: each call reports its own failure."""
+
+    def explain(self, error: httpx.TransportError) -> EngineFailed:
+        return EngineStopped(
+            f"vLLM at {self.address.base_url} does not answer: {error!r}",
+            hint="look at that server's log, and start it again",
+        )
+
+    def stop(self) -> None:
+        """It goes on running, as the user started it."""
+
+
+class OwnServer:
+    """A process that is started here, and ends with this one."""
+
+    def __init__(
+        self, command: Sequence[str], arguments: Sequence[str], *, log_path: Path, timeout: float, folder: Path
+    ) -> None:
+        """`folder` is this user's alone, with a path short enough for a socket."""
+        self._socket = folder / "vllm.sock"
+        self.address = Address("http://vllm", socket=str(self._socket))
+        self._command = [*command, *arguments, "--uds", str(self._socket)]
+        self._log_path = log_path
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = False
+        self._on_end: Callable[[EngineFailed], None] = lambda _: None
+
+    def start(self) -> None:
+        if shutil.which(self._command[0]) is None:
+            raise EngineNotStarted(
+                f"there is no executable {self._command[0]!r}",
+                hint="install vLLM in an environment of its own, and set vllm_command to its program, such as "
+                "'/opt/vllm/bin/vllm serve'",
+            )
+        logger.info("starting vLLM; its log is %s", self._log_path)
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the user's command
+                [sys.executable, "-P", "-m", "nat.backend.vllm.guard", *self._command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(),
+                start_new_session=True,
+            )
+        self._stopping = False
+        self._await_health(self._process)
+        threading.Thread(target=self._wait, args=(self._process,), name="vllm watch", daemon=True).start()
+
+    def restart(self) -> None:
+        logger.warning("restarting vLLM")
+        self.stop()
+        self.start()
+
+    def watch(self, on_end: Callable[[EngineFailed], None]) -> None:
+        self._on_end = on_end
+
+    def explain(self, error: httpx.TransportError) -> EngineFailed:
+        process = self._process
+        assert process is not None, "it was started"
+        try:
+            return self._ended(process.wait(_END_SECONDS))
+        except subprocess.TimeoutExpired:
+            return EngineStopped(
+                f"vLLM does not answer: {error!r}; the end of its log:\n{self._tail()}", hint="start the run again"
+            )
+
+    def stop(self) -> None:
+        """End all of its processes."""
+        self._stopping = True
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None, "a pipe"
+        process.stdin.close()
+        try:
+            process.wait(GRACE_SECONDS + _END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._socket.unlink(missing_ok=True)
+
+    def _await_health(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + self._timeout
+        with self.address.client() as http:
+            while time.monotonic() < deadline:
+                if (code := process.poll()) is not None:
+                    self.stop()
+                    raise self._ended(code, starting=True)
+                if self._listens() and _is_healthy(http):
+                    return
+                time.sleep(_POLL_SECONDS)
+        self.stop()
+        raise EngineNotStarted(
+            f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n{self._tail()}",
+            hint="raise vllm_startup_timeout, or startup_timeout of the LLM, if it was still loading",
+        )
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as unix:
+            return unix.connect_ex(str(self._socket)) == 0
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait()
+        if not self._stopping:
+            self._on_end(self._ended(code))
+
+    def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
+        """Explain the end of the process by its exit code and its log."""
+        tail = self._tail()
+        how = "was killed (SIGKILL)" if code == KILLED else f"ended with exit code {code}"
+        message = f"vLLM {how}{' before it was ready' if starting else ''}; the end of its log:\n{tail}"
+        if any(text in self._tail(lines=200) for text in _OUT_OF_MEMORY):
+            return EngineOutOfMemory(message, hint=_MEMORY_HINT)
+        if starting:
+            return EngineNotStarted(
+                message, hint=f"the whole log is {self._log_path}; an unknown option means another version of vLLM"
+            )
+        killed = "if memory ran out, the system's log says so (dmesg); " if code == KILLED else ""
+        return EngineStopped(message, hint=f"{killed}checkpoints are complete: start the run again")
+
+    def _tail(self, lines: int = _TAIL_LINES) -> str:
+        text = self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+        return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (the log is empty)"
+
+
+def _is_healthy(http: httpx.Client) -> bool:
+    try:
+        return http.get("/health", timeout=_HEALTH_SECONDS).is_success
+    except httpx.TransportError:
+        return False
+
+
+def private_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the socket that only this user can open."""
+    return tempfile.TemporaryDirectory(prefix="nat-vllm-")
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
+    return {**kept, **_SETTINGS}

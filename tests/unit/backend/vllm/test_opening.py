@@ -1,0 +1,84 @@
+"""The arguments of `vllm serve`, and which options an engine takes."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from nat.art.options import ArtServeOptions
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
+from nat.backend.vllm.hand_over import folder_with_room
+from nat.backend.vllm.opening import serve_arguments, vllm_engine
+from nat.backend.vllm.weights import must_untie, write_weights
+from nat.errors import EngineNotStarted
+from nat.wire.serving import ServeOptions
+
+
+def options(tiny_dir, **given):
+    return ServeOptions(model=tiny_dir(), **{"engine": "vllm", **given})
+
+
+def test_our_options_become_vllms(tiny_dir, tmp_path):
+    """Name, precision, context and rank are passed; the rank is rounded up to one that vLLM takes."""
+    given = options(tiny_dir, served_model_name="me", max_num_seqs=7, lora_rank=9, output_dir=tmp_path)
+    loaded = load_model(tiny_dir(), device="cpu", lora=LoraSettings(9), max_seq_length=64)
+    arguments = " ".join(serve_arguments(given, loaded))
+    assert "--served-model-name me --dtype float32 --max-model-len 64 --max-num-seqs 7" in arguments
+    assert "--logprobs-mode processed_logprobs" in arguments
+    assert "--enable-lora --max-loras 1 --max-cpu-loras 2 --max-lora-rank 16" in arguments
+
+
+def test_a_rank_beyond_vllms_is_refused(tiny_dir, tmp_path, loaded):
+    """The largest possible rank is named."""
+    given = options(tiny_dir, lora_rank=513, output_dir=tmp_path)
+    with pytest.raises(EngineNotStarted, match="no LoRA rank of 513"):
+        serve_arguments(given, load_model(tiny_dir(), device="cpu", lora=LoraSettings(4)))
+
+
+def test_an_adapter_cannot_start_vllm(tiny_dir, tmp_path, loaded):
+    """The remedy is an export."""
+    (tmp_path / "adapter_config.json").write_text("{}")
+    folder = type(loaded)(**{**vars(loaded), "path": tmp_path})
+    with pytest.raises(EngineNotStarted, match="nat export"), vllm_engine(options(tiny_dir), folder, version="m@0"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "idle"),
+    [
+        ({"engine": "embedded", "vllm_args": "--x"}, "vllm_args"),
+        ({"prefix_cache_mb": 1}, "prefix_cache_mb"),
+        ({"vllm_url": "http://127.0.0.1:1", "vllm_args": "--x", "max_num_seqs": 3}, "max_num_seqs, vllm_args"),
+    ],
+)
+def test_options_of_another_engine_are_refused(tiny_dir, given, idle):
+    """An option without effect is an error."""
+    with pytest.raises(ValidationError, match=f"{idle}: no effect with"):
+        options(tiny_dir, **given)
+
+
+def test_arts_clients_are_served_by_the_embedded_engine(tiny_dir):
+    """Each client has adapters of its own in one process."""
+    with pytest.raises(ValidationError, match="engine vllm: inference_port"):
+        ArtServeOptions(model=tiny_dir(), inference_port=0, engine="vllm")
+
+
+def test_tied_weights_are_written_apart_on_a_cpu(tiny_dir, tmp_path):
+    """The output layer is a tensor of its own, equal to the embeddings, and the configuration says so."""
+    loaded = load_model(tiny_dir(), device="cpu")
+    assert must_untie(loaded)
+    write_weights(loaded, tmp_path)
+    head = load_file(tmp_path / "lm_head.safetensors")["lm_head.weight"]
+    assert head.equal(load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"])
+    assert json.loads((tmp_path / "config.json").read_text())["tie_word_embeddings"] is False
+    assert not must_untie(load_model(tiny_dir(), device="cpu", lora=LoraSettings(4)))
+
+
+def test_shared_memory_is_used_if_there_is_room(tmp_path):
+    """Twice the size must be free."""
+    other = tmp_path / "other"
+    assert folder_with_room(1, other, shared_memory=tmp_path) == tmp_path
+    assert folder_with_room(2**60, other, shared_memory=tmp_path) == other
+    assert folder_with_room(1, other, shared_memory=tmp_path / "absent") == other

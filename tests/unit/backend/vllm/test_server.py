@@ -1,0 +1,147 @@
+"""vLLM's process: started, watched, explained and ended; a script stands for vLLM."""
+
+import os
+import queue
+import signal
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nat.backend.vllm.server import OwnServer, private_folder
+from nat.errors import EngineNotStarted, EngineOutOfMemory, EngineStopped
+
+DEADLINE = 30
+HEALTHY = """
+import http.server, os, socketserver, subprocess, sys
+path = sys.argv[sys.argv.index("--uds") + 1]
+if os.path.exists(path):
+    os.unlink(path)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("pids", os.getpid(), child.pid, os.environ["VLLM_SERVER_DEV_MODE"], flush=True)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+class Server(socketserver.UnixStreamServer):
+    def get_request(self):
+        return super().get_request()[0], ("", 0)
+Server(path, Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Servers from a script, stopped at the end."""
+    made = []
+    with private_folder() as folder:
+
+        def make_one(script: str, *, timeout: float = DEADLINE, command: str = sys.executable) -> OwnServer:
+            server = OwnServer(
+                [command, "-c", script], ["--x"], log_path=tmp_path / "v.log", timeout=timeout, folder=Path(folder)
+            )
+            made.append(server)
+            return server
+
+        yield make_one
+        for server in made:
+            server.stop()
+
+
+def pids(log: Path) -> list[int]:
+    """The process and its child, from the last start."""
+    line = [line for line in log.read_text().splitlines() if line.startswith("pids")][-1]
+    return [int(part) for part in line.split()[1:3]]
+
+
+def ended(pid: int) -> bool:
+    """True once the process has ended, a zombie included."""
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def await_end(*each: int) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not all(map(ended, each)):
+        assert time.monotonic() < deadline, each
+        time.sleep(0.01)
+
+
+def test_starts_on_a_socket_of_this_user_and_ends_with_its_children(make, tmp_path):
+    """Nobody else can open the socket's folder; stopping ends every process; it can be started again."""
+    server = make(HEALTHY)
+    server.start()
+    socket = Path(server.address.socket)
+    assert socket.parent.stat().st_mode & 0o777 == 0o700
+    first = pids(tmp_path / "v.log")
+    server.restart()
+    await_end(*first)
+    second = pids(tmp_path / "v.log")
+    server.stop()
+    await_end(*second)
+
+
+def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):
+    """The watcher names the signal; calls that break meanwhile get the same explanation."""
+    server = make(HEALTHY)
+    failures = queue.Queue()
+    server.watch(failures.put)
+    server.start()
+    process, child = pids(tmp_path / "v.log")
+    os.kill(process, signal.SIGKILL)
+    failure = failures.get(timeout=DEADLINE)
+    assert isinstance(failure, EngineStopped)
+    assert "was killed (SIGKILL)" in failure.message
+    assert "pids" in failure.message
+    assert "dmesg" in failure.hint
+    assert str(server.explain(httpx.ReadError("gone"))) == str(failure)
+    await_end(child)
+
+
+def test_a_stopped_server_is_no_failure(make):
+    """The watcher reports only ends that nobody asked for."""
+    server = make(HEALTHY)
+    failures = queue.Queue()
+    server.watch(failures.put)
+    server.start()
+    server.stop()
+    assert failures.empty()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "text"),
+    [
+        ("raise SystemExit('vllm: error: unrecognized arguments: --uds')", EngineNotStarted, "unrecognized arguments"),
+        ("raise SystemExit('torch.OutOfMemoryError: CUDA out of memory')", EngineOutOfMemory, "--max-model-len"),
+        ("import os; os.kill(os.getpid(), 9)", EngineNotStarted, "was killed (SIGKILL) before it was ready"),
+    ],
+)
+def test_an_end_before_it_is_ready_is_explained(make, script, kind, text):
+    """The error has the end of the log, and the remedy that fits it."""
+    with pytest.raises(kind) as caught:
+        make(script).start()
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
+
+
+def test_a_missing_program_is_named(make):
+    """Before anything is started."""
+    with pytest.raises(EngineNotStarted, match="there is no executable '/no/such/vllm'"):
+        make("", command="/no/such/vllm").start()
+
+
+def test_a_server_that_is_never_ready_is_stopped(make, tmp_path):
+    """The error names the option that allows more time."""
+    server = make("import os, time; print('pids', os.getpid(), os.getpid(), flush=True); time.sleep(600)", timeout=1.0)
+    with pytest.raises(EngineNotStarted, match="not ready within 1 s") as caught:
+        server.start()
+    assert "vllm_startup_timeout" in caught.value.hint
+    await_end(*pids(tmp_path / "v.log"))
