@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks agents installs conformance docs bench mutants pins clean
+.PHONY: install demo test lint interop frameworks agents engines installs conformance docs bench mutants pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -41,12 +41,17 @@ agents: install
 	$(BIN)/python -m conformance.environments agents
 	$(BIN)/pytest conformance/coding_agents
 
+# vLLM as the sampler of training runs, on a CPU, in an environment of its own; downloads several gigabytes.
+engines: install
+	$(BIN)/python -m conformance.environments vllm
+	$(BIN)/pytest conformance/engines -m ""
+
 # `pip install` as people do it, on each Python and with the lowest versions; downloads several gigabytes.
 installs: install
 	$(BIN)/pytest conformance/installs -m ""
 
-# The last four: everything that is proven with other people's releases.
-conformance: interop frameworks agents installs
+# The last five: everything that is proven with other people's releases.
+conformance: interop frameworks agents engines installs
 
 # Style, types, layers.
 lint: install

@@ -5,6 +5,7 @@
 | `interop/` | clients and servers of OpenPipe ART and of the upstream toolkit train with ours | `interop` |
 | `frameworks/` | the calls of each framework's agent are captured exactly | `frameworks` |
 | `coding_agents/` | released coding agents do a task through the gateway; each gives one training row | `agents` |
+| `engines/` | vLLM samples for training runs, and the faults that they survive | `engines` |
 | `installs/` | `nat` trains after a plain `pip install` | `installs` |
 
 Each release lives in an environment of its own below `.tmp/`, which `environments.py` makes from `requirements/`:

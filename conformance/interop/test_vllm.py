@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conformance.environments import outside, pip, python_of
+from conformance.engines.vllm import vllm_command
+from conformance.environments import outside
 from openai import AsyncOpenAI
 from transformers import AutoTokenizer
 
@@ -31,8 +33,6 @@ pytestmark = pytest.mark.large
 
 START_DEADLINE_S = 300
 TURNS, GENERATIONS = 3, 4
-UNUSED = ("torchvision", "torchaudio", "torchcodec")
-"""Optional dependencies that are built for another torch."""
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +44,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of vLLM with the model."""
-    python = python_of("vllm")
-    pip(python, "uninstall", "-qq", "-y", *UNUSED)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("vllm") / "server.log"
-    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    command = [*shlex.split(vllm_command()), "--host", "127.0.0.1", "--port", str(port)]
     command += ["--model", str(model), "--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
-    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    settings = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     with log.open("w") as file:
         process = subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, env={**outside(), **settings}, start_new_session=True
