@@ -4,19 +4,23 @@
 //
 // It needs nothing but Node, and it knows nothing of the toolkit that trains its model.
 
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 
 const TURNS = 3;
 
+const url = new URL(`${process.env.OPENAI_BASE_URL}/chat/completions`);
+// It starts in a third of the time that `fetch` needs.
+const { request } = await import(url.protocol === "https:" ? "node:https" : "node:http");
+
 async function ask(messages) {
-  const response = await fetch(`${process.env.OPENAI_BASE_URL}/chat/completions`, {
-    method: "POST",
-    headers: { "content-type": "application/json", authorization: `Bearer ${process.env.OPENAI_API_KEY}` },
-    body: JSON.stringify({ model: "gpt-4o-mini", messages }),
-  });
-  const body = await response.json();
-  if (!response.ok) throw new Error(body.error.message);
+  const headers = { "content-type": "application/json", authorization: `Bearer ${process.env.OPENAI_API_KEY}` };
+  const call = request(url, { method: "POST", headers });
+  call.end(JSON.stringify({ model: "gpt-4o-mini", messages }));
+  const [response] = await once(call, "response");
+  const body = JSON.parse(await text(response));
+  if (response.statusCode !== 200) throw new Error(body.error.message);
   return body.choices[0].message.content;
 }
 

@@ -75,4 +75,4 @@ def test_the_agent_fails_without_a_server() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "fetch failed" in done.stderr
+    assert "ECONNREFUSED 127.0.0.1:9" in done.stderr
