@@ -59,21 +59,33 @@ async def even(config, builder):
 Start = Callable[..., subprocess.Popen]
 
 
-@pytest.fixture
-def start(tmp_path) -> Iterator[Start]:
+@pytest.fixture(scope="module")
+def start(tmp_path_factory) -> Iterator[Start]:
     """Start `nat` with the agent registered; processes that a test leaves running are killed."""
-    (tmp_path / "talker_agent.py").write_text(AGENT)
+    folder = tmp_path_factory.mktemp("agent")
+    (folder / "talker_agent.py").write_text(AGENT)
     environment = environment_without("NAT_")
-    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [environment.get("PYTHONPATH")])])
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [environment.get("PYTHONPATH")])])
     with Processes() as processes:
         code = f"import talker_agent; {NAT}"
-        yield lambda *arguments: processes.start("-c", code, *arguments, cwd=tmp_path, env=environment)
+        yield lambda *arguments: processes.start("-c", code, *arguments, cwd=folder, env=environment)
 
 
-def configuration(folder: Path, ports: dict[str, int], *, served_name: str, sampling: dict | None) -> Path:
-    for name, count in (("train.json", 4), ("held_out.json", 64)):
-        rows = [{"id": f"{name} {n}", "question": QUESTION, "answer": ""} for n in range(count)]
-        (folder / name).write_text(json.dumps(rows))
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory, start) -> Iterator[dict[str, int]]:
+    """The ports of a training server, on which each test trains a model of its own."""
+    folder = tmp_path_factory.mktemp("backend")
+    make_tiny_model(folder / "tiny")
+    options = ("--port=0", "--inference_port=0", "--threads=1", f"--output_dir={folder / 'art'}")
+    backend = start("backend", "serve", f"--model={folder / 'tiny'}", *options)
+    yield json.loads(first_line(backend))
+    stop(backend)
+
+
+def configuration(folder: Path, ports: dict[str, int], *, name: str, served_name: str, sampling: dict | None) -> Path:
+    for file, count in (("train.json", 4), ("held_out.json", 64)):
+        rows = [{"id": f"{file} {n}", "question": QUESTION, "answer": ""} for n in range(count)]
+        (folder / file).write_text(json.dumps(rows))
     config = {
         "llms": {
             "student": {
@@ -92,7 +104,7 @@ def configuration(folder: Path, ports: dict[str, int], *, served_name: str, samp
         "trainer_adapters": {
             "adapter": {
                 "_type": "openpipe_art_trainer_adapter",
-                "backend": {"ip": "127.0.0.1", "port": ports["port"], "name": "talking", "base_model": "tiny"},
+                "backend": {"ip": "127.0.0.1", "port": ports["port"], "name": name, "base_model": "tiny"},
                 "training": {"learning_rate": 1e-2, "beta": 0.0},
             }
         },
@@ -125,16 +137,14 @@ def share_of_even(url: str) -> float:
     [("tiny", None), ("talking", {"temperature": 0.8})],
     ids=["asks for the base model", "asks for the trained one, sampled colder in training"],
 )
-def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name, sampling):
+def test_the_agent_behind_the_url_gets_better(tmp_path, start, ports, served_name, sampling):
     """Rollouts of the served agent train the model here: its held-out scores rise, and it samples the new weights.
 
     During the run, both names select the trained model; afterwards only its own name does.
     The server trains answers at the temperature at which it sampled them.
     """
-    make_tiny_model(tmp_path / "tiny")
-    model, ports = str(tmp_path / "tiny"), ("--port=0", "--inference_port=0", "--threads=1")
-    backend = start("backend", "serve", f"--model={model}", *ports, f"--output_dir={tmp_path / 'art'}")
-    config = configuration(tmp_path, json.loads(first_line(backend)), served_name=served_name, sampling=sampling)
+    name = "chatting" if served_name == "tiny" else served_name
+    config = configuration(tmp_path, ports, name=name, served_name=served_name, sampling=sampling)
     agent = start("serve", f"--config_file={config}", "--port=0")
     [url] = re.findall(r"at (http://localhost:\d+) ", first_line(agent))
 
@@ -146,7 +156,7 @@ def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name, samp
     told, log = run.communicate(timeout=DEADLINE)
     assert run.returncode == 0, log
     summary = json.loads(told)
-    assert summary["served_model"].startswith("talking@4 at ")
+    assert summary["served_model"].startswith(f"{name}@4 at ")
     assert summary["verdict"] == "improved", summary
     for line in (tmp_path / "runs" / "latest" / "training_metrics.jsonl").read_text().splitlines():
         metrics = json.loads(line)["metrics"]
@@ -159,4 +169,3 @@ def test_the_agent_behind_the_url_gets_better(tmp_path, start, served_name, samp
     else:
         assert after == pytest.approx(before, abs=0.35)
     stop(agent)
-    stop(backend)
