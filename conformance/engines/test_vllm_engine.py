@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from conformance.engines.vllm import vllm_command
+from conformance.engines.vllm import servers, vllm_command
 
 from fakes.tiny_model import make_tiny_model
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
@@ -145,7 +145,7 @@ def test_all_weights_are_handed_over_and_restored(start: Callable[..., VllmEngin
 def test_nobody_else_reaches_the_control_routes(start: Callable[..., VllmEngine], model: Path) -> None:
     """VLLM's server listens on no port; the folder of its socket is this user's alone. Killed, it is named."""
     engine = start(lora=True)
-    ((process, command),) = _servers(model)
+    ((process, command),) = servers(model)
     socket = Path(command[command.index("--uds") + 1])
     assert socket.parent.stat().st_mode & 0o777 == 0o700
     assert not _listening(process)
@@ -158,17 +158,6 @@ def test_nobody_else_reaches_the_control_routes(start: Callable[..., VllmEngine]
     assert [type(failure) for failure in failures] == [EngineStopped]
     with pytest.raises(EngineStopped, match="was killed"):
         ask(engine)
-
-
-def _servers(model: Path) -> list[tuple[int, list[str]]]:
-    """The API servers of vLLM with this model: number and command, without the guards."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            command = (folder / "cmdline").read_bytes().decode().split("\0")
-            if "vllm.entrypoints.openai.api_server" in command[:3] and str(model) in command:
-                found.append((int(folder.name), command))
-    return found
 
 
 def _listening(process: int) -> list[str]:

@@ -1,12 +1,15 @@
-"""A whole run through vLLM: tic-tac-toe is learned to its verdict, with LoRA and with all weights."""
+"""Whole runs through vLLM: tic-tac-toe is learned to its verdict, and a killed vLLM ends a run."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from conformance.engines.vllm import vllm_command
+from conformance.engines.vllm import servers, vllm_command
 from conformance.environments import REPOSITORY
 
 pytestmark = pytest.mark.large
@@ -18,10 +21,9 @@ TRAINING = "trainer_adapters.weights.training"
 NAT = "from nat.cli.main import run_cli; run_cli()"
 
 
-@pytest.mark.parametrize(("rank", "learning_rate"), [(8, 5.0e-3), (None, 5.0e-4)])
-def test_a_run_improves(tmp_path: Path, rank: int | None, learning_rate: float) -> None:
-    """The verdict is `improved`, each update was proven on vLLM, and every call carries the version that made it."""
-    held_out = tmp_path / "held_out.jsonl"
+def command(folder: Path, *, learning_rate: float, rank: int | None) -> list[str]:
+    """The command of a run that writes below the folder."""
+    held_out = folder / "held_out.jsonl"
     lines = (REPOSITORY / "examples/tic_tac_toe/data/validation.jsonl").read_text().splitlines(keepends=True)
     held_out.write_text("".join(lines[:HELD_OUT]))
     settings = {
@@ -31,18 +33,55 @@ def test_a_run_improves(tmp_path: Path, rank: int | None, learning_rate: float) 
         f"{TRAINING}.learning_rate": learning_rate,
         f"{TRAINING}.decay_steps": 60,
         "finetuning.num_epochs": 12,
-        "finetuning.output_dir": str(tmp_path / "runs"),
+        "finetuning.output_dir": str(folder / "runs"),
     }
     if rank is not None:
         settings["llms.player.lora.rank"] = rank
     overrides = [text for key, value in settings.items() for text in ("-o", key, str(value))]
-    command = [sys.executable, "-c", NAT, "finetune", f"--config_file={CONFIG}", *overrides]
-    command += [f"--validation_dataset={held_out}", "--validation_interval=50"]
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    nat = [sys.executable, "-c", NAT, "finetune", f"--config_file={CONFIG}", *overrides]
+    return [*nat, f"--validation_dataset={held_out}", "--validation_interval=50"]
+
+
+@pytest.mark.parametrize(("rank", "learning_rate"), [(8, 5.0e-3), (None, 5.0e-4)])
+def test_a_run_improves(tmp_path: Path, rank: int | None, learning_rate: float) -> None:
+    """The verdict is `improved`, each update was proven on vLLM, and no batch mixes two versions."""
+    ended = subprocess.run(
+        command(tmp_path, learning_rate=learning_rate, rank=rank),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Improved:" in ended.stdout
-    metrics = [json.loads(line) for line in (tmp_path / "runs/latest/training_metrics.jsonl").read_text().splitlines()]
-    updates = [epoch["metrics"] for epoch in metrics]
-    proven = [update["train/served_diff_max"] for update in updates if "train/served_diff_max" in update]
-    assert proven
-    assert max(proven) < 1e-3
+    lines = (tmp_path / "runs/latest/training_metrics.jsonl").read_text().splitlines()
+    metrics = [json.loads(line)["metrics"] for line in lines]
+    assert {epoch["drift/policy_versions"] for epoch in metrics} == {1.0}
+    assert max(epoch["train/served_diff_max"] for epoch in metrics) < 1e-3
+    assert max(epoch["train/logprob_diff_max"] for epoch in metrics) < 1e-3
+
+
+def test_a_killed_vllm_ends_the_run(tmp_path: Path) -> None:
+    """The run ends with its name, the end of its log, and a code other than 0."""
+    run = command(tmp_path, learning_rate=5.0e-3, rank=8)
+    with subprocess.Popen(run, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        deadline = time.monotonic() + DEADLINE_S
+        while not (tmp_path / "runs/latest/training_metrics.jsonl").exists() and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.5)
+        own = [pid for pid, words in servers(REPOSITORY / "examples/tic_tac_toe/model") if _is_below(pid, process.pid)]
+        os.kill(own[0], signal.SIGKILL)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert "vLLM was killed (SIGKILL)" in output
+    assert "checkpoints are complete" in output
+
+
+def _is_below(pid: int, ancestor: int) -> bool:
+    """True if a process descends from another one."""
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False

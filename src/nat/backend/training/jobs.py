@@ -20,7 +20,7 @@ from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.backend.training.weight_pair import WeightPair
-from nat.errors import TrainingFailed, UpdateCanceled, UpdateRejected
+from nat.errors import EngineFailed, TrainingFailed, UpdateCanceled, UpdateRejected
 from nat.wire.serving import EXPORTS
 from nat.wire.training import ExportedModel, JobFailure, JobState, JobStatus, SavedCheckpoint, TrainingJob
 
@@ -51,7 +51,7 @@ class Job:
             done = work(self._report)
         except UpdateCanceled:
             self._become(JobStatus.CANCELED)
-        except TrainingFailed as error:
+        except (TrainingFailed, EngineFailed) as error:
             logger.warning("job %s failed: %s", self.state.id, error)
             self._become(JobStatus.FAILED, failure=_failure(error))
         except Exception as error:  # the boundary of a job: its failure becomes its state
@@ -280,7 +280,7 @@ class TrainingJobs(JobTable):
         self._unsaved.clear()
 
 
-def _failure(error: TrainingFailed) -> JobFailure:
+def _failure(error: TrainingFailed | EngineFailed) -> JobFailure:
     kind = error.kind if isinstance(error, UpdateRejected) else "internal"
     return JobFailure.model_validate({"type": kind, "message": error.message, "hint": error.hint or ""})
 

@@ -25,7 +25,8 @@ from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, Engine
 
 logger = logging.getLogger(__name__)
 
-_TAIL_LINES = 20
+_TAIL_LINES, _START_LINES, _SEARCHED_LINES = 8, 20, 200
+"""Lines of the log in an error, so few that the end of the backend's log shows all of it; more before it is ready."""
 _POLL_SECONDS = 0.2
 _END_SECONDS = 5.0
 """How long a process whose connection broke may take to end."""
@@ -202,7 +203,7 @@ class OwnServer:
                 time.sleep(_POLL_SECONDS)
         self.stop()
         raise EngineNotStarted(
-            f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n{self._tail()}",
+            f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n{self._tail(_START_LINES)}",
             hint="raise vllm_startup_timeout, or startup_timeout of the LLM, if it was still loading",
         )
 
@@ -217,10 +218,10 @@ class OwnServer:
 
     def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
         """Explain the end of the process by its exit code and its log."""
-        tail = self._tail()
+        tail = self._tail(_START_LINES if starting else _TAIL_LINES)
         how = "was killed (SIGKILL)" if code == KILLED else f"ended with exit code {code}"
         message = f"vLLM {how}{' before it was ready' if starting else ''}; the end of its log:\n{tail}"
-        if any(text in self._tail(lines=200) for text in _OUT_OF_MEMORY):
+        if any(text in self._tail(_SEARCHED_LINES) for text in _OUT_OF_MEMORY):
             return EngineOutOfMemory(message, hint=_MEMORY_HINT)
         if starting:
             return EngineNotStarted(

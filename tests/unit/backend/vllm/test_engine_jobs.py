@@ -1,0 +1,52 @@
+"""Training jobs over the vLLM engine: states, versions and failures as over the embedded one."""
+
+import pytest
+
+from fakes.training_batches import random_groups
+from fakes.vllm_requests import DEADLINE, answered, ask, learner_of
+from nat.backend.training.checkpoints import Checkpoints
+from nat.backend.training.jobs import TrainingJobs
+from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.wire.training import TrainingConfig, TrainingJob
+
+
+@pytest.fixture
+def trained(opened, tmp_path):
+    """Send jobs to an engine, one after another; gives the final state of each."""
+    served = opened()
+    folder = tmp_path / "checkpoints"
+    checkpoints, ledger = Checkpoints(folder, keep_last=2), JobLedger(folder / LEDGER)
+    jobs = TrainingJobs(served.engine, learner_of(served.engine), checkpoints, ledger, output_dir=tmp_path)
+
+    def send(name, *, serve_meanwhile=False):
+        groups, config = random_groups(served.loaded), TrainingConfig(learning_rate=1e-2)
+        jobs.submit(TrainingJob(id=name, groups=groups, config=config, serve_meanwhile=serve_meanwhile))
+        jobs.find(name).finished.result(DEADLINE)
+        return jobs.get(name)
+
+    yield served, send
+    jobs.close()
+
+
+@pytest.mark.parametrize("serve_meanwhile", [False, True])
+def test_each_job_has_its_version(trained, serve_meanwhile):
+    """Also where requests are to be answered during the update, which vLLM does by itself."""
+    served, send = trained
+    for step in (1, 2):
+        state = send(f"job-{step}", serve_meanwhile=serve_meanwhile)
+        assert (state.status, state.failure) == ("completed", None)
+        assert state.policy_version == f"m@{step}"
+        assert state.metrics["served_diff_max"] < 1e-4
+        request = ask(served.engine)
+        assert answered(request)[0].finish_reason == "length"
+        assert request.policy_version == f"m@{step}"
+
+
+def test_a_failed_hand_over_keeps_its_remedy(trained):
+    """The job's failure names what vLLM answered, and what to do."""
+    served, send = trained
+    served.vllm.failing.add("/v1/load_lora_adapter")
+    state = send("job")
+    assert state.status == "failed"
+    assert "scripted failure of /v1/load_lora_adapter" in state.failure.message
+    assert "--enable-lora" in state.failure.hint
