@@ -1,7 +1,7 @@
 """Tokens per second and peak memory of an update at a real model's shape, beside plain transformers.
 
-    python -m bench.learner_real                                        # the table
-    python -m bench.learner_real 8x512 --dtypes float32 --weights full  # one line of it
+    python -m bench.learner_real --write                                # the table of docs/performance.md
+    python -m bench.learner_real 8x512 --dtypes float32 --weights full  # two lines of it
 
 Each side runs in its own process, one after the other, on the same rows, in which every token but the first was
 sampled. Plain transformers sums up the gradients of micro-batches of as many tokens as ours, clips them, and takes
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from bench.report import now, write_rows
 from bench.shapes import DTYPES, checkpoint
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
@@ -39,6 +40,10 @@ from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, Tr
 SIDES = ("ours", "transformers")
 RANK = 16
 MICRO_BATCH = 4096
+HEAD = (
+    "| update | tokens per second | transformers | CPU seconds | transformers | MB | transformers | measured |",
+    "|---|---:|---:|---:|---:|---:|---:|---|",
+)
 WARM_UP = 16
 """Tokens of a row that is trained on first, for what is done once."""
 
@@ -67,21 +72,23 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--weights", nargs="+", choices=["full", "LoRA"], default=["full", "LoRA"])
     parser.add_argument("--checkpointing", nargs="+", type=json.loads, default=[False, True], metavar="true|false")
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
     options = parser.parse_args()
-    print("| update | side | tokens per second | seconds | CPU seconds | peak memory, MB |")
-    print("|---|---|---:|---:|---:|---:|")
+    print("\n".join(HEAD))
     for size, dtype, weights, again in product(options.sizes, options.dtypes, options.weights, options.checkpointing):
         rows, length = map(int, size.split("x"))
-        case = Case(options.shape, rows, length, dtype, weights, again)
-        for side in options.sides:
-            found = measured(side, case)
-            speed = rows * length / found["seconds"]
-            print(
-                f"| {case} | {side} | {speed:,.0f} | {found['seconds']:.1f} | {found['cpu_seconds']:.1f} | "
-                f"{found['peak_mb']:,.0f} |",
-                flush=True,
-            )
+        line = _line(Case(options.shape, rows, length, dtype, weights, again))
+        print(line, flush=True)
+        if options.write:
+            write_rows("learner_real", HEAD, [line])
+
+
+def _line(case: Case) -> str:
+    began, (ours, plain) = now(), (measured(side, case) for side in SIDES)
+    cells = [f"{case.rows * case.length / found['seconds']:,.0f}" for found in (ours, plain)]
+    cells += [f"{found['cpu_seconds']:.1f}" for found in (ours, plain)]
+    cells += [f"{found['peak_mb']:,.0f}" for found in (ours, plain)]
+    return f"| {' | '.join([str(case), *cells, began])} |"
 
 
 def measured(side: str, case: Case) -> dict[str, float]:
