@@ -10,6 +10,7 @@ would reach (`bench/ceiling.py`).
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -88,10 +89,14 @@ def _engines(names: list[str], python: Path | None) -> dict[str, Start]:
 def _rows(shape: str, dtype: str, loads: list[Load], engines: dict[str, Start], rounds: int) -> list[str]:
     """The lines of the table for one checkpoint."""
     began, model = now(), checkpoint(shape, dtype, cache=CACHE)
+    _tell(f"{shape}, {dtype}: matrix products")
     limits = Limits(dtype, max(load.chats for load in loads), max(load.longest for load in loads) + 1)
     alone = passes(shape, dtype, sorted({rows for load in loads for rows in rows_of(load)}))
     vocabulary = SHAPES[shape]().vocab_size
-    used = [_usages(start(model, limits), loads, vocabulary, rounds) for start in engines.values()]
+    used = []
+    for name, start in engines.items():
+        _tell(f"{shape}, {dtype}: {name} starts")
+        used.append(_usages(start(model, limits), loads, vocabulary, rounds))
     rows = []
     for load, *usages in zip(loads, *used, strict=True):
         cells = "".join(f" {load.sampled / u.seconds:,.0f} | {u.peak_mb:,.0f} | {u.cores:.1f} |" for u in usages)
@@ -113,9 +118,15 @@ def _best(server: Server, load: Load, vocabulary: int, rounds: int) -> Usage:
         with measured(server.pid) as usage:
             play(server, load, seed=str(number), vocabulary=vocabulary)
         found.append(usage)
+        _tell(f"  {load}: {usage.seconds:.1f} s, {usage.peak_mb:,.0f} MB, {usage.cores:.1f} cores")
         if usage.seconds > LONG_SECONDS:
             break
     return replace(min(found, key=lambda usage: usage.seconds), peak_mb=max(usage.peak_mb for usage in found))
+
+
+def _tell(text: str) -> None:
+    """Show progress, since a case takes up to minutes; the table has stdout for itself."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
