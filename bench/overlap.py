@@ -72,8 +72,8 @@ def main() -> None:
     print(f"\n{speed:.2f} times the epochs per minute; mean held-out reward after training: {rewards}")
 
 
-def measure(max_staleness: int, seed: int, epochs: int) -> Run:
-    """Train once and read the figures from the run's folder."""
+def measure(max_staleness: int, seed: int, epochs: int, *more: str) -> Run:
+    """Train once, with `more` options of `nat finetune`, and read the figures from the run's folder."""
     load, before = os.getloadavg()[0], _cpu_of_children()
     with tempfile.TemporaryDirectory() as folder:
         settings = {
@@ -84,7 +84,7 @@ def measure(max_staleness: int, seed: int, epochs: int) -> Run:
         }
         overrides = [part for key, value in settings.items() for part in ("-o", key, str(value))]
         command = [str(Path(sys.executable).with_name("nat")), "finetune", f"--config_file={CONFIG}", *overrides]
-        subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own
+        subprocess.run([*command, *more], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
         lines = (Path(folder) / "training_metrics.jsonl").read_text().splitlines()
         summary = json.loads((Path(folder) / "summary.json").read_text())
         with Journal.open(Path(folder) / "latest", read_only=True) as journal:
@@ -100,7 +100,7 @@ def measure(max_staleness: int, seed: int, epochs: int) -> Run:
         before=summary["before"],
         after=summary["after"],
         staleness=fmean(metrics.get("drift/staleness", 0.0) for metrics in played),
-        overlapped=sum(metrics.get("time/overlapped", 0.0) for metrics in played) / seconds,
+        overlapped=sum(metrics.get("time/overlapped", 0.0) for metrics in played[1:]) / seconds,
         load=load,
     )
 

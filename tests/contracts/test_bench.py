@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from bench import disk, growth, sampler
+from bench import disk, growth, overlap, sampler
 from bench.ceiling import Pass, rows_of, seconds_of
 from bench.load import Load
 from bench.report import write_rows
@@ -115,3 +115,18 @@ def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path):
     assert [figure["part"] for figure in found] == ["sampler", "learner", "epoch"]
     assert not [figure for figure in found if "error" in figure]
     assert found[-1]["status"] == "completed"
+
+
+def test_overlap_is_measured(tmp_path: Path):
+    """A run with overlap has a speed, held-out rewards before and after, and stale answers."""
+    more = ["-o", "trajectory_builders.games.num_generations", "4", "-o", "llms.player.threads", "1"]
+    for split, option in (("train", "--dataset"), ("validation", "--validation_dataset")):
+        lines = Path(f"examples/tic_tac_toe/data/{split}.jsonl").read_text().splitlines()[:6]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
+        more.append(f"{option}={tmp_path / f'{split}.jsonl'}")
+    run = overlap.measure(1, 0, 3, *more)
+    assert run.epochs_per_minute > 0
+    assert 0 <= run.before <= 1
+    assert 0 < run.staleness <= 1
+    assert 0 < run.overlapped <= 1
+    assert run.row().count("|") == overlap.HEAD.splitlines()[0].count("|")
