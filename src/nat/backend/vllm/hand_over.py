@@ -156,10 +156,3 @@ def _reload_failed(reason: str) -> EngineFailed:
         hint="look at the end of vLLM's log; a server of yours needs VLLM_SERVER_DEV_MODE=1 and must read the folder "
         "of the weights",
     )
-
-
-def folder_with_room(size: int, fallback: Path, shared_memory: Path = Path("/dev/shm")) -> Path:  # noqa: S108
-    """Give the shared memory if twice `size` bytes are free there, else `fallback`."""
-    if shared_memory.is_dir() and shutil.disk_usage(shared_memory).free >= 2 * size:
-        return shared_memory
-    return fallback

@@ -3,7 +3,6 @@
 import logging
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ from nat.backend.training.mismatch import probe_rows, thinned
 from nat.backend.vllm.checks import check_updates
 from nat.backend.vllm.client import Control
 from nat.backend.vllm.engine import VllmEngine
-from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver, folder_with_room
+from nat.backend.vllm.folders import folder_with_room, weights_folder
+from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver
 from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer, private_folder
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
@@ -42,20 +42,21 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
     logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every request
     with private_folder() as private:
         trained = options.output_dir is not None
-        shared = folder_with_room(_trained_bytes(loaded), options.output_dir or Path(private))
-        weights_at = options.output_dir if options.vllm_url is not None else shared
-        with tempfile.TemporaryDirectory(prefix="nat-weights-", dir=weights_at) as weights:
+        place = options.output_dir or Path(private)
+        if options.vllm_url is None:  # a server of the user's may not see our shared memory
+            place = folder_with_room(_trained_bytes(loaded), place)
+        with weights_folder(place) as weights:
 
             def hand_over(control: Control, base: str) -> HandOver | None:
                 if not trained:
                     return None
                 lora = loaded.peft is not None
                 check_updates(control, lora=lora, sleeps=options.vllm_sleep)
-                return (AdapterHandOver if lora else WeightsHandOver)(control, loaded, base, Path(weights))
+                return (AdapterHandOver if lora else WeightsHandOver)(control, loaded, base, weights)
 
             path = loaded.path
             if trained and options.vllm_url is None and must_untie(loaded):
-                path = Path(weights) / "start"
+                path = weights / "start"
                 path.mkdir()
                 write_weights(loaded, path)
                 loaded.tokenizer.hf.save_pretrained(path)

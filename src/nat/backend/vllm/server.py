@@ -6,6 +6,7 @@ in a folder that only this user can open, and on no port.
 
 import logging
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,8 +26,11 @@ from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, Engine
 
 logger = logging.getLogger(__name__)
 
-_TAIL_LINES, _START_LINES, _SEARCHED_LINES = 8, 20, 200
+_TAIL_LINES, _START_LINES = 8, 20
 """Lines of the log in an error, so few that the end of the backend's log shows all of it; more before it is ready."""
+_SEARCHED_BYTES = 100_000
+"""The end of the log that is searched for the cause of an end."""
+_SHOWN_CHARS = 300
 _POLL_SECONDS = 0.2
 _END_SECONDS = 5.0
 """How long a process whose connection broke may take to end."""
@@ -36,6 +40,7 @@ _OUT_OF_MEMORY = (
     "OutOfMemoryError",
     "No available memory for the cache blocks",
     "less than desired",
+    "less than requested memory",
     "can't allocate memory",
     "larger than the available KV cache memory",
 )
@@ -44,6 +49,9 @@ _MEMORY_HINT = (
     "give vLLM less: --gpu-memory-utilization, --max-model-len or --max-num-seqs in vllm_args (on a CPU the variable "
     "VLLM_CPU_KVCACHE_SPACE), or train with lora"
 )
+_CAUSE = re.compile(r"\b\w*(?:Error|Exception): .*")
+_WITHOUT_CAUSE = "See root cause above"
+"""VLLM's last error when a process of its own could not start."""
 _SETTINGS = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
 _NOT_PASSED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "VLLM_API_KEY")
 """Variables that would select our Python environment in vLLM's, or have it require a key on its private socket."""
@@ -133,6 +141,7 @@ class OwnServer:
         self._log_path = log_path
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
         self._stopping = False
         self._on_end: Callable[[EngineFailed], None] = lambda _: None
 
@@ -146,6 +155,7 @@ class OwnServer:
         logger.info("starting vLLM; its log is %s", self._log_path)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - the user's command
                 [sys.executable, "-P", "-m", "nat.backend.vllm.guard", *self._command],
                 stdin=subprocess.PIPE,
@@ -219,9 +229,12 @@ class OwnServer:
     def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
         """Explain the end of the process by its exit code and its log."""
         tail = self._tail(_START_LINES if starting else _TAIL_LINES)
+        errors = [] if code == KILLED else _CAUSE.findall(self._log())
+        causes = [error for error in errors if _WITHOUT_CAUSE not in error]
         how = "was killed (SIGKILL)" if code == KILLED else f"ended with exit code {code}"
-        message = f"vLLM {how}{' before it was ready' if starting else ''}; the end of its log:\n{tail}"
-        if any(text in self._tail(_SEARCHED_LINES) for text in _OUT_OF_MEMORY):
+        cause = f" ({causes[-1][:_SHOWN_CHARS]})" if causes else ""
+        message = f"vLLM {how}{' before it was ready' if starting else ''}{cause}; the end of its log:\n{tail}"
+        if any(text in cause for text in _OUT_OF_MEMORY):
             return EngineOutOfMemory(message, hint=_MEMORY_HINT)
         if starting:
             return EngineNotStarted(
@@ -231,8 +244,14 @@ class OwnServer:
         return EngineStopped(message, hint=f"{killed}checkpoints are complete: start the run again")
 
     def _tail(self, lines: int = _TAIL_LINES) -> str:
-        text = self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
-        return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (the log is empty)"
+        return "\n".join(f"    {line}" for line in self._log().splitlines()[-lines:]) or "    (the log is empty)"
+
+    def _log(self) -> str:
+        """What it has written since its last start, or the end of that."""
+        with self._log_path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, size - _SEARCHED_BYTES))
+            return log.read().decode(errors="replace")
 
 
 def _is_healthy(http: httpx.Client) -> bool:

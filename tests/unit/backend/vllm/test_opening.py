@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from nat.art.options import ArtServeOptions
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.vllm.hand_over import folder_with_room
 from nat.backend.vllm.opening import serve_arguments, vllm_engine
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
@@ -74,11 +73,3 @@ def test_tied_weights_are_written_apart_on_a_cpu(tiny_dir, tmp_path):
     assert head.equal(load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"])
     assert json.loads((tmp_path / "config.json").read_text())["tie_word_embeddings"] is False
     assert not must_untie(load_model(tiny_dir(), device="cpu", lora=LoraSettings(4)))
-
-
-def test_shared_memory_is_used_if_there_is_room(tmp_path):
-    """Twice the size must be free."""
-    other = tmp_path / "other"
-    assert folder_with_room(1, other, shared_memory=tmp_path) == tmp_path
-    assert folder_with_room(2**60, other, shared_memory=tmp_path) == other
-    assert folder_with_room(1, other, shared_memory=tmp_path / "absent") == other

@@ -34,6 +34,10 @@ class Server(socketserver.UnixStreamServer):
 Server(path, Handler).serve_forever()
 """
 
+WRAPPED = """
+raise SystemExit('ValueError: less than requested memory' + 30 * '\\nx' + '\\nRuntimeError: See root cause above.')
+"""
+
 
 @pytest.fixture
 def make(tmp_path):
@@ -121,6 +125,11 @@ def test_a_stopped_server_is_no_failure(make):
     [
         ("raise SystemExit('vllm: error: unrecognized arguments: --uds')", EngineNotStarted, "unrecognized arguments"),
         ("raise SystemExit('torch.OutOfMemoryError: CUDA out of memory')", EngineOutOfMemory, "--max-model-len"),
+        (
+            WRAPPED,
+            EngineOutOfMemory,
+            "(ValueError: less than requested memory)",
+        ),
         ("import os; os.kill(os.getpid(), 9)", EngineNotStarted, "was killed (SIGKILL) before it was ready"),
     ],
 )
