@@ -21,8 +21,9 @@ from bench.ceiling import passes, rows_of, seconds_of
 from bench.load import Load, play
 from bench.process_tree import Usage, measured
 from bench.report import machine, now, write_rows
-from bench.servers import Limits, Server, our_backend, vllm, vllm_python
+from bench.servers import Limits, Server, our_backend, vllm
 from bench.shapes import CACHE, DTYPES, SHAPES, checkpoint
+from conformance.engines.vllm import vllm_python
 
 Start = Callable[[Path, Limits], AbstractContextManager[Server]]
 ENGINES = ["ours", "vllm"]

@@ -16,15 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.environments import outside, pip, python_of
+from conformance.engines.vllm import MODULE
+from conformance.environments import outside
 
 from nat.secrets import new_key
 
 START_SECONDS = 300.0
 VLLM_CACHE_GB = 2
 """Memory that vLLM reserves for keys and values."""
-_UNUSED_BY_VLLM = ("torchvision", "torchaudio", "torchcodec")
-"""Optional dependencies that are built for another torch."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def vllm(model: Path, limits: Limits, python: Path) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--host=127.0.0.1", f"--port={port}"]
+    command = [str(python), "-m", MODULE, "--host=127.0.0.1", f"--port={port}"]
     command += [f"--model={model}", "--served-model-name=bench", f"--dtype={limits.dtype}", "--enforce-eager"]
     command += [f"--max-model-len={limits.length}", f"--max-num-seqs={limits.chats}"]
     settings = {
@@ -101,13 +100,6 @@ def vllm(model: Path, limits: Limits, python: Path) -> Iterator[Server]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait(60)
-
-
-def vllm_python() -> Path:
-    """The interpreter of vLLM's environment, which is made first if it is missing: 3.5 GB."""
-    python = python_of("vllm")
-    pip(python, "uninstall", "-qq", "-y", *_UNUSED_BY_VLLM)
-    return python
 
 
 def _await_health(port: int, process: subprocess.Popen[bytes], log: int) -> None:

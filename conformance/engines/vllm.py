@@ -12,9 +12,14 @@ MODULE = "vllm.entrypoints.openai.api_server"
 
 def vllm_command() -> str:
     """The command that takes vLLM's arguments; `vllm-cpu` has no working `vllm` program."""
+    return f"env VLLM_CPU_KVCACHE_SPACE=1 {vllm_python()} -m {MODULE}"
+
+
+def vllm_python() -> Path:
+    """The interpreter of vLLM's environment, which is made first if it is missing."""
     python = python_of("vllm")
     pip(python, "uninstall", "-qq", "-y", *UNUSED)
-    return f"env VLLM_CPU_KVCACHE_SPACE=1 {python} -m {MODULE}"
+    return python
 
 
 def servers(model: Path) -> list[tuple[int, list[str]]]:
