@@ -151,7 +151,7 @@ def _plain(case: Case) -> Callable[[list[list[int]]], object]:
         model = get_peft_model(model, config)
     model.train()
     if case.checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=True)
 

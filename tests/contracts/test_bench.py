@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from bench import disk, growth, overlap, sampler
 from bench.ceiling import Pass, rows_of, seconds_of
+from bench.learner_real import SIDES, Case, run
 from bench.load import Load
 from bench.report import write_rows
 from bench.servers import our_backend
@@ -130,3 +131,17 @@ def test_overlap_is_measured(tmp_path: Path):
     assert 0 < run.staleness <= 1
     assert 0 < run.overlapped <= 1
     assert run.row().count("|") == overlap.HEAD.splitlines()[0].count("|")
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # an old name, which peft uses
+@pytest.mark.parametrize("weights", ["full", "LoRA"])
+def test_the_learner_and_plain_transformers_train_on_the_same_rows(monkeypatch, tmp_path, capsys, weights: str):
+    """Each side takes a step with checkpointing, and reports time, CPU time and memory."""
+    folder = checkpoint("tiny", cache=tmp_path)
+    monkeypatch.setattr("bench.learner_real.checkpoint", lambda *_: folder)
+    for side in SIDES:
+        run(side, Case("tiny", rows=4, length=24, dtype="float32", weights=weights, checkpointing=True))
+        found = json.loads(capsys.readouterr().out)
+        assert found["seconds"] > 0
+        assert found["cpu_seconds"] > 0
+        assert found["peak_mb"] > 100
