@@ -1,12 +1,53 @@
+"""The `local` LLM's options, as arguments of the backend."""
+
+from pathlib import Path
+
 import pytest
+from pydantic import ValidationError
 
-from nat.builder.workflow_builder import WorkflowBuilder
-from nat.errors import ConfigError
-from nat.plugins.local.llm import LocalModelConfig
+from nat.backend.__main__ import parse
+from nat.plugins.local.llm import LocalModelConfig, backend_arguments
 
 
-async def test_a_hub_name_is_an_error_with_the_download_command():
-    """Newcomers write a name of the Hub, which works elsewhere."""
-    async with WorkflowBuilder() as builder:
-        with pytest.raises(ConfigError, match=r"(?s)student\.model: Qwen/Qwen3-0\.6B is not .*`hf download OWNER/NAME"):
-            await builder.add_llm("student", LocalModelConfig(model="Qwen/Qwen3-0.6B"))
+def options_of(**given):
+    """What the backend's process reads from the arguments of this configuration."""
+    return parse(
+        backend_arguments(LocalModelConfig(model=Path("m"), **given), Path("out")), {"NAT_BACKEND_API_KEY": "k"}
+    )
+
+
+def test_the_embedded_engine_is_the_default():
+    """Its options are passed, and none of vLLM's."""
+    options = options_of(prefix_cache_mb=7, max_num_seqs=5)
+    assert (options.engine, options.prefix_cache_mb, options.max_num_seqs) == ("embedded", 7, 5)
+    assert options.vllm_command is None
+
+
+def test_vllms_options_reach_the_backend():
+    """Also arguments that begin with dashes; the time limit is that of the LLM."""
+    options = options_of(
+        engine="vllm",
+        vllm_command="/opt/vllm/bin/vllm serve",
+        vllm_args="--gpu-memory-utilization 0.4 --seed 3",
+        vllm_sleep=True,
+        startup_timeout=77,
+    )
+    assert (options.engine, options.vllm_sleep, options.vllm_startup_timeout) == ("vllm", True, 77)
+    assert options.vllm_command == "/opt/vllm/bin/vllm serve"
+    assert options.vllm_args == "--gpu-memory-utilization 0.4 --seed 3"
+
+
+def test_a_server_at_a_url_is_not_started():
+    """No option of its start is passed."""
+    options = options_of(engine="vllm", vllm_url="http://127.0.0.1:8000")
+    assert options.vllm_url == "http://127.0.0.1:8000"
+    assert {"vllm_startup_timeout", "max_num_seqs"}.isdisjoint(options.model_fields_set)
+
+
+@pytest.mark.parametrize(
+    "given", [{"vllm_args": "--x"}, {"engine": "vllm", "prefix_cache_mb": 1}, {"vllm_url": "http://127.0.0.1:1"}]
+)
+def test_options_without_effect_are_refused(given):
+    """The message names the option and the engine."""
+    with pytest.raises(ValidationError, match=f"{list(given)[-1]}: no effect with engine"):
+        LocalModelConfig(model=Path("m"), **given)
