@@ -48,6 +48,14 @@ class LoadedModel:
         return int(self.model.config.get_text_config().vocab_size)
 
     @property
+    def layer_token_bytes(self) -> int:
+        """Bytes of one token's keys and values in one layer."""
+        config = self.model.config.get_text_config()
+        heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        size: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return 2 * heads * size * self.dtype.itemsize
+
+    @property
     def num_parameters(self) -> int:
         """All weights, including those of adapters."""
         return sum(p.numel() for p in self.model.parameters())

@@ -1,7 +1,8 @@
 """The tokens of one engine step: one token of each decoding sequence, then chunks of prompts.
 
-Decoding sequences sit in slots 0 to B-1 and come first, so their attention is one call over a view of the cache.
-Chunks that continue a prompt read their slots, grouped by similar size; new prompts need no cache.
+Decoding sequences sit in slots 0 to B-1 and come first, so their attention is one call over a view of the slots, and
+one for each node of the prefix cache that some of them use. Chunks that continue a short prompt read their slots,
+grouped by similar size; those of a long one read the nodes; new prompts need no cache.
 """
 
 from collections.abc import Sequence
@@ -13,79 +14,115 @@ from torch import Tensor
 
 from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
 from nat.backend.inference.kv_cache import SlotCache
+from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
+from nat.backend.inference.spans import Spans
 
 
 class StepBatch:
-    """A `PackedBatch` over the slot cache: `decoding`[i] is one token in slot i, `prefill` are chunks of prompts."""
+    """A `PackedBatch`: `decoding`[i] is one token in slot i, `prefill` are chunks of prompts.
+
+    Sequences without a node have all their keys and values in their slots. The others use those of the nodes; of them,
+    a slot holds the tokens that follow, and the chunks of a prompt are not in a slot but in `computed`.
+    """
 
     def __init__(self, cache: SlotCache, decoding: list[Chunk], prefill: list[Chunk], device: torch.device) -> None:
         self._cache = cache
-        self._num_decoding = len(decoding)
-        continuing = [c for c in prefill if c.start > 0]
+        self._decoding = decoding
+        continuing = [c for c in prefill if c.start > 0 and c.node is None]
         buckets = [[continuing[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in continuing)]
         continued = [c for bucket in buckets for c in bucket]
-        fresh = [c for c in prefill if c.start == 0]
-        chunks = [*decoding, *continued, *fresh]
-        cache.reserve(1 + max(c.slot for c in chunks), max(c.end for c in chunks))
+        fresh = [c for c in prefill if c.start == 0 and c.node is None]
+        shared = sorted((c for c in prefill if c.node is not None), key=lambda c: c.start)
+        chunks = [*decoding, *continued, *fresh, *shared]
         sizes = [len(c.token_ids) for c in chunks]
-        table = np.empty((3, sum(sizes)), dtype=np.int64)
+        ends = np.cumsum(sizes).tolist()
+        in_slots = chunks[: len(chunks) - len(shared)]
+        if in_slots:
+            cache.reserve(1 + max(c.slot for c in in_slots), max(c.cell + len(c.token_ids) for c in in_slots))
+        table = np.empty((4, sum(sizes)), dtype=np.int64)
         table[0] = [token for c in chunks for token in c.token_ids]
         table[1] = [position for c in chunks for position in range(c.start, c.end)]
         table[2] = np.repeat([c.slot for c in chunks], sizes)
-        self.token_ids_T, self.position_ids_T, self._slots_T = torch.from_numpy(table).to(device)
+        table[3] = table[1] - np.repeat([c.start - c.cell for c in chunks], sizes)
+        self._in_slots = sum(sizes[: len(in_slots)])
+        self.token_ids_T, self.position_ids_T, slots_T, cells_T = torch.from_numpy(table).to(device)
+        self._slots_T, self._cells_T = slots_T[: self._in_slots], cells_T[: self._in_slots]
         self.last_K = torch.from_numpy(np.cumsum(sizes) - 1).to(device)
-        """Packed index of the last token of each chunk: decoding, then continued, then fresh."""
+        """Packed index of the last token of each chunk, in `order`."""
         self.order = chunks
-        self._fresh_start = sum(sizes[: len(decoding) + len(continued)])
+        self.computed: dict[int, KeyValues] = {c.slot: {} for c in shared}
+        """New keys and values that are not in a slot, by slot, after the forward pass."""
+        self._shared = [
+            (c.slot, end - len(c.token_ids), end) for c, end in zip(shared, ends[len(in_slots) :], strict=True)
+        ]
         self._continued = []
         at = len(decoding)
         for bucket in buckets:
             self._continued.append(_Continued(bucket, at, device))
             at += sum(len(c.token_ids) for c in bucket)
-        self._fresh = PackedRows.of([c.token_ids for c in fresh], device) if fresh else None
-        self._longest = max((c.end for c in decoding), default=0)
+        beginning = [*fresh, *(c for c in shared if c.start == 0)]
+        self._fresh = PackedRows.of([c.token_ids for c in beginning], device) if beginning else None
+        self._fresh_tokens = slice(at, at + sum(len(c.token_ids) for c in beginning))
+        at = self._fresh_tokens.stop
+        self._after_nodes = []
+        for c in shared:
+            if c.start > 0:
+                self._after_nodes.append(_AfterNodes(c, at, device))
+                at += len(c.token_ids)
+        self._longest = max((c.cell + 1 for c in decoding), default=0)
         self._masks: dict[Window, Tensor | None] = {}
+        self._reads_nodes = any(c.node is not None for c in decoding)
+        self._spans: dict[Window, Spans] = {}
 
     def attend(
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
         """Store the new keys and values, then attend; [T, H, D]."""
-        keys, values = self._cache.layer(layer, key_GTD, value_GTD)
-        keys[self._slots_T, :, self.position_ids_T] = key_GTD.transpose(0, 1)
-        values[self._slots_T, :, self.position_ids_T] = value_GTD.transpose(0, 1)
         parts = []
-        if self._num_decoding:
-            parts.append(self._decode(query_HTD[:, : self._num_decoding], keys, values, scale, window))
-        parts += [bucket.attend(query_HTD, keys, values, scale, window) for bucket in self._continued]
+        if self._in_slots:
+            keys, values = self._cache.layer(layer, key_GTD, value_GTD)
+            keys[self._slots_T, :, self._cells_T] = key_GTD[:, : self._in_slots].transpose(0, 1)
+            values[self._slots_T, :, self._cells_T] = value_GTD[:, : self._in_slots].transpose(0, 1)
+            if self._decoding:
+                parts.append(self._decode(layer, query_HTD[:, : len(self._decoding)], keys, values, scale, window))
+            parts += [bucket.attend(query_HTD, keys, values, scale, window) for bucket in self._continued]
+        for slot, start, end in self._shared:
+            self.computed[slot][layer] = key_GTD[:, start:end].clone(), value_GTD[:, start:end].clone()
         if self._fresh is not None:
-            new_tokens = (x[:, self._fresh_start :] for x in (query_HTD, key_GTD, value_GTD))
+            new_tokens = (x[:, self._fresh_tokens] for x in (query_HTD, key_GTD, value_GTD))
             parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
+        for chunk in self._after_nodes:
+            parts.append(chunk.attend(layer, query_HTD, *self.computed[chunk.slot][layer], scale, window))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _decode(self, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
+    def _decode(  # noqa: PLR0917 - attention's own arguments
+        self, layer: int, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window
+    ) -> Tensor:
         """Grouped-query attention: the query heads of a key/value head become its queries, so no key is repeated."""
         heads, batch, size = query_HBD.shape
         groups = keys.shape[1]
-        out = F.scaled_dot_product_attention(
-            query_HBD.transpose(0, 1).reshape(batch, groups, heads // groups, size),
-            keys[:batch, :, : self._longest],
-            values[:batch, :, : self._longest],
-            attn_mask=self._decode_mask(window, query_HBD.dtype),
-            scale=scale,
-        )
+        query_BGRD = query_HBD.transpose(0, 1).reshape(batch, groups, heads // groups, size)
+        own = keys[:batch, :, : self._longest], values[:batch, :, : self._longest]
+        mask = self._decode_mask(window, query_HBD.dtype)
+        if self._reads_nodes:
+            if window not in self._spans:
+                self._spans[window] = Spans(self._decoding, window, query_HBD.device)
+            out = self._spans[window].attend(layer, query_BGRD, *own, mask=mask, scale=scale)
+        else:
+            out = F.scaled_dot_product_attention(query_BGRD, *own, attn_mask=mask, scale=scale)
         return out.reshape(batch, heads, values.shape[-1])
 
     def _decode_mask(self, window: Window, dtype: torch.dtype) -> Tensor | None:
         """Additive mask [B, 1, 1, L], made once per step and window; None if each sequence sees all keys."""
         if window not in self._masks:
-            ends_B1 = self.position_ids_T[: self._num_decoding].unsqueeze(-1)
+            ends_B1 = self._cells_T[: len(self._decoding)].unsqueeze(-1)
             key_L = torch.arange(self._longest, device=ends_B1.device)
             hidden_BL = key_L > ends_B1
             if window is not None:
                 hidden_BL |= key_L <= ends_B1 - window
             bias = torch.zeros(hidden_BL.shape, dtype=dtype, device=ends_B1.device).masked_fill_(hidden_BL, -torch.inf)
-            self._masks[window] = bias[:, None, None, :] if self._num_decoding > 1 or window is not None else None
+            self._masks[window] = bias[:, None, None, :] if len(self._decoding) > 1 or window is not None else None
         return self._masks[window]
 
 
@@ -103,3 +140,27 @@ class _Continued:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
+
+
+class _AfterNodes:
+    """A chunk whose sequence has its earlier tokens in nodes of the prefix cache."""
+
+    def __init__(self, chunk: Chunk, start: int, device: torch.device) -> None:
+        """`start` is the packed index of its first token."""
+        assert chunk.node is not None, "chosen for its node"
+        self.slot = chunk.slot
+        self._nodes = chunk.node.path
+        tokens = np.arange(start, start + len(chunk.token_ids))
+        self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end)], device)
+
+    def attend(  # noqa: PLR0917 - attention's own arguments
+        self, layer: int, query_HTD: Tensor, key_GND: Tensor, value_GND: Tensor, scale: float | None, window: Window
+    ) -> Tensor:
+        """Attention output of the chunk's tokens, whose own keys and values are given."""
+        earlier = [node.layers[layer] for node in self._nodes]
+        key, value = (
+            torch.cat([*(pair[i] for pair in earlier), own], dim=1) for i, own in enumerate((key_GND, value_GND))
+        )
+        return self._queries.attend(
+            query_HTD.transpose(0, 1), key.unsqueeze(0), value.unsqueeze(0), scale=scale, window=window
+        )

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_cache import SlotCache
@@ -14,9 +13,12 @@ from nat.backend.inference.sampler import Sampled, sample
 from nat.backend.inference.scheduler import Chunk, Scheduler
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.model import LoadedModel
+from nat.backend.tree_attention import Ids
 
 _MIN_REUSED_TOKENS = 16
 """Shorter prefixes are computed again, which is faster than copying them."""
+_COPIED_BYTES = 2**18
+"""Keys and values of a prompt in one layer; of more than these, sequences read the prefix cache instead of a copy."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Limits:
     """Tokens of one step; long prompts are cut into chunks that fit."""
     prefix_cache_bytes: int = 256 * 2**20
     """Memory for the keys and values of earlier prompts and answers."""
+    short_tokens: int | None = None
+    """Prompts up to this length are copied to each sequence's own keys and values; None chooses by the model."""
 
 
 class Engine:
@@ -58,6 +62,8 @@ class Engine:
         self._scheduler = Scheduler(limits.max_num_seqs, limits.max_step_tokens)
         self._cache = SlotCache()
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
+        self._short = limits.short_tokens or _short_tokens(loaded)
+        """Longer prompts are read from the prefix cache; in a slot are at most twice as many tokens."""
         self._requests: dict[int, Request] = {}  # by the id of each unfinished sequence
 
     @property
@@ -67,6 +73,11 @@ class Engine:
         if scheduler.running or not scheduler.waiting:
             return bool(scheduler.running)
         return not self.draining or any(request.begun for request, _ in scheduler.waiting)
+
+    @property
+    def num_cached_bytes(self) -> int:
+        """Memory of the keys and values in the prefix cache."""
+        return self._prefixes.num_bytes
 
     @property
     def requests(self) -> list[Request]:
@@ -129,32 +140,57 @@ class Engine:
         keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows or [0]]
         logits_KV = self.loaded.sampler_logits(batch, keep_K)
         for chunk in batch.order:
-            running[chunk.slot].num_cached = chunk.end
+            self._store(running[chunk.slot], chunk, batch)
         for chunk in plan.prefill:
-            if _completes_prompt(running[chunk.slot], chunk):
+            if chunk.node is None and _completes_prompt(running[chunk.slot], chunk):
                 self._keep(chunk.slot)
         sampling = [running[batch.order[row].slot] for row in rows]
         return self._record(sampling, sample(logits_KV, sampling)) if rows else []
 
     def _count_cached(self, sequence: Sequence) -> int:
-        return len(self._prefixes.find(_ids(sequence.prompt_ids[:-1])))
+        return self._prefixes.find(_ids(sequence.prompt_ids[:-1]))
 
     def _reuse(self, slot: int) -> None:
-        """Load the cached beginning of a prompt; its last token is always computed, for the logits after it."""
+        """Use the cached beginning of a prompt; its last token is always computed, for the logits after it."""
         sequence = self._scheduler.running[slot]
-        cells = self._prefixes.find(_ids(sequence.prompt_ids[:-1]))
-        if len(cells) < _MIN_REUSED_TOKENS:
-            return
-        self._cache.reserve(slot + 1, len(sequence.prompt_ids))
-        self._prefixes.load(cells, self._cache, slot)
-        sequence.num_cached = sequence.num_reused = len(cells)
+        beginning = _ids(sequence.prompt_ids[:-1])
+        found = self._prefixes.find(beginning)
+        if found < _MIN_REUSED_TOKENS:
+            found = 0
+        if len(sequence.prompt_ids) > self._short:
+            sequence.node = self._prefixes.enter(beginning[:found])
+        elif found:
+            self._cache.reserve(slot + 1, len(sequence.prompt_ids))
+            self._prefixes.load(beginning[:found], self._cache, slot)
+        sequence.num_cached = sequence.num_reused = found
+
+    def _store(self, sequence: Sequence, chunk: Chunk, batch: StepBatch) -> None:
+        """Count the tokens of a chunk as cached; where they are not in a slot, the prefix cache takes them over."""
+        sequence.num_cached = chunk.end
+        if chunk.slot in batch.computed:
+            assert chunk.node is not None, "tokens without a node are in a slot"
+            sequence.node = self._prefixes.extend(chunk.node, _ids(chunk.token_ids), batch.computed[chunk.slot])
+        elif sequence.num_in_slot >= 2 * self._short:
+            self._empty(chunk.slot)
+
+    def _empty(self, slot: int) -> None:
+        """Move the tokens of a slot to the prefix cache, and use them there."""
+        sequence = self._scheduler.running[slot]
+        tokens, in_slot = _cached(sequence), sequence.num_in_slot
+        node = sequence.node or self._prefixes.enter(tokens)
+        known = node.end
+        if known < len(tokens):
+            first = len(tokens) - in_slot
+            node = self._prefixes.extend(node, tokens[known:], self._cache.part(slot, known - first, in_slot))
+        sequence.node = node
 
     def _keep(self, slot: int) -> None:
-        """Copy the tokens of a slot into the prefix cache."""
+        """Keep the tokens of a sequence in the prefix cache."""
         sequence = self._scheduler.running[slot]
-        if sequence.num_cached >= _MIN_REUSED_TOKENS:
-            tokens = (sequence.prompt_ids + sequence.token_ids)[: sequence.num_cached]
-            self._prefixes.keep(_ids(tokens), self._cache, slot)
+        if sequence.node is not None:
+            self._empty(slot)
+        elif sequence.num_cached >= _MIN_REUSED_TOKENS:
+            self._prefixes.keep(_cached(sequence), self._cache, slot)
 
     def _record(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
         eos = self.loaded.eos_token_ids
@@ -175,6 +211,9 @@ class Engine:
         return [request for request in requests if request.finished]
 
     def _leave(self, leaving: set[int]) -> None:
+        for sequence in self._scheduler.running:
+            if id(sequence) in leaving and sequence.node is not None:
+                self._prefixes.leave(sequence.node)
         for key in leaving:
             self._requests.pop(key, None)
         if leaving:
@@ -182,8 +221,20 @@ class Engine:
                 self._cache.move(move.source, move.target, move.length)
 
 
-def _ids(token_ids: list[int]) -> NDArray[np.int64]:
+def _short_tokens(loaded: LoadedModel) -> int:
+    """Elsewhere than on a CPU all prompts are copied, since attention is called for each node of the prefix cache."""
+    if loaded.device.type != "cpu":
+        return loaded.max_seq_length
+    return max(1, _COPIED_BYTES // loaded.layer_token_bytes)
+
+
+def _ids(token_ids: list[int]) -> Ids:
     return np.array(token_ids, dtype=np.int64)
+
+
+def _cached(sequence: Sequence) -> Ids:
+    """The tokens whose keys and values are cached."""
+    return _ids((sequence.prompt_ids + sequence.token_ids)[: sequence.num_cached])
 
 
 def _completes_prompt(sequence: Sequence, chunk: Chunk) -> bool:

@@ -1,14 +1,13 @@
 """Keys and values of the running sequences: one slot each, in slots 0 to B-1, so that decoding reads a view.
 
-The tensors grow by doubling, in slots and in length, up to what is needed: a short chat on a model with a long
-context costs little memory. Shapes: S slots, G key/value heads, L positions, D head size.
+The tensors grow in slots and in length as needed. Shapes: S slots, G key/value heads, L positions, D head size.
 """
 
 from collections.abc import Iterable
 
 from torch import Tensor
 
-_FIRST_LENGTH = 128
+_LENGTH_STEP = 64
 
 
 class SlotCache:
@@ -24,11 +23,14 @@ class SlotCache:
         return sum(t.numel() * t.element_size() for pair in self._layers.values() for t in pair)
 
     def reserve(self, slots: int, length: int) -> None:
-        """Grow before a step if needed; stored keys and values are kept."""
+        """Grow before a step if needed, by half at least; stored keys and values are kept."""
         if slots <= self._slots and length <= self._length:
             return
-        self._slots = max(self._slots, _doubled(1, slots))
-        self._length = max(self._length, _doubled(_FIRST_LENGTH, length))
+        if slots > self._slots:
+            self._slots = max(slots, self._slots + self._slots // 2)
+        if length > self._length:
+            wanted = max(length, self._length + self._length // 2)
+            self._length = -(-wanted // _LENGTH_STEP) * _LENGTH_STEP
         for layer, (keys, values) in self._layers.items():
             self._layers[layer] = (self._grown(keys), self._grown(values))
 
@@ -41,6 +43,13 @@ class SlotCache:
     def layers(self) -> Iterable[tuple[int, tuple[Tensor, Tensor]]]:
         """Keys and values [S, G, L, D] of each allocated layer."""
         return self._layers.items()
+
+    def part(self, slot: int, start: int, end: int) -> dict[int, tuple[Tensor, Tensor]]:
+        """Copy keys and values [G, N, D] of some positions of a slot, by layer."""
+        return {
+            layer: (keys[slot, :, start:end].clone(), values[slot, :, start:end].clone())
+            for layer, (keys, values) in self._layers.items()
+        }
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a sequence to another slot."""
@@ -57,11 +66,3 @@ class SlotCache:
         new = old.new_zeros(max(slots, self._slots), heads, max(length, self._length), size)
         new[:slots, :, :length] = old
         return new
-
-
-def _doubled(start: int, needed: int) -> int:
-    """Smallest start * 2^k that is at least `needed`."""
-    size = start
-    while size < needed:
-        size *= 2
-    return size

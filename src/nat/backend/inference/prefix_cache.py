@@ -1,15 +1,17 @@
-"""Keys and values of earlier prompts and answers, for reuse by prompts with the same beginning.
+"""Keys and values of prompts and answers, shared by running sequences and by later ones with the same beginning.
 
-A radix tree over token ids: a node holds a run of tokens and the cells of a pool with their keys and values. So a
-conversation's next turn, and the other generations of an example, compute only their new tokens. The pool is bounded;
-when it is full, the least recently used leaves are evicted first.
+A radix tree over token ids: a node holds a run of tokens with their keys and values, in tensors of exactly that size.
+A running sequence uses the nodes from the root to its own last one, which are not evicted meanwhile. So a
+conversation's next turn, and the other generations of an example, compute only their new tokens. Nodes that nobody uses
+are bounded: the least recently used leaves are evicted first.
 
-Shapes: C cells, S slots, L positions, G key/value heads, D head size.
+Shapes: N tokens of a run, G key/value heads, D head size.
 """
 
 import heapq
 import itertools
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -18,93 +20,139 @@ from torch import Tensor
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.tree_attention import Ids, common_prefix
 
-_FIRST_CELLS = 1024
+logger = logging.getLogger(__name__)
+
+KeyValues = dict[int, tuple[Tensor, Tensor]]
+"""Keys and values [G, N, D] of a run of tokens, by layer."""
 _NOTHING = np.empty(0, dtype=np.int64)
+_LEAST_EVICTED = 1 / 8
+"""Share of the bound that an eviction frees at least, so that the next one is not needed soon."""
 
 
-class _Node:
+class Node:
     """A run of tokens after those of its parent."""
 
-    def __init__(self, tokens: Ids, cells: Ids, parent: "_Node | None") -> None:
+    def __init__(self, tokens: Ids, layers: KeyValues, parent: "Node | None") -> None:
         self.tokens = tokens
-        self.cells = cells
+        self.layers = layers
         self.parent = parent
-        self.children: dict[int, _Node] = {}
+        self.children: dict[int, Node] = {}
+        self.users = 0
+        """Running sequences whose last node this is."""
         self.used = 0
+        """When it was last found or used, by the cache's clock."""
 
-    def split(self, length: int) -> "_Node":
+    @property
+    def path(self) -> list["Node"]:
+        """The nodes from the root's child to this one; none for the root."""
+        nodes = list(itertools.takewhile(lambda node: node.parent is not None, _ancestors(self)))
+        return nodes[::-1]
+
+    @property
+    def end(self) -> int:
+        """Number of tokens from the root to the end of this run."""
+        return sum(len(node.tokens) for node in _ancestors(self))
+
+    def split(self, length: int) -> "Node":
         """Cut the run in two; return the first part, whose child this node becomes."""
         assert self.parent is not None, "the root has no tokens"
-        first = _Node(self.tokens[:length], self.cells[:length], self.parent)
+        first = Node(self.tokens[:length], _part(self.layers, 0, length), self.parent)
         first.used = self.used
         self.parent.children[int(first.tokens[0])] = first
-        self.tokens, self.cells, self.parent = self.tokens[length:], self.cells[length:], first
+        self.layers = _part(self.layers, length, len(self.tokens))
+        self.tokens, self.parent = self.tokens[length:], first
         first.children[int(self.tokens[0])] = self
         return first
+
+    def absorb_parent(self) -> None:
+        """Become one node with the parent, which has no other child and no user."""
+        parent = self.parent
+        assert parent is not None, "the root has no parent"
+        assert parent.parent is not None, "the root has no tokens"
+        self.tokens, self.layers = np.concatenate([parent.tokens, self.tokens]), _joined(parent.layers, self.layers)
+        self.parent = parent.parent
+        self.parent.children[int(self.tokens[0])] = self
 
 
 class PrefixCache:
     """The prefix cache of one set of weights; `clear` it when they change."""
 
     def __init__(self, max_bytes: int) -> None:
+        """`max_bytes` bounds what no running sequence uses; what they use is kept in any case."""
         self._max_bytes = max_bytes
-        self._pool: dict[int, tuple[Tensor, Tensor]] = {}
-        self._free: list[int] = []
-        self._num_cells = 0
+        self._token_bytes = 0
         self._clock = itertools.count(1)
-        self._root = _Node(_NOTHING, _NOTHING, None)
+        self.root = Node(_NOTHING, {}, None)
+        self.num_tokens = 0
+        """Tokens whose keys and values are cached."""
+        self.num_evicted = 0
+        """Tokens that were evicted since the last `clear`."""
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens whose keys and values are cached."""
-        return self._num_cells - len(self._free)
+    def num_bytes(self) -> int:
+        return self.num_tokens * self._token_bytes
 
     def clear(self) -> None:
-        """Drop everything and free the memory."""
+        """Drop everything and free the memory; no sequence may be using it."""
+        if self.num_evicted:
+            logger.info(
+                "the prefix cache of %d MB was full: %d tokens were evicted, and prompts that begin with them are "
+                "computed again; more memory is given with --prefix_cache_mb",
+                self._max_bytes // 2**20,
+                self.num_evicted,
+            )
         self.__init__(self._max_bytes)  # type: ignore[misc]  # resets all fields
 
-    def find(self, token_ids: Ids) -> Ids:
-        """Cells of the longest cached prefix."""
-        path = self._walk(token_ids)
-        return np.concatenate([_NOTHING, *(node.cells[:length] for node, length in path)])
+    def find(self, token_ids: Ids) -> int:
+        """Length of the longest cached prefix."""
+        return sum(length for _, length in self._walk(token_ids))
 
-    def load(self, cells: Ids, cache: SlotCache, slot: int) -> None:
-        """Copy these cells to the beginning of a slot."""
-        index = torch.from_numpy(cells)
-        for layer, (keys, values) in cache.layers():
-            pool_keys, pool_values = self._pool[layer]
-            keys[slot, :, : len(cells)] = pool_keys[index.to(keys.device)].transpose(0, 1)
-            values[slot, :, : len(cells)] = pool_values[index.to(values.device)].transpose(0, 1)
+    def load(self, token_ids: Ids, cache: SlotCache, slot: int) -> None:
+        """Copy the longest cached prefix to the beginning of a slot."""
+        at = 0
+        for node, length in self._walk(token_ids):
+            for layer, (keys, values) in node.layers.items():
+                slot_keys, slot_values = cache.layer(layer, keys, values)
+                slot_keys[slot, :, at : at + length] = keys[:, :length]
+                slot_values[slot, :, at : at + length] = values[:, :length]
+            at += length
 
     def keep(self, token_ids: Ids, cache: SlotCache, slot: int) -> None:
-        """Copy the new part of a slot's beginning into the pool, as much as there is room for."""
-        path = self._walk(token_ids)
-        known = sum(length for _, length in path)
-        if known == len(token_ids):
-            return
-        last, length = path[-1] if path else (self._root, 0)
-        parent = last if length == len(last.tokens) else last.split(length)
-        cells = self._take(len(token_ids) - known, cache, spare=parent)
-        if not len(cells):
-            return
-        end = known + len(cells)
-        node = _Node(token_ids[known:end], cells, parent)
-        node.used = next(self._clock)
-        parent.children[int(token_ids[known])] = node
-        index = torch.from_numpy(cells)
-        for layer, (keys, values) in cache.layers():
-            pool_keys, pool_values = self._pool[layer]
-            pool_keys[index.to(keys.device)] = keys[slot, :, known:end].transpose(0, 1)
-            pool_values[index.to(values.device)] = values[slot, :, known:end].transpose(0, 1)
+        """Copy what is new of a sequence that begins in a slot; of a longer one than there is room for, the start."""
+        if self._token_bytes:
+            token_ids = token_ids[: self._max_bytes // self._token_bytes]
+        known = self.find(token_ids)
+        if known < len(token_ids):
+            self._attach(self._end_of(token_ids[:known]), token_ids[known:], cache.part(slot, known, len(token_ids)))
+            self._evict()
 
-    def _walk(self, token_ids: Ids) -> list[tuple[_Node, int]]:
+    def enter(self, token_ids: Ids) -> Node:
+        """Use the longest cached prefix: the last node of it, until `leave` or `extend`."""
+        node = self._end_of(token_ids)
+        node.users += 1
+        return node
+
+    def extend(self, node: Node, token_ids: Ids, layers: KeyValues) -> Node:
+        """Append computed tokens to the path of a sequence that uses `node`; gives the node that it now uses."""
+        node.users -= 1
+        last = self._attach(node, token_ids, layers)
+        last.users += 1
+        self._evict()
+        return last
+
+    def leave(self, node: Node) -> None:
+        """The sequence that used this node uses it no longer."""
+        node.users -= 1
+        self._evict()
+
+    def _walk(self, token_ids: Ids, start: Node | None = None) -> list[tuple[Node, int]]:
         """The nodes of the longest cached prefix, each with how many of its tokens match; marks them as used."""
-        path, node, at, now = [], self._root, 0, next(self._clock)
+        path, node, at, now = [], start or self.root, 0, next(self._clock)
         while at < len(token_ids):
             child = node.children.get(int(token_ids[at]))
             if child is None:
                 break
-            length = common_prefix(child.tokens, token_ids[at:])
+            length = common_prefix(child.tokens, token_ids[at : at + len(child.tokens)])
             child.used = now
             path.append((child, length))
             at += length
@@ -113,50 +161,49 @@ class PrefixCache:
             node = child
         return path
 
-    def _take(self, wanted: int, cache: SlotCache, *, spare: _Node) -> Ids:
-        """Take at most `wanted` free cells; `spare` and its ancestors are not evicted for them."""
-        if wanted > len(self._free):
-            self._grow(wanted - len(self._free), cache)
-        if wanted > len(self._free):
-            self._evict(wanted - len(self._free), spare)
-        taken = self._free[len(self._free) - min(wanted, len(self._free)) :]
-        del self._free[len(self._free) - len(taken) :]
-        return np.array(taken, dtype=np.int64)
+    def _end_of(self, token_ids: Ids, start: Node | None = None) -> Node:
+        """The node at whose end the longest cached prefix ends, counted from the end of `start`."""
+        path = self._walk(token_ids, start)
+        if not path:
+            return start or self.root
+        node, length = path[-1]
+        return node if length == len(node.tokens) else node.split(length)
 
-    def _grow(self, wanted: int, cache: SlotCache) -> None:
-        """Enlarge the pool by doubling, up to its bound."""
-        token_bytes = sum(
-            tensor[0, :, 0].numel() * tensor.element_size() for _, pair in cache.layers() for tensor in pair
-        )
-        most = self._max_bytes // token_bytes
-        size = min(most, max(2 * self._num_cells, self._num_cells + wanted, _FIRST_CELLS))
-        if size <= self._num_cells:
+    def _attach(self, parent: Node, token_ids: Ids, layers: KeyValues) -> Node:
+        """Append tokens after a node, without those that are there already; gives the last node."""
+        before = parent.end
+        parent = self._end_of(token_ids, parent)
+        known = parent.end - before
+        if known == len(token_ids):
+            return parent
+        self._token_bytes = sum(t[:, 0].numel() * t.element_size() for pair in layers.values() for t in pair)
+        node = Node(token_ids[known:], _part(layers, known, len(token_ids)) if known else layers, parent)
+        node.used = next(self._clock)
+        parent.children[int(node.tokens[0])] = node
+        self.num_tokens += len(node.tokens)
+        while _mergeable(node):
+            node.absorb_parent()
+        return node
+
+    def _evict(self) -> None:
+        """Evict the least recently used leaves if there is more than the bound."""
+        if self.num_bytes <= self._max_bytes:
             return
-        for layer, pair in cache.layers():
-            old = self._pool.get(layer)
-            self._pool[layer] = tuple(  # type: ignore[assignment]  # a pair, as the one that comes in
-                _enlarged(None if old is None else old[side], tensor, size) for side, tensor in enumerate(pair)
-            )
-        self._free = [*reversed(range(self._num_cells, size)), *self._free]
-        self._num_cells = size
-
-    def _evict(self, wanted: int, spare: _Node) -> None:
-        """Evict the least recently used leaves, at least an eighth of the pool."""
-        kept = {id(node) for node in _ancestors(spare)}
-        leaves = [(node.used, id(node), node) for node in self._leaves() if id(node) not in kept]
+        leaves = [(node.used, id(node), node) for node in self._leaves() if not node.users]
         heapq.heapify(leaves)
-        goal = len(self._free) + max(wanted, self._num_cells // 8)
-        while leaves and len(self._free) < goal:
+        goal = min(self._max_bytes, self.num_bytes - self._max_bytes * _LEAST_EVICTED)
+        while leaves and self.num_bytes > goal:
             _, _, node = heapq.heappop(leaves)
-            self._free.extend(node.cells.tolist())
+            self.num_tokens -= len(node.tokens)
+            self.num_evicted += len(node.tokens)
             parent = node.parent
-            assert parent is not None, "the root is never evicted"
+            assert parent is not None, "the root is no leaf"
             del parent.children[int(node.tokens[0])]
-            if not parent.children and parent is not self._root and id(parent) not in kept:
+            if not parent.children and not parent.users and parent is not self.root:
                 heapq.heappush(leaves, (parent.used, id(parent), parent))
 
-    def _leaves(self) -> Iterator[_Node]:
-        nodes = [*self._root.children.values()]
+    def _leaves(self) -> Iterator[Node]:
+        nodes = [*self.root.children.values()]
         while nodes:
             node = nodes.pop()
             nodes.extend(node.children.values())
@@ -164,17 +211,31 @@ class PrefixCache:
                 yield node
 
 
-def _ancestors(node: _Node | None) -> Iterator[_Node]:
+def _ancestors(node: Node | None) -> Iterator[Node]:
     """The node and its ancestors."""
     while node is not None:
         yield node
         node = node.parent
 
 
-def _enlarged(old: Tensor | None, like_SGLD: Tensor, size: int) -> Tensor:
-    """A pool [C, G, D] of that size, with the content of the old one."""
-    _, heads, _, width = like_SGLD.shape
-    new = like_SGLD.new_zeros(size, heads, width)
-    if old is not None:
-        new[: len(old)] = old
-    return new
+def _mergeable(node: Node) -> bool:
+    """True if its parent is only needed together with it, and not larger, so that a token is copied few times."""
+    parent = node.parent
+    if parent is None or parent.parent is None or parent.users:
+        return False
+    return len(parent.children) == 1 and len(parent.tokens) <= len(node.tokens)
+
+
+def _part(layers: KeyValues, start: int, end: int) -> KeyValues:
+    """Copy some of the tokens, so that the memory of the others can be freed."""
+    return {
+        layer: (keys[:, start:end].clone(), values[:, start:end].clone()) for layer, (keys, values) in layers.items()
+    }
+
+
+def _joined(first: KeyValues, second: KeyValues) -> KeyValues:
+    return {layer: _side_by_side(first[layer], second[layer]) for layer in second}
+
+
+def _side_by_side(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.cat([first[0], second[0]], dim=1), torch.cat([first[1], second[1]], dim=1)

@@ -42,9 +42,11 @@ def sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
 
 def _sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
     temperatures = [s.params.temperature for s in sequences]
-    scales_B1 = torch.tensor([t or 1.0 for t in temperatures], device=logits_BV.device).unsqueeze(-1)
+    scales_B1: Tensor | float = 1.0
+    if not all(t in {0.0, 1.0} for t in temperatures):
+        scales_B1 = torch.tensor([t or 1.0 for t in temperatures], device=logits_BV.device).unsqueeze(-1)
     largest_B1 = logits_BV.amax(-1, keepdim=True)
-    weights_BKS = _weights(logits_BV, largest_B1, None if all(t in {0.0, 1.0} for t in temperatures) else scales_B1)
+    weights_BKS = _weights(logits_BV, largest_B1, scales_B1)
     sums_BK = weights_BKS.sum(-1)
     log_totals_B1 = sums_BK.double().sum(-1, keepdim=True).log()
 
@@ -74,14 +76,17 @@ def _sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
     )
 
 
-def _weights(logits_BV: Tensor, largest_B1: Tensor, scales_B1: Tensor | None) -> Tensor:
+def _weights(logits_BV: Tensor, largest_B1: Tensor, scales_B1: Tensor | float) -> Tensor:
     """Unnormalised probabilities exp((logit - largest) / scale), with zeros after the last token's."""
     batch, vocabulary = logits_BV.shape
-    size = min(vocabulary, _BLOCK)
-    weights_BKS = logits_BV.new_zeros(batch, -(-vocabulary // size), size)
+    blocks = -(-vocabulary // _BLOCK)
+    size = vocabulary if blocks == 1 else _BLOCK
+    weights_BKS = (torch.zeros if blocks * size > vocabulary else torch.empty)(
+        batch, blocks, size, dtype=logits_BV.dtype, device=logits_BV.device
+    )
     used_BV = weights_BKS.view(batch, -1)[:, :vocabulary]
     torch.sub(logits_BV, largest_B1, out=used_BV)
-    if scales_B1 is not None:
+    if isinstance(scales_B1, Tensor):
         used_BV.div_(scales_B1)
     used_BV.exp_()
     return weights_BKS
@@ -92,19 +97,21 @@ def _draw(weights_BKS: Tensor, sums_BK: Tensor, sequences: list[Sequence]) -> Te
     seeds = np.array([s.params.seed for s in sequences], dtype=np.uint64)
     steps = np.array([len(s.token_ids) for s in sequences], dtype=np.uint64)
     fractions_B1 = torch.from_numpy(uniforms(seeds, steps)).to(sums_BK.device).unsqueeze(-1)
-    blocks_B1, fractions_B1 = _search(sums_BK, fractions_B1)
+    if sums_BK.shape[1] == 1:
+        return _reached(weights_BKS.squeeze(1), fractions_B1)[0]
+    blocks_B1, cumulative_BK, targets_B1 = _reached(sums_BK, fractions_B1)
+    sum_B1 = sums_BK.gather(-1, blocks_B1)
+    before_B1 = cumulative_BK.gather(-1, blocks_B1) - sum_B1
+    fractions_B1 = ((targets_B1 - before_B1) / sum_B1).clamp_(0.0, _BELOW_ONE)
     block_BS = weights_BKS[torch.arange(len(sequences), device=sums_BK.device), blocks_B1.flatten()]
-    return blocks_B1 * block_BS.shape[-1] + _search(block_BS, fractions_B1)[0]
+    return blocks_B1 * block_BS.shape[-1] + _reached(block_BS, fractions_B1)[0]
 
 
-def _search(weights_BN: Tensor, fractions_B1: Tensor) -> tuple[Tensor, Tensor]:
-    """Index [B, 1] at which this fraction of each row's sum is reached, and the fraction of that weight."""
+def _reached(weights_BN: Tensor, fractions_B1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Index [B, 1] at which this fraction of each row's sum is reached; with the cumulative sums and the targets."""
     cumulative_BN = weights_BN.cumsum(-1, dtype=torch.float64)
     targets_B1 = fractions_B1 * cumulative_BN[:, -1:]
-    index_B1 = torch.searchsorted(cumulative_BN, targets_B1, right=True)
-    weight_B1 = weights_BN.gather(-1, index_B1)
-    before_B1 = cumulative_BN.gather(-1, index_B1) - weight_B1
-    return index_B1, ((targets_B1 - before_B1) / weight_B1).clamp(0.0, _BELOW_ONE)
+    return torch.searchsorted(cumulative_BN, targets_B1, right=True), cumulative_BN, targets_B1
 
 
 def _keep_nuclei(weights_BKS: Tensor, sums_BK: Tensor, sequences: list[Sequence]) -> None:

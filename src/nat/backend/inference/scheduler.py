@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from nat.backend.inference.prefix_cache import Node
 from nat.backend.inference.sequence import Request, Sequence
 
 MIN_SAVED_TOKENS = 32
@@ -21,15 +22,22 @@ class Chunk:
     slot: int
     start: int
     token_ids: list[int]
+    node: Node | None = None
+    """The last node of the prefix cache that the sequence uses; None if all of its tokens are in its slot."""
 
     @property
     def end(self) -> int:
         return self.start + len(self.token_ids)
 
+    @property
+    def cell(self) -> int:
+        """Where in the slot the first token goes, if it goes there."""
+        return self.start - (0 if self.node is None else self.node.end)
+
 
 @dataclass(frozen=True)
 class Move:
-    """Move a sequence to another cache slot, which means copying its first `length` positions."""
+    """Move a sequence to another cache slot, which means copying `length` positions."""
 
     source: int
     target: int
@@ -88,11 +96,11 @@ class Scheduler:
         room = self.max_step_tokens
         for slot, sequence in enumerate(self.running):
             if sequence.prefilled:
-                decoding.append(Chunk(slot, sequence.num_cached, sequence.token_ids[-1:]))
+                decoding.append(Chunk(slot, sequence.num_cached, sequence.token_ids[-1:], sequence.node))
                 room -= 1
             elif room > 0 or not (decoding or prefill):
                 new = sequence.prompt_ids[sequence.num_cached : sequence.num_cached + max(room, 1)]
-                prefill.append(Chunk(slot, sequence.num_cached, new))
+                prefill.append(Chunk(slot, sequence.num_cached, new, sequence.node))
                 room -= len(new)
         return Plan(decoding, prefill) if decoding or prefill else None
 
@@ -103,9 +111,9 @@ class Scheduler:
         others = [s for s in self.running if not s.prefilled and id(s) not in leaving]
         self.running = [*_compacted(decoding, leaving), *others]
         return [
-            Move(old_slot[id(s)], slot, s.num_cached)
+            Move(old_slot[id(s)], slot, s.num_in_slot)
             for slot, s in enumerate(self.running)
-            if s.num_cached and old_slot[id(s)] != slot
+            if s.num_in_slot and old_slot[id(s)] != slot
         ]
 
 

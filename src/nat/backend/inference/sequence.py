@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from nat.backend.inference.detokenizer import Detokenizer
+from nat.backend.inference.prefix_cache import Node
 
 FinishReason = Literal["stop", "length"]
 
@@ -43,6 +44,8 @@ class Sequence:
     """Leading tokens whose keys and values are in the cache."""
     num_reused: int = 0
     """Leading tokens of the prompt that came from the prefix cache."""
+    node: Node | None = None
+    """The last node of the prefix cache that it reads; its slot holds the tokens after it, or all without a node."""
 
     def add(
         self, token_id: int, logprob: float, alternatives: list[tuple[int, float]], eos_token_ids: Container[int]
@@ -57,6 +60,11 @@ class Sequence:
             self.finish_reason = "stop"
         elif len(self.token_ids) >= self.params.max_tokens:
             self.finish_reason = "length"
+
+    @property
+    def num_in_slot(self) -> int:
+        """Tokens whose keys and values are in its slot."""
+        return self.num_cached - (0 if self.node is None else self.node.end)
 
     @property
     def prefilled(self) -> bool:

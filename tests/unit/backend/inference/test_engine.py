@@ -31,9 +31,17 @@ def generated(loaded, prompt, count):
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-@pytest.mark.parametrize("limits", [{"max_num_seqs": 2}, {"max_num_seqs": 3, "max_step_tokens": 7}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_num_seqs": 2},
+        {"max_num_seqs": 3, "max_step_tokens": 7},
+        {"max_num_seqs": 3, "max_step_tokens": 7, "short_tokens": 4},
+        {"max_num_seqs": 2, "short_tokens": 1, "prefix_cache_bytes": 0},
+    ],
+)
 def test_greedy_tokens_are_those_of_transformers(tiny_dir, kind, limits):
-    """Greedy tokens equal those of transformers for all lengths, with reused slots and chunked prompts."""
+    """Greedy tokens are those of transformers for all lengths, with reused slots, chunked prompts, shared prefixes."""
     loaded = load_model(tiny_dir(kind))
     requests = [one(p, max_tokens=4 + 3 * i, temperature=0.0) for i, p in enumerate(prompts(3, 40, 1, 9))]
     for sequence in run(engine(loaded, **limits), *requests):
@@ -146,21 +154,46 @@ def conversations(loaded, **limits):
         yield done
 
 
-def test_kept_prefixes_are_not_computed_again(loaded):
+@pytest.mark.parametrize("limits", [{}, {"short_tokens": 8}])
+def test_kept_prefixes_are_not_computed_again(loaded, limits):
     """Generations of a prompt share all but its last token; a next turn computes only its new tokens.
 
     The last sampled token was never an input, so it is new as well.
     """
-    first, second = conversations(loaded)
+    first, second = conversations(loaded, **limits)
     assert [s.num_reused for s in first] == [0, 59, 59, 59, 0, 49, 49, 49]
     assert [len(s.prompt_ids) - s.num_reused for s in second] == [21] * 8
 
 
-@pytest.mark.parametrize("limits", [{"max_num_seqs": 3}, {"max_step_tokens": 13}, {"prefix_cache_bytes": 30_000}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_num_seqs": 3},
+        {"max_step_tokens": 13},
+        {"prefix_cache_bytes": 30_000},
+        {"short_tokens": 20},
+        {"short_tokens": 3, "max_num_seqs": 3, "max_step_tokens": 13},
+        {"short_tokens": 3, "prefix_cache_bytes": 30_000},
+    ],
+)
 def test_kept_prefixes_do_not_change_the_tokens(loaded, limits):
-    """With few slots, chunked prompts or a small cache, the tokens are those of an engine without a cache."""
+    """With few slots, chunked prompts, a small cache or shared prefixes, the tokens are those without a cache."""
     expected = [[s.token_ids for s in turn] for turn in conversations(loaded, prefix_cache_bytes=0)]
     assert [[s.token_ids for s in turn] for turn in conversations(loaded, **limits)] == expected
+
+
+def test_sequences_read_one_copy_of_a_long_prompt(loaded):
+    """Eight generations of a prompt need its keys and values once; a slot holds at most twice the short prompts."""
+    subject, prompt = engine(loaded, short_tokens=8), prompts(60)[0]
+    request = Request([Sequence(i, prompt, SamplingParams(30, seed=i, ignore_eos=True)) for i in range(8)], Recorder())
+    subject.add(request)
+    most = 0
+    while not request.finished:
+        subject.step()
+        most = max(most, *(s.num_in_slot for s in request.sequences))
+    assert most == 15
+    token_bytes = loaded.layer_token_bytes * loaded.model.config.num_hidden_layers
+    assert subject.num_cached_bytes == (60 + 8 * 29) * token_bytes
 
 
 def test_new_weights_clear_the_cache(loaded):

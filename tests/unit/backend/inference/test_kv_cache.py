@@ -11,8 +11,8 @@ def test_growing_keeps_the_stored_tokens():
     keys[1, :, 2], values[1, :, 2] = 1.5, 2.5
     cache.reserve(9, 300)
     keys, values = cache.layer(0, torch.zeros(3, 1, 4), torch.zeros(3, 1, 6))
-    assert keys.shape == (16, 3, 512, 4)
-    assert values.shape == (16, 3, 512, 6)
+    assert keys.shape == (9, 3, 320, 4)
+    assert values.shape == (9, 3, 320, 6)
     assert keys[1, :, 2].eq(1.5).all()
     assert values[1, :, 2].eq(2.5).all()
     assert cache.num_bytes == 4 * (keys.numel() + values.numel())
