@@ -96,8 +96,8 @@ class ServeOptions(BaseModel):
     """Most tokens of prompt plus answer; default: the model's own limit."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences sampled at the same time; others wait."""
-    prefix_cache_mb: int = Field(default=256, ge=0)
-    """Memory of the prefix cache, per model: keys and values of earlier prompts and answers."""
+    prefix_cache_mb: int | None = Field(default=None, ge=0)
+    """Memory of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads per operation; default: all cores."""
     seed: int = 0

@@ -12,11 +12,14 @@ from nat.backend.inference.prefix_cache import PrefixCache
 from nat.backend.inference.sampler import Sampled, sample
 from nat.backend.inference.scheduler import Chunk, Scheduler
 from nat.backend.inference.sequence import Delta, Request, Sequence
+from nat.backend.memory import free_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.tree_attention import Ids
 
 _MIN_REUSED_TOKENS = 16
 """Shorter prefixes are computed again, which is faster than copying them."""
+_FREE_SHARE = 16
+"""The prefix cache may take one part of so many of the free memory; several models may be served."""
 _COPIED_BYTES = 2**18
 """Keys and values of a prompt in one layer; of more than these, sequences read the prefix cache instead of a copy."""
 
@@ -33,6 +36,14 @@ class Limits:
     """Memory for the keys and values of earlier prompts and answers."""
     short_tokens: int | None = None
     """Prompts up to this length are copied to each sequence's own keys and values; None chooses by the model."""
+
+    @classmethod
+    def of(cls, max_num_seqs: int, prefix_cache_mb: int | None, device: torch.device) -> "Limits":
+        """The limits of the backend's options; None gives the prefix cache a share of the device's free memory."""
+        if prefix_cache_mb is not None:
+            return cls(max_num_seqs, prefix_cache_bytes=prefix_cache_mb * 2**20)
+        free = free_bytes(device)
+        return cls(max_num_seqs) if free is None else cls(max_num_seqs, prefix_cache_bytes=free // _FREE_SHARE)
 
 
 class Engine:

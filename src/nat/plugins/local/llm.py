@@ -68,8 +68,8 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """Longest prompt plus answer in tokens; by default the model's limit."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences sampled at the same time."""
-    prefix_cache_mb: int = Field(default=256, ge=0)
-    """Memory of the prefix cache in MB: states of prompts and answers, which later prompts reuse."""
+    prefix_cache_mb: int | None = Field(default=None, ge=0)
+    """Memory in MB for states of prompts and answers, which later prompts reuse; by default 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads; by default all cores."""
     seed: int = 0
