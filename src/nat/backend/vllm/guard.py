@@ -12,6 +12,9 @@ import time
 from contextlib import suppress
 
 GRACE_SECONDS = 10.0
+LEFT_SECONDS = 3.0
+"""For processes that the first one left running."""
+_POLL_SECONDS = 0.05
 KILLED = 128 + signal.SIGKILL
 
 
@@ -20,21 +23,25 @@ def main(command: list[str]) -> int:
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - the user's command
     threading.Thread(target=_end_with_stdin, args=(process.pid,), daemon=True).start()
     code = process.wait()
-    _signal(process.pid, signal.SIGKILL)  # what it left running
+    _end_group(process.pid, LEFT_SECONDS)
     return code if code >= 0 else 128 - code
 
 
 def _end_with_stdin(group: int) -> None:
     while os.read(sys.stdin.fileno(), 4096):  # no buffer, whose lock would be held at the end of the process
         pass
-    _signal(group, signal.SIGTERM)
-    time.sleep(GRACE_SECONDS)
-    _signal(group, signal.SIGKILL)
+    _end_group(group, GRACE_SECONDS)
 
 
-def _signal(group: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, number)
+def _end_group(group: int, seconds: float) -> None:
+    """Ask a group to end, so that it can free what it shares, and kill what is left after some seconds."""
+    deadline = time.monotonic() + seconds
+    with suppress(ProcessLookupError):  # it has ended
+        os.killpg(group, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(_POLL_SECONDS)
+        os.killpg(group, signal.SIGKILL)
 
 
 if __name__ == "__main__":
