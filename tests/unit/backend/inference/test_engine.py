@@ -48,10 +48,12 @@ def test_greedy_tokens_are_those_of_transformers(tiny_dir, kind, limits):
         assert sequence.token_ids == generated(loaded, sequence.prompt_ids, sequence.params.max_tokens)
 
 
-def test_log_probabilities_are_those_that_the_learner_computes(loaded):
+@pytest.mark.parametrize("short_tokens", [None, 4])
+def test_log_probabilities_are_those_that_the_learner_computes(loaded, short_tokens):
     """Log probabilities of cached, batched sampling equal the learner's on packed rows to 1e-5."""
     done = run(
-        engine(loaded, max_step_tokens=16), *(one(p, max_tokens=20, seed=i) for i, p in enumerate(prompts(5, 30, 12)))
+        engine(loaded, max_step_tokens=16, short_tokens=short_tokens),
+        *(one(p, max_tokens=20, seed=i) for i, p in enumerate(prompts(5, 30, 12))),
     )
     rows = [s.prompt_ids + s.token_ids for s in done]
     with torch.no_grad():
