@@ -31,7 +31,7 @@ from nat.backend.vllm.gate import Gate
 from nat.backend.vllm.hand_over import SLEEP, WAKE_UP, HandOver
 from nat.backend.vllm.sampling import Caller
 from nat.backend.vllm.server import VllmServer
-from nat.errors import BackendError, EngineFailed
+from nat.errors import BackendError, EngineFailed, EngineStopped, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -141,11 +141,11 @@ class VllmEngine:
 
     def serve(self, version: str) -> None:
         """Answer with the weights that were handed over, under this version."""
-        if self._pending and self.hand_over is not None:
-            self.hand_over.keep()
-            self._model = self.hand_over.model
-        self._pending = False
+        handed_over, self._pending = self._pending, False
         self.policy_version = version
+        if handed_over and self.hand_over is not None:
+            self._model = self.hand_over.model
+            self.hand_over.keep()
 
     def watch(self, on_failure: Callable[[BackendError], None]) -> None:
         """Have `on_failure` called when vLLM has ended or cannot be used any more."""
@@ -211,14 +211,22 @@ class VllmEngine:
             return
         try:
             hand_over.undo()
-        except EngineFailed as error:
-            logger.warning("vLLM cannot go back to the weights before the update: %s", error.message)
+        except Exception:  # with the weights of a failed update it must not answer, whatever went wrong
+            logger.exception("vLLM cannot go back to the weights before the update")
             try:
                 self._server.restart()
                 hand_over.reset()
                 self._load(hand_over)
-            except EngineFailed as final:
-                self._fail(final)
+            except EngineFailed as error:
+                self._fail(error)
+            except Exception as error:
+                logger.exception("nor could it be started again with them")
+                self._fail(
+                    EngineStopped(
+                        f"vLLM cannot get back the weights before a failed update: {describe_error(error)}",
+                        hint="correct this, then resume the run from its last checkpoint",
+                    )
+                )
 
     def _load(self, hand_over: HandOver) -> None:
         hand_over.load()

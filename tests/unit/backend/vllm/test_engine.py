@@ -7,6 +7,7 @@ import pytest
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.checks import probe_row
+from nat.backend.vllm.hand_over import WeightsHandOver
 from nat.errors import EngineFailed, EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected
 
 
@@ -137,6 +138,34 @@ def test_after_a_failed_reload_no_request_is_sent(opened):
     with pytest.raises(EngineStopped, match="failed half-way"):
         ask(served.engine)
     assert len(served.vllm.models) == sent
+
+
+class FullDisk(WeightsHandOver):
+    """Cannot write the weights again after they were handed over."""
+
+    def __init__(self, other):
+        vars(self).update(vars(other))
+        self.written = 0
+
+    def write(self, folder):
+        self.written += 1
+        if self.written > 1:
+            raise OSError(28, "No space left on device")
+        super().write(folder)
+
+
+def test_weights_of_a_rejected_update_answer_nothing(opened):
+    """If the old ones cannot be written for it, vLLM is not asked again."""
+    served = opened(lora=False)
+    served.engine.hand_over = FullDisk(served.engine.hand_over)
+    sent = len(served.vllm.models)
+    with pytest.raises(UpdateRejected):
+        train(served.engine, max_served_difference=1e-12)
+    assert [type(failure) for failure in served.failures] == [EngineStopped]
+    with pytest.raises(EngineStopped):
+        ask(served.engine)
+    probed = 64
+    assert len(served.vllm.models) <= sent + probed
 
 
 def test_a_cache_that_is_not_emptied_fails_the_update(opened):
