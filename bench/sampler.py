@@ -10,6 +10,7 @@ would reach (`bench/ceiling.py`).
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else a terminated bench would leave its servers behind
     if options.write and options.engine != ENGINES:
         parser.error("--write needs both engines: a row compares what was measured in one run")
     cases = [case for case in CASES if options.case in str(case)]
