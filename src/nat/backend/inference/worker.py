@@ -115,6 +115,8 @@ class Worker:
         self._all_threads = torch.get_num_threads()
         small = engine.loaded.num_parameters < _SMALL_MODEL
         self._sampling_threads = 1 if small else self._all_threads
+        self._threads_beside = max(1, self._all_threads - 1) if small else self._all_threads
+        """Threads of an update while requests come; with a small model, the agent needs a core as much."""
         self._wakeup = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._exclusive: deque[_Task[Any]] = deque()
@@ -171,10 +173,12 @@ class Worker:
 
     def sample(self) -> None:
         """Answer requests until none is left, or for a second; for a function that runs `beside` sampling."""
-        deadline = perf_counter() + _MEANWHILE_SECONDS
+        deadline, answered = perf_counter() + _MEANWHILE_SECONDS, False
         with self._sampling():
             while self._step(draining=False) and not self._closing and perf_counter() < deadline:
-                pass
+                answered = True
+        if answered:
+            torch.set_num_threads(self._threads_beside)
 
     def finish_begun(self) -> None:
         """Finish the requests that have begun; the others wait until the running function has ended.

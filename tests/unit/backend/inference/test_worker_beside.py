@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+import torch
 
 from fakes.listeners import Waiter
 from nat.backend.inference.engine import Engine, Limits
@@ -113,3 +114,22 @@ def test_closing_ends_a_function_that_waits_for_answers(loaded):
     with pytest.raises(UpdateCanceled):
         future.result(DEADLINE)
     closing.join(DEADLINE)
+
+
+def test_an_update_leaves_a_core_to_the_agent_while_requests_come(loaded, monkeypatch):
+    """The agent computes beside an update; when it no longer asks, the update has all threads again."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    counts = []
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    worker, seen = Worker(Engine(loaded, policy_version="m@0")), []
+
+    def update():
+        for request in (None, ask(), None):
+            if request is not None:
+                worker.submit(request)
+            worker.sample()
+            seen.append(counts[-1])
+
+    worker.run_exclusive(update, beside=True).result(DEADLINE)
+    worker.close()
+    assert seen == [4, 3, 4]
