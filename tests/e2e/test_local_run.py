@@ -107,11 +107,9 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
     assert not backends_of(output_dir)
 
 
-def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games):
-    """After Ctrl-C, the run ends its backend, closes its journal and says how to use the newest checkpoint.
-
-    `tests/unit/cli/test_event_loop.py` proves that each other signal cancels a command in the same way.
-    """
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number):
+    """After a signal, the run ends its backend, closes its journal and says how to use the newest checkpoint."""
     output_dir = tmp_path / "runs"
     run = subprocess.Popen(  # noqa: S603 - our own command
         command(output_dir, *games, "-o", "finetuning.num_epochs", "1000"),
@@ -129,11 +127,11 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games):
             break
     try:
         assert backends_of(output_dir), shown
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         rest, _ = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert run.returncode == 128 + signal.SIGINT, shown + rest
+    assert run.returncode == 128 + number, shown + rest
     assert "Traceback" not in rest
     run_dir = (output_dir / "latest").resolve()
     newest = run_dir / "checkpoints" / "latest"
