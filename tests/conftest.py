@@ -1,10 +1,8 @@
 """Settings of all tests: property tests have no deadline, since machines may be busy; in CI they are derandomized."""
 
-import json
 import os
 import signal
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -43,6 +41,21 @@ def _process_of_other_tests() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_report_to_serializable() -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Escape lone surrogates in a test's output, because reports travel between processes as UTF-8."""
-    return json.loads(json.dumps((yield), ensure_ascii=False).encode("utf-8", errors="replace"))
+def pytest_report_to_serializable() -> Generator[None, object, object]:
+    """Replace lone surrogates in a test's output, because reports travel between processes as UTF-8."""
+    return _encodable((yield))
+
+
+def _encodable(report: object) -> object:
+    """The same report, whose tuples stay tuples: pytest asks for one in the report of a skipped test."""
+    match report:
+        case str():
+            return report.encode("utf-8", errors="replace").decode()
+        case dict():
+            return {_encodable(key): _encodable(value) for key, value in report.items()}
+        case list():
+            return [_encodable(value) for value in report]
+        case tuple():
+            return tuple(_encodable(value) for value in report)
+        case _:
+            return report
