@@ -1,13 +1,12 @@
 """Assumptions of the benches."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from random import Random
 
 import pytest
-from bench import disk, growth, overlap, sampler
+from bench import disk, gpu, growth, overlap, sampler
 from bench.ceiling import Pass, rows_of, seconds_of
 from bench.learner_real import SIDES, Case, run
 from bench.load import Load
@@ -107,11 +106,12 @@ def test_a_row_replaces_the_row_of_its_case(tmp_path: Path):
         write_rows("other", head, [], page)
 
 
-def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path):
+def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Sampler, learner and epoch are measured; nothing fails or is left out."""
     sizes = ["--chats", "2", "--lengths", "32", "--tokens", "256"]
-    command = [sys.executable, "-m", "bench.gpu", "--device=cpu", "--shapes", "tiny", "--mode", "lora", *sizes]
-    subprocess.run([*command, f"--out={tmp_path}/gpu.json"], check=True, capture_output=True)  # noqa: S603 - ours
+    options = ["--device=cpu", "--shapes", "tiny", "--mode", "lora", *sizes, f"--out={tmp_path}/gpu.json"]
+    monkeypatch.setattr(sys, "argv", ["bench.gpu", *options])
+    gpu.main()
     found = json.loads((tmp_path / "gpu.json").read_text())["figures"]
     assert [figure["part"] for figure in found] == ["sampler", "learner", "epoch"]
     assert not [figure for figure in found if "error" in figure]
