@@ -31,7 +31,7 @@ from nat.finetuning.progress import RunProgress
 from nat.finetuning.runtime import run_finetuning
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
-from nat.plugins.local.llm import LocalProviderInfo
+from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.local.process import running_backend
 from nat.registry.decorators import register_function, register_llm_provider
 from nat.runs.records import EpochRecord
@@ -72,7 +72,8 @@ async def stub(config: StubConfig, builder: Builder) -> AsyncGenerator[LocalProv
     async with running_backend([str(builder.run_dir)], log_path=log, startup_timeout=60, command=command) as backend:
         key = SecretStr(backend.api_key)
         served = config.model_copy(update={"base_url": f"{backend.base_url}/v1", "api_key": key})
-        yield LocalProviderInfo(config=served, description="stub", backend=backend)
+        block = LocalModelConfig(model=Path("stub"))
+        yield LocalProviderInfo(config=served, description="stub", backend=backend, block=block)
 
 
 @register_function(config_type=CoinConfig)

@@ -62,6 +62,14 @@ def test_the_package_is_found(project):
     assert "Configuration file is valid!" in nat(project, "validate", *CONFIG)
 
 
+def test_the_plan_says_which_engine_suits_the_model(project):
+    """`--dry_run` counts the model's weights and asks the backend for its device and precision."""
+    plan = nat(project, "finetune", *CONFIG, *HELD_OUT, *ONE_EPOCH, "--dry_run")
+    assert re.search(
+        r"^Engine +student: embedded is the better engine for .* million weights in float32 on c", plan, re.MULTILINE
+    )
+
+
 def test_a_loss_of_ones_own_trains_the_agent(project):
     """The loss in the guide on extending is found by its entry point, trains, and is recorded with its options."""
     blocks = Page(ROOT / "docs" / "guides" / "extending.md").blocks

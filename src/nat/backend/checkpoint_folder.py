@@ -12,7 +12,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from nat.errors import CheckpointDamaged, findings_of
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, MODEL_CONFIG, STATE, FileSum, Manifest, read_manifest
+from nat.wire.model_folder import (
+    ADAPTER_CONFIG,
+    MANIFEST,
+    MODEL_CONFIG,
+    STATE,
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    FileSum,
+    Manifest,
+    read_manifest,
+)
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
@@ -20,7 +30,6 @@ logger = logging.getLogger(__name__)
 OPTIMIZER = "optimizer.safetensors"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 """Peft's file name."""
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 
 class CheckpointState(BaseModel):
@@ -114,8 +123,8 @@ def _absent(folder: Path, state: CheckpointState) -> list[str]:
     """The files that a checkpoint without a manifest lacks."""
     needed = [OPTIMIZER, *((ADAPTER_WEIGHTS, ADAPTER_CONFIG) if state.lora else (MODEL_CONFIG,))]
     absent = [name for name in needed if not (folder / name).is_file()]
-    weights = state.lora or any((folder / name).is_file() for name in _WEIGHTS)
-    return absent if weights else [*absent, _WEIGHTS[0]]
+    weights = state.lora or any((folder / name).is_file() for name in (WEIGHTS, WEIGHTS_INDEX))
+    return absent if weights else [*absent, WEIGHTS]
 
 
 def _unreadable(path: Path) -> str | None:

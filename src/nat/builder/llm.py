@@ -13,6 +13,10 @@ class LLMProviderInfo(BaseModel):
     config: SerializeAsAny[LLMBaseConfig]
     description: str = ""
 
+    async def advice(self) -> str | None:
+        """What a user could set better for this model on this machine, in a sentence or two; for a run's plan."""
+        return None
+
     def check(self) -> None:
         """Raise BackendUnreachable if the server is known to be dead; for providers that start a process."""
 

@@ -28,6 +28,8 @@ class FinetunePlan(BaseModel):
     target_model: str | None
     llms: dict[str, str]
     """Each LLM's key and where it is served."""
+    advice: dict[str, str] = {}
+    """What could be set better, by the key of the LLM whose provider says it."""
     num_epochs: int
     num_examples: int
     num_generations: int | None
@@ -62,12 +64,16 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         await components.adapter.initialize(config.finetuning)
         await check_health(components.adapter)
         await builder.probe_llms()
-        llms = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
+        providers = {name: await builder.get_llm_provider(name) for name in config.llms}
+        llms = {name: provider.description for name, provider in providers.items()}
+        advice = {name: text for name, provider in providers.items() if (text := await provider.advice())}
         across = components.adapter.compares_across_groups
-    return _plan(prepared, llms, across, config_text)
+    return _plan(prepared, llms, advice, across, config_text)
 
 
-def _plan(prepared: PreparedRun, llms: dict[str, str], across: bool, config_text: str) -> FinetunePlan:
+def _plan(
+    prepared: PreparedRun, llms: dict[str, str], advice: dict[str, str], across: bool, config_text: str
+) -> FinetunePlan:
     config, given, finetuning = prepared.config, prepared.given, prepared.config.finetuning
     return FinetunePlan(
         trainer=config.trainers[str(finetuning.trainer)].type,
@@ -77,6 +83,7 @@ def _plan(prepared: PreparedRun, llms: dict[str, str], across: bool, config_text
         target_functions=finetuning.target_functions,
         target_model=finetuning.target_model,
         llms=llms,
+        advice=advice,
         num_epochs=finetuning.num_epochs,
         num_examples=prepared.num_examples,
         num_generations=num_generations(config),

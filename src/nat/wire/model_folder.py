@@ -1,5 +1,7 @@
 """Folders of models: how to recognise one, and the manifest of those that the backend writes."""
 
+import json
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +11,9 @@ from nat.wire.training import WireModel
 
 MODEL_CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+"""Names the files of weights that are in several."""
 MANIFEST = "manifest.json"
 """The kind of folder and the checksums of its files; written last."""
 STATE = "state.json"
@@ -23,6 +28,27 @@ def is_model(folder: Path) -> bool:
 def is_adapter(folder: Path) -> bool:
     """True if the folder has a LoRA adapter, which names its base model, and no whole model."""
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / MODEL_CONFIG).is_file()
+
+
+def num_parameters(folder: Path) -> int | None:
+    """Count a model's weights by the headers of its safetensors; an adapter's count is that of its base model.
+
+    None if the weights are in other files.
+    """
+    if is_adapter(folder):
+        folder = Path(json.loads((folder / ADAPTER_CONFIG).read_text())["base_model_name_or_path"])
+    index, whole = folder / WEIGHTS_INDEX, folder / WEIGHTS
+    if index.is_file():
+        files = set(json.loads(index.read_text())["weight_map"].values())
+        return sum(_num_values(folder / name) for name in files)
+    return _num_values(whole) if whole.is_file() else None
+
+
+def _num_values(path: Path) -> int:
+    """Values of all tensors in a safetensors file, which begins with the length of a JSON header and the header."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
 class FileSum(WireModel):

@@ -42,6 +42,17 @@ class Handover(BaseModel):
         return self.model_dump_json().encode() + b"\n"
 
 
+class Health(BaseModel):
+    """The backend's answer to `GET /health`."""
+
+    status: Literal["ok"] = "ok"
+    policy_version: str
+    device: str
+    """Type of the learner's device: `cpu` or `cuda`."""
+    dtype: str
+    """Precision of the served weights, such as `float32`."""
+
+
 class ServeOptions(BaseModel):
     """Options of the backend process; each field is the option of the same name.
 

@@ -30,6 +30,7 @@ from nat.http.guards import Guard, KeyCheck, OriginCheck
 from nat.http.limits import MAX_BATCH_BYTES, BodyLimit
 from nat.http.starlette import add_error_handlers, error_response
 from nat.wire.openai_responses import ModelCard, ModelList
+from nat.wire.serving import Health
 
 OPENAI_PATHS = "/v1/"
 """Path prefix on which the OpenAI SDKs send their key."""
@@ -97,8 +98,13 @@ def inference_router(service: Service) -> APIRouter:
         return json_answer(ModelList(object="list", data=cards))
 
     @router.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok", "policy_version": service.engine.policy_version}
+    async def health() -> Health:
+        loaded = service.loaded
+        return Health(
+            policy_version=service.engine.policy_version,
+            device=loaded.device.type,
+            dtype=str(loaded.dtype).removeprefix("torch."),
+        )
 
     return router
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from nat.backend.model import LoadedModel
-from nat.wire.model_folder import MODEL_CONFIG
+from nat.wire.model_folder import MODEL_CONFIG, WEIGHTS_INDEX
 
 HEAD = "lm_head.weight"
 _HEAD_FILE = "lm_head.safetensors"
-_INDEX = "model.safetensors.index.json"
 
 
 def is_tied(loaded: LoadedModel) -> bool:
@@ -36,7 +35,7 @@ def write_weights(loaded: LoadedModel, folder: Path) -> None:
     save_file({HEAD: head.detach().clone().contiguous()}, folder / _HEAD_FILE)
     config = json.loads((folder / MODEL_CONFIG).read_text())
     (folder / MODEL_CONFIG).write_text(json.dumps({**config, "tie_word_embeddings": False}))
-    if (folder / _INDEX).exists():
-        index = json.loads((folder / _INDEX).read_text())
+    if (folder / WEIGHTS_INDEX).exists():
+        index = json.loads((folder / WEIGHTS_INDEX).read_text())
         index["weight_map"][HEAD] = _HEAD_FILE
-        (folder / _INDEX).write_text(json.dumps(index))
+        (folder / WEIGHTS_INDEX).write_text(json.dumps(index))

@@ -96,6 +96,7 @@ def plan_text(plan: FinetunePlan) -> str:
     rows = [
         ("Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"),
         *(("LLM", f"{name}: {where}") for name, where in plan.llms.items()),
+        *(("Engine", f"{name}: {text}") for name, text in plan.advice.items()),
         ("Trained on", f"calls made in {', '.join(plan.target_functions)}, to {plan.target_model or 'any model'}"),
         ("Reward", plan.reward or "computed by the builder"),
         ("Epochs", str(plan.num_epochs)),

@@ -11,6 +11,7 @@ from nat.errors import BackendError, BackendUnreachable, findings_of
 from nat.secrets import excerpt
 from nat.wire.json import json_text
 from nat.wire.openai_responses import ErrorResponse
+from nat.wire.serving import Health
 from nat.wire.training import (
     ExportedModel,
     ExportRequest,
@@ -56,6 +57,10 @@ class BackendClient:
         except httpx.TransportError:
             return False
         return response.is_success
+
+    async def health(self) -> Health:
+        """The device and precision of the served model."""
+        return _read(Health, await self._request("GET", "/health"))
 
     async def resolve(self, config: TrainingConfig) -> ResolvedTraining:
         """Ask which settings an update will use.

@@ -12,10 +12,12 @@ from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.plugins.local.client import BackendClient
+from nat.plugins.local.engine_choice import Engine, engine_advice, engine_choice
 from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import is_model
+from nat.wire.model_folder import is_model, num_parameters
 from nat.wire.serving import LOCAL_PACKAGES, check_engine
 
 _MODEL_SECONDS = 120.0
@@ -50,7 +52,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """Stop texts: an answer ends before them."""
     lora: LoRAOptions | None = None
     """Train LoRA adapters instead of all weights."""
-    engine: Literal["embedded", "vllm"] = "embedded"
+    engine: Engine = "embedded"
     """What samples: the backend's own engine, or vLLM in a process of its own."""
     vllm_command: str | None = None
     """With `engine: vllm`: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
@@ -103,6 +105,18 @@ class LocalProviderInfo(LLMProviderInfo):
     """A provider whose server is our child process."""
 
     backend: BackendProcess
+    block: LocalModelConfig
+    """The LLM's block in the YAML."""
+
+    async def advice(self) -> str | None:
+        """Whether the other engine suits the model better; None if its weights are in no safetensors."""
+        if (count := num_parameters(self.block.model)) is None:
+            return None
+        async with BackendClient(self.backend.base_url, self.backend.api_key) as client:
+            served = await client.health()
+        if (choice := engine_choice(served.device, served.dtype, count)) is None:
+            return None
+        return engine_advice(self.block.engine, choice, dtype=served.dtype, num_parameters=count)
 
     def check(self) -> None:
         self.backend.check()
@@ -156,6 +170,7 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
         log_path = (builder.run_dir or Path(scratch)) / "backend.log"
         arguments = backend_arguments(config, builder.run_dir)
+        vllm = config.engine == "vllm"
         seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
         async with running_backend(arguments, log_path=log_path, startup_timeout=seconds) as backend:
             client_config = OpenAIModelConfig(
@@ -170,5 +185,8 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
                 timeout=config.timeout,
             )
             yield LocalProviderInfo(
-                config=client_config, description=f"{config.model} on the embedded backend", backend=backend
+                config=client_config,
+                description=f"{config.model} on the embedded backend" + (", sampled by vLLM" if vllm else ""),
+                backend=backend,
+                block=config,
             )

@@ -15,7 +15,12 @@ async def test_the_model_is_listed_by_its_name_and_its_version(client):
 
 async def test_health_names_the_policy_version(client):
     """Health reports the policy version, so a monitor can see an update."""
-    assert (await client.get("/health")).json() == {"status": "ok", "policy_version": "tiny@4"}
+    assert (await client.get("/health")).json() == {
+        "status": "ok",
+        "policy_version": "tiny@4",
+        "device": "cpu",
+        "dtype": "float32",
+    }
 
 
 async def test_unknown_paths_and_methods_answer_in_openais_shape(client):

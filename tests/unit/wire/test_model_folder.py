@@ -1,0 +1,39 @@
+"""Folders of models, read without torch."""
+
+import json
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from fakes.tiny_model import make_tiny_model
+from nat.wire.model_folder import ADAPTER_CONFIG, num_parameters
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
+def test_weights_are_counted_by_their_headers(tmp_path, kind):
+    """The count is that of the loaded model: a tied output layer counts once."""
+    folder = make_tiny_model(tmp_path / "model", kind)
+    assert num_parameters(folder) == AutoModelForCausalLM.from_pretrained(folder).num_parameters()
+
+
+def test_weights_in_several_files_are_counted_once_each(tmp_path):
+    """The index names the files; another one beside them, such as an optimizer's state, does not count."""
+    folder = make_tiny_model(tmp_path / "model")
+    AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "parts", max_shard_size="50KB")
+    parts = sorted((tmp_path / "parts").glob("model-*.safetensors"))
+    (tmp_path / "parts" / "optimizer.safetensors").write_bytes(parts[0].read_bytes())
+    assert len(parts) > 1
+    assert num_parameters(tmp_path / "parts") == num_parameters(folder)
+
+
+def test_an_adapter_has_the_size_of_its_base(tmp_path):
+    """What samples is the base model with the adapter."""
+    base = make_tiny_model(tmp_path / "model")
+    (tmp_path / ADAPTER_CONFIG).write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    assert num_parameters(tmp_path) == num_parameters(base)
+
+
+def test_weights_in_other_files_are_not_counted(tmp_path):
+    """A folder without safetensors has no count."""
+    (tmp_path / "config.json").write_text("{}")
+    assert num_parameters(tmp_path) is None
