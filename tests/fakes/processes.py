@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 DEADLINE = 240
@@ -50,3 +52,21 @@ def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]
+
+
+def await_file(path: Path, process: subprocess.Popen[str] | None = None) -> str:
+    """Wait for a file that a process writes; if that ends instead, raise with its output."""
+    deadline = time.monotonic() + DEADLINE
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        assert process is None or process.poll() is None, process.communicate(timeout=DEADLINE)[1]
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def ended(pid: int) -> bool:
+    """True once the process has ended, a zombie included."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

@@ -2,12 +2,14 @@
 
 The options choose the protocol: `open_training` or a plug-in's. One line of JSON on stdout,
 `{"event": READY, "port": …}`, tells the parent that the server accepts requests; everything else goes to stderr.
-SIGTERM, Ctrl-C and, with `exit_with_parent`, the end of stdin stop the server.
+SIGTERM, SIGHUP, Ctrl-C and, with `exit_with_parent`, the end of stdin end the process, which closes
+what it has opened, also while it starts.
 """
 
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -38,7 +40,7 @@ from nat.errors import BackendError
 from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
-from nat.http.server import Server, bind, ignore_signals_after_stop, port_of
+from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, ServeOptions
@@ -46,7 +48,7 @@ from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, Serv
 logger = logging.getLogger(__name__)
 
 _LAST_GRACE_SECONDS = 10.0
-"""Seconds for the server to stop after its parent has ended."""
+"""Seconds for this process to end after its parent."""
 
 
 def serve(options: ServeOptions) -> None:
@@ -54,6 +56,9 @@ def serve(options: ServeOptions) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     with ExitStack() as stack:
+        stack.enter_context(signals_raised())
+        if options.exit_with_parent:
+            threading.Thread(target=_end_with_parent, daemon=True, name="parent").start()
         listeners = {
             name: stack.enter_context(bind(options.host, port, command="nat backend serve", option=f"--{name}"))
             for name, port in options.ports.items()
@@ -75,7 +80,6 @@ def serve(options: ServeOptions) -> None:
             app,
             listeners,
             names=HostNames(options.host, host_names(options.allowed_hosts)),
-            exit_with_parent=options.exit_with_parent,
             watch=opened.engine.watch,
         )
 
@@ -85,7 +89,6 @@ def serve_until_stopped(
     listeners: Mapping[str, socket.socket],
     *,
     names: HostNames,
-    exit_with_parent: bool,
     watch: Callable[[Callable[[BackendError], None]], None],
 ) -> None:
     """Serve `app` on all `listeners`; the ready line names their ports. An error that `watch` reports ends the server.
@@ -103,19 +106,17 @@ def serve_until_stopped(
         server.should_exit = True
 
     watch(stop)
-    if exit_with_parent:
-        threading.Thread(target=_stop_at_end_of_stdin, args=(server,), daemon=True, name="parent").start()
-    ignore_signals_after_stop()
+    stop_on_signals(server)
     server.run(sockets=list(listeners.values()))
     if failures:
         raise failures[0]
 
 
-def _stop_at_end_of_stdin(server: Server) -> None:
-    """Wait for the end of stdin, then stop the server; if that takes too long, end the process."""
-    while sys.stdin.buffer.read(4096):
+def _end_with_parent() -> None:
+    """Wait for the end of stdin, then end this process as SIGTERM does; if that takes too long, at once."""
+    while os.read(sys.stdin.fileno(), 4096):  # no buffer, whose lock would be held at the end of the process
         pass
-    server.should_exit = True
+    os.kill(os.getpid(), signal.SIGTERM)
     timer = threading.Timer(_LAST_GRACE_SECONDS, os._exit, args=(1,))
     timer.daemon = True
     timer.start()

@@ -7,7 +7,7 @@ from nat.front_end.app import create_app
 from nat.front_end.options import ServeOptions
 from nat.front_end.workflow import opened_workflow
 from nat.http.guards import HostNames
-from nat.http.server import Server, bind, ignore_signals_after_stop, url_of
+from nat.http.server import Server, bind, stop_on_signals, url_of
 from nat.wire.hosts import host_names
 
 OnReady = Callable[[str], None]
@@ -29,6 +29,6 @@ async def serve(
             names = HostNames(options.host, host_names(options.allowed_hosts))
             name = served.function.config.name or config_file.stem
             app = create_app(served, name=name, api_key=key, allowed_hosts=names.allowed)
-            ignore_signals_after_stop()
             server = Server(app, lambda: on_ready(url_of(listener, options.host)), names=names)
+            stop_on_signals(server)
             await server.serve(sockets=[listener])

@@ -116,19 +116,45 @@ class _EmbeddedServer(Server):
         yield
 
 
-def ignore_signals_after_stop() -> None:
-    """Ignore the signal that stopped the server: uvicorn raises it again after it has ended. SIGHUP stops it, too."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _already_stopped)
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            # uvicorn does not handle it, so the process would end without closing anything.
-            signal.signal(signal.SIGHUP, _stop)
+@contextlib.contextmanager
+def signals_raised() -> Iterator[None]:
+    """Have the first signal that ends the process raise SystemExit, so that whatever has been opened is closed.
+
+    The exit code is 128 plus the signal's number. Further signals are ignored, since the process is closing.
+    """
+    before = {number: signal.getsignal(number) for number in _ends()}
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        for each in before:
+            signal.signal(each, _closing)
+        raise SystemExit(128 + number)
+
+    try:
+        for number in before:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-    signal.raise_signal(signal.SIGTERM)
+def _closing(number: int, frame: FrameType | None) -> None:
+    """Do nothing; Python complains about SIG_IGN if a second signal has arrived already."""
 
 
-def _already_stopped(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the server has stopped."""
+def stop_on_signals(server: uvicorn.Server) -> None:
+    """Have signals stop the server, before it runs and after that, when uvicorn raises the signal again."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        server.should_exit = True
+
+    for number in _ends():
+        signal.signal(number, stop)
+
+
+def _ends() -> list[signal.Signals]:
+    """The signals that end a server; none where they cannot be handled, and not those that are ignored on purpose."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    known = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    return [number for number in known if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN]

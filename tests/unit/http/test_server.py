@@ -9,15 +9,16 @@ from fakes.processes import DEADLINE, Processes, first_line
 SERVER = """
 import signal
 from nat.http.guards import HostNames
-from nat.http.server import Server, bind, ignore_signals_after_stop
+from nat.http.server import Server, bind, stop_on_signals
 
 async def app(scope, receive, send):
     raise AssertionError("nobody asks")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background lets its children ignore it
 with bind("127.0.0.1", 0, command="test") as listener:
-    ignore_signals_after_stop()
-    Server(app, lambda: print("ready", flush=True), names=HostNames("127.0.0.1")).run(sockets=[listener])
+    server = Server(app, lambda: print("ready", flush=True), names=HostNames("127.0.0.1"))
+    stop_on_signals(server)
+    server.run(sockets=[listener])
 print("closed", flush=True)
 """
 

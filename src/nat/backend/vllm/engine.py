@@ -85,7 +85,12 @@ class VllmEngine:
         """
         self._server.watch(self._fail)
         self._server.start()
-        self._learner.submit(self._begin).result()
+        beginning = self._learner.submit(self._begin)
+        try:
+            beginning.result()
+        except BaseException:
+            self._server.stop()  # so that a call that still waits for it ends, too
+            raise
 
     def names(self) -> list[str]:
         """The model's plain name, which always means the newest weights, and `name@step`."""
@@ -158,8 +163,9 @@ class VllmEngine:
         if self._loop.is_closed():
             return
         self._failure = self._failure or BackendError("the backend was shut down before it had answered")
+        self._await(self._fail_requests())  # a hand-over waits for them
         self._learner.shutdown(cancel_futures=True)
-        self._await(self._end())
+        self._await(self._http.aclose())
         self._server.stop()
         self._control.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -270,14 +276,12 @@ class VllmEngine:
         """Run a coroutine on the event loop, from another thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    async def _end(self) -> None:
-        """Fail all requests and close the connections."""
+    async def _fail_requests(self) -> None:
         assert self._failure is not None, "the engine is closing"
         for request, task in list(self._requests.items()):
             task.cancel()
             request.listener.on_failed(self._failure)
         await asyncio.gather(*self._requests.values(), return_exceptions=True)
-        await self._http.aclose()
 
 
 async def _opened(server: VllmServer) -> tuple[Gate, httpx.AsyncClient]:

@@ -18,7 +18,8 @@ class Gate:
     @asynccontextmanager
     async def passing(self) -> AsyncIterator[None]:
         """Wait until the gate is open, then count as begun until the end of the block."""
-        await self._opened.wait()
+        while not self._opened.is_set():  # it may be closed again before this one goes on
+            await self._opened.wait()
         self._inside += 1
         self._left.clear()
         try:

@@ -11,7 +11,8 @@ import threading
 import time
 from contextlib import suppress
 
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 5.0
+"""For all processes to end; half of what the backend has, when it is stopped."""
 LEFT_SECONDS = 3.0
 """For processes that the first one left running."""
 _POLL_SECONDS = 0.05

@@ -13,9 +13,9 @@ from nat.backend.training.mismatch import probe_rows, thinned
 from nat.backend.vllm.checks import check_updates
 from nat.backend.vllm.client import Control
 from nat.backend.vllm.engine import VllmEngine
-from nat.backend.vllm.folders import folder_with_room, weights_folder
+from nat.backend.vllm.folders import folder_with_room, private_folder, weights_folder
 from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver
-from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer, private_folder
+from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
 from nat.wire.model_folder import ADAPTER_CONFIG
@@ -42,10 +42,10 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
     logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every request
     with private_folder() as private:
         trained = options.output_dir is not None
-        place = options.output_dir or Path(private)
+        disk = place = options.output_dir or private
         if options.vllm_url is None:  # a server of the user's may not see our shared memory
             place = folder_with_room(_trained_bytes(loaded), place)
-        with weights_folder(place) as weights:
+        with weights_folder(place) as weights, weights_folder(disk) as first:
 
             def hand_over(control: Control, base: str) -> HandOver | None:
                 if not trained:
@@ -54,13 +54,13 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
                 check_updates(control, lora=lora, sleeps=options.vllm_sleep)
                 return (AdapterHandOver if lora else WeightsHandOver)(control, loaded, base, weights)
 
-            path = loaded.path
+            path = options.model  # a checkpoint, which `loaded` may come from, is deleted before vLLM is restarted
             if trained and options.vllm_url is None and must_untie(loaded):
-                path = weights / "start"
+                path = first / "start"
                 path.mkdir()
                 write_weights(loaded, path)
                 loaded.tokenizer.hf.save_pretrained(path)
-            server = _server(options, loaded, path, Path(private))
+            server = _server(options, loaded, path, private)
             sleeps = trained and options.vllm_sleep
             yield VllmEngine(loaded, server, hand_over, version=version, sleep_while_training=sleeps)
 

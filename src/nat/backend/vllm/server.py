@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -142,7 +141,6 @@ class OwnServer:
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
-        self._stopping = False
         self._on_end: Callable[[EngineFailed], None] = lambda _: None
 
     def start(self) -> None:
@@ -164,7 +162,6 @@ class OwnServer:
                 env=_environment(),
                 start_new_session=True,
             )
-        self._stopping = False
         self._await_health(self._process)
         threading.Thread(target=self._wait, args=(self._process,), name="vllm watch", daemon=True).start()
 
@@ -178,7 +175,8 @@ class OwnServer:
 
     def explain(self, error: httpx.TransportError) -> EngineFailed:
         process = self._process
-        assert process is not None, "it was started"
+        if process is None:
+            return EngineStopped(f"vLLM was stopped: {error!r}", hint="start the run again")
         try:
             return self._ended(process.wait(_END_SECONDS))
         except subprocess.TimeoutExpired:
@@ -188,7 +186,6 @@ class OwnServer:
 
     def stop(self) -> None:
         """End all of its processes."""
-        self._stopping = True
         process, self._process = self._process, None
         if process is None:
             return
@@ -223,7 +220,7 @@ class OwnServer:
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         code = process.wait()
-        if not self._stopping:
+        if process is self._process:  # nobody stopped it
             self._on_end(self._ended(code))
 
     def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
@@ -259,11 +256,6 @@ def _is_healthy(http: httpx.Client) -> bool:
         return http.get("/health", timeout=_HEALTH_SECONDS).is_success
     except httpx.TransportError:
         return False
-
-
-def private_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for the socket that only this user can open."""
-    return tempfile.TemporaryDirectory(prefix="nat-vllm-")
 
 
 def _environment() -> dict[str, str]:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 _STOP_GRACE_SECONDS = 10.0
 _LOG_TAIL_LINES = 20
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
+"""Exit codes after SIGTERM: while it serves, while it starts, and before it handles signals."""
 
 
 class BackendProcess:
@@ -50,29 +52,13 @@ class BackendProcess:
             raise _died(self._process.returncode, self.log_path)
 
     async def stop(self) -> None:
-        """Stop the process: close its stdin, send SIGTERM, and SIGKILL if it does not end in time."""
-        if not self.alive:
-            return
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        with suppress(ProcessLookupError):
-            self._process.terminate()
-        try:
-            async with asyncio.timeout(_STOP_GRACE_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            logger.warning("The backend did not stop within %.0f s and is killed", _STOP_GRACE_SECONDS)
-            self._process.kill()
-            await self._process.wait()
-        else:
-            self._log_bad_exit()
-
-    def _log_bad_exit(self) -> None:
-        """Log a bad exit code: saving the last weights may have failed."""
-        code = self._process.returncode
-        if code not in {0, -signal.SIGTERM}:  # SIGTERM may come before the backend handles signals
-            end = tail(self.log_path)
-            logger.error("The backend ended with exit code %s when it was stopped; the end of its log:\n%s", code, end)
+        """Stop the process, and log a bad exit code: saving the last weights may have failed."""
+        if self.alive and await _stopped(self._process) and self._process.returncode not in _STOPPED:
+            logger.error(
+                "The backend ended with exit code %s when it was stopped; the end of its log:\n%s",
+                self._process.returncode,
+                tail(self.log_path),
+            )
 
 
 @asynccontextmanager
@@ -120,9 +106,28 @@ async def running_backend(
                 finally:
                     await backend.stop()
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            if process.returncode is None:  # it was still starting, and removes what it has made
+                await _stopped(process)
+
+
+async def _stopped(process: asyncio.subprocess.Process) -> bool:
+    """Close the process's stdin and send SIGTERM; False if it did not end in time and was killed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_GRACE_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        logger.warning("The backend did not stop within %.0f s and is killed", _STOP_GRACE_SECONDS)
+    else:
+        return True
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return False
 
 
 def tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:

@@ -50,3 +50,19 @@ async def test_a_gate_that_nobody_passed_closes_at_once():
 async def _pass(gate, events):
     async with gate.passing():
         events.append("inside")
+
+
+async def test_a_gate_that_is_closed_again_at_once_lets_nobody_in():
+    """A request that was about to enter waits for the next opening."""
+    gate, events = Gate(), []
+    await gate.close()
+    waiting = asyncio.create_task(_pass(gate, events))
+    await asyncio.sleep(0)
+    await gate.open()
+    await gate.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert events == []
+    await gate.open()
+    await waiting
+    assert events == ["inside"]

@@ -36,11 +36,11 @@ def test_a_rank_beyond_vllms_is_refused(tiny_dir, tmp_path, loaded):
         serve_arguments(given, load_model(tiny_dir(), device="cpu", lora=LoraSettings(4)))
 
 
-def test_an_adapter_cannot_start_vllm(tiny_dir, tmp_path, loaded):
+def test_an_adapter_cannot_start_vllm(tmp_path, loaded):
     """The remedy is an export."""
     (tmp_path / "adapter_config.json").write_text("{}")
-    folder = type(loaded)(**{**vars(loaded), "path": tmp_path})
-    with pytest.raises(EngineNotStarted, match="nat export"), vllm_engine(options(tiny_dir), folder, version="m@0"):
+    given = ServeOptions(model=tmp_path, engine="vllm")
+    with pytest.raises(EngineNotStarted, match="nat export"), vllm_engine(given, loaded, version="m@0"):
         pass
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nat.backend.vllm.server import OwnServer, private_folder
+from fakes.processes import ended
+from nat.backend.vllm.folders import private_folder
+from nat.backend.vllm.server import OwnServer
 from nat.errors import EngineNotStarted, EngineOutOfMemory, EngineStopped
 
 DEADLINE = 30
@@ -47,7 +49,7 @@ def make(tmp_path):
 
         def make_one(script: str, *, timeout: float = DEADLINE, command: str = sys.executable) -> OwnServer:
             server = OwnServer(
-                [command, "-c", script], ["--x"], log_path=tmp_path / "v.log", timeout=timeout, folder=Path(folder)
+                [command, "-c", script], ["--x"], log_path=tmp_path / "v.log", timeout=timeout, folder=folder
             )
             made.append(server)
             return server
@@ -63,15 +65,6 @@ def pids(log: Path) -> list[int]:
     return [int(part) for part in line.split()[1:3]]
 
 
-def ended(pid: int) -> bool:
-    """True once the process has ended, a zombie included."""
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def await_end(*each: int) -> None:
     deadline = time.monotonic() + DEADLINE
     while not all(map(ended, each)):
@@ -80,8 +73,13 @@ def await_end(*each: int) -> None:
 
 
 def test_starts_on_a_socket_of_this_user_and_ends_with_its_children(make, tmp_path):
-    """Nobody else can open the socket's folder; stopping ends every process; it can be started again."""
+    """Nobody else can open the socket's folder; stopping ends every process.
+
+    It can be started again. Neither is reported as a failure.
+    """
     server = make(HEALTHY)
+    failures = queue.Queue()
+    server.watch(failures.put)
     server.start()
     socket = Path(server.address.socket)
     assert socket.parent.stat().st_mode & 0o777 == 0o700
@@ -91,6 +89,7 @@ def test_starts_on_a_socket_of_this_user_and_ends_with_its_children(make, tmp_pa
     second = pids(tmp_path / "v.log")
     server.stop()
     await_end(*second)
+    assert failures.empty()
 
 
 def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):

@@ -1,0 +1,92 @@
+"""A backend that is ended while vLLM starts leaves no process and no folder; a script that sleeps stands for vLLM."""
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.processes import DEADLINE, Processes, await_file, ended
+from nat.plugins.local.process import running_backend
+
+SLOW = """
+import json, os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+seen = {"pids": [os.getpid(), child.pid], "arguments": sys.argv}
+part = pathlib.Path(sys.argv[1] + ".part")
+part.write_text(json.dumps(seen))
+part.rename(sys.argv[1])
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def arguments(tiny_dir, tmp_path) -> list[str]:
+    """Options of a backend whose vLLM writes to `seen` what it was started with, and is never ready."""
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    command = shlex.join([sys.executable, str(script), str(tmp_path / "seen")])
+    options = {"model": tiny_dir(), "port": 0, "device": "cpu", "output_dir": tmp_path / "out"}
+    given = [f"--{name}={value}" for name, value in options.items()]
+    return [*given, "--engine=vllm", f"--vllm_command={command}", "--threads=1"]
+
+
+def assert_nothing_is_left(seen: dict) -> None:
+    """No process of vLLM runs, and neither the socket's folder nor that of the weights exists."""
+    given = seen["arguments"]
+    folders = [Path(given[given.index(option) + 1]).parent for option in ("--uds", "--model")]
+    assert [folder.name[:4] for folder in folders] == ["nat-", "nat-"]
+    assert not [folder for folder in folders if folder.exists()]
+    assert all(map(ended, seen["pids"]))
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, None])
+def test_a_signal_while_vllm_starts_leaves_nothing(arguments, tmp_path, end):
+    """The exit code tells the signal. The end of the parent, which closes stdin, ends the backend as SIGTERM does."""
+    with Processes() as processes:
+        process = processes.start("-m", "nat.backend", *arguments, "--exit_with_parent", stdin=subprocess.PIPE)
+        seen = json.loads(await_file(tmp_path / "seen", process))
+        if end is None:
+            process.stdin.close()
+            process.stdin = None
+        else:
+            process.send_signal(end)
+        _, log = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 128 + (end or signal.SIGTERM), log
+    assert "Traceback" not in log
+    assert_nothing_is_left(seen)
+
+
+async def test_a_run_that_is_canceled_while_vllm_starts_leaves_nothing(arguments, tmp_path):
+    """The harness gives the backend the time to clean up."""
+
+    async def run() -> None:
+        async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=DEADLINE):
+            raise AssertionError("it is never ready")
+
+    running = asyncio.create_task(run())
+    seen = json.loads(await asyncio.to_thread(await_file, tmp_path / "seen"))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert_nothing_is_left(seen)
+
+
+def test_folders_of_a_killed_backend_are_removed_by_the_next_one(arguments, tmp_path):
+    """SIGKILL leaves the folders; vLLM's processes end by themselves."""
+    sockets = []
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        with Processes() as processes:
+            process = processes.start("-m", "nat.backend", *arguments)
+            seen = json.loads(await_file(tmp_path / "seen", process))
+            os.kill(process.pid, number)
+            process.wait(DEADLINE)
+        (tmp_path / "seen").unlink()
+        given = seen["arguments"]
+        sockets.append(Path(given[given.index("--uds") + 1]).parent)
+    assert not [folder for folder in sockets if folder.exists()]
