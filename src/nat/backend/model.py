@@ -56,6 +56,12 @@ class LoadedModel:
         return 2 * heads * size * self.dtype.itemsize
 
     @property
+    def widest_layer(self) -> int:
+        """Features of the widest activation inside the model; the logits are wider."""
+        config = self.model.config.get_text_config()
+        return getattr(config, "intermediate_size", None) or 4 * int(config.hidden_size)
+
+    @property
     def num_parameters(self) -> int:
         """All weights, including those of adapters."""
         return sum(p.numel() for p in self.model.parameters())

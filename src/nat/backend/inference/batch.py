@@ -16,7 +16,7 @@ from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
-from nat.backend.inference.spans import Spans
+from nat.backend.inference.spans import AfterNodes, Spans
 
 
 class StepBatch:
@@ -68,7 +68,7 @@ class StepBatch:
         self._after_nodes = []
         for c in shared:
             if c.start > 0:
-                self._after_nodes.append(_AfterNodes(c, at, device))
+                self._after_nodes.append(AfterNodes(c, at, device))
                 at += len(c.token_ids)
         self._longest = max((c.cell + 1 for c in decoding), default=0)
         self._masks: dict[Window, Tensor | None] = {}
@@ -140,27 +140,3 @@ class _Continued:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
-
-
-class _AfterNodes:
-    """A chunk whose sequence has its earlier tokens in nodes of the prefix cache."""
-
-    def __init__(self, chunk: Chunk, start: int, device: torch.device) -> None:
-        """`start` is the packed index of its first token."""
-        assert chunk.node is not None, "chosen for its node"
-        self.slot = chunk.slot
-        self._nodes = chunk.node.path
-        tokens = np.arange(start, start + len(chunk.token_ids))
-        self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end)], device)
-
-    def attend(  # noqa: PLR0917 - attention's own arguments
-        self, layer: int, query_HTD: Tensor, key_GND: Tensor, value_GND: Tensor, scale: float | None, window: Window
-    ) -> Tensor:
-        """Attention output of the chunk's tokens, whose own keys and values are given."""
-        earlier = [node.layers[layer] for node in self._nodes]
-        key, value = (
-            torch.cat([*(pair[i] for pair in earlier), own], dim=1) for i, own in enumerate((key_GND, value_GND))
-        )
-        return self._queries.attend(
-            query_HTD.transpose(0, 1), key.unsqueeze(0), value.unsqueeze(0), scale=scale, window=window
-        )

@@ -20,6 +20,11 @@ _MIN_REUSED_TOKENS = 16
 """Shorter prefixes are computed again, which is faster than copying them."""
 _FREE_SHARE = 16
 """The prefix cache may take one part of so many of the free memory; several models may be served."""
+_STEP_TOKENS = 256, 4096
+"""Fewest and most tokens of a step, where the model chooses."""
+_ACTIVATION_BYTES = 2**24
+"""Largest activation of a step on a CPU: the C library gets each of more than 32 MB anew from the system, and the
+system clears its pages."""
 _COPIED_BYTES = 2**18
 """Keys and values of a prompt in one layer; of more than these, sequences read the prefix cache instead of a copy."""
 
@@ -30,8 +35,8 @@ class Limits:
 
     max_num_seqs: int = 64
     """Sequences that run at the same time."""
-    max_step_tokens: int = 4096
-    """Tokens of one step; long prompts are cut into chunks that fit."""
+    max_step_tokens: int | None = None
+    """Tokens of one step, None chooses by the model; long prompts are cut into chunks that fit."""
     prefix_cache_bytes: int = 256 * 2**20
     """Memory for the keys and values of earlier prompts and answers."""
     short_tokens: int | None = None
@@ -70,7 +75,7 @@ class Engine:
         """`name@step` of the weights; the learner sets it when it has changed them."""
         self.draining = False
         """True while an update waits: requests that have begun finish, the others wait for the new weights."""
-        self._scheduler = Scheduler(limits.max_num_seqs, limits.max_step_tokens)
+        self._scheduler = Scheduler(limits.max_num_seqs, limits.max_step_tokens or _step_tokens(loaded))
         self._cache = SlotCache()
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._short = limits.short_tokens or _short_tokens(loaded)
@@ -230,6 +235,14 @@ class Engine:
         if leaving:
             for move in self._scheduler.remove(leaving):
                 self._cache.move(move.source, move.target, move.length)
+
+
+def _step_tokens(loaded: LoadedModel) -> int:
+    """On a CPU, so many that the activations of the widest layer are reused from step to step."""
+    least, most = _STEP_TOKENS
+    if loaded.device.type != "cpu":
+        return most
+    return min(most, max(least, _ACTIVATION_BYTES // (loaded.widest_layer * loaded.dtype.itemsize)))
 
 
 def _short_tokens(loaded: LoadedModel) -> int:

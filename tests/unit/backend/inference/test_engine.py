@@ -66,6 +66,27 @@ def test_log_probabilities_are_those_that_the_learner_computes(loaded, short_tok
         start += len(row)
 
 
+@pytest.fixture
+def threads():
+    """Sets the number of threads of torch, until the test ends."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_threads_that_share_a_node_do_not_change_the_log_probabilities(tiny_dir, kind, threads):
+    """Two or three threads that read a node in parts, of the same size or not, compute what one thread does."""
+    loaded = load_model(tiny_dir(kind))
+    found = []
+    for number in (1, 2, 3):
+        threads(number)
+        requests = [one(p, max_tokens=4, temperature=0.0, ignore_eos=True) for p in prompts(300, 301, 410)]
+        found.append([s.logprobs for s in run(engine(loaded, short_tokens=8, max_step_tokens=200), *requests)])
+    for others in found[1:]:
+        torch.testing.assert_close(torch.tensor(others), torch.tensor(found[0]), atol=1e-5, rtol=0)
+
+
 def test_the_seed_alone_decides_the_text(loaded):
     """A seed gives the same text alone, beside other requests, and with a chunked prompt."""
     prompt = prompts(17)[0]
