@@ -56,6 +56,11 @@ class LoadedModel:
         return 2 * heads * size * self.dtype.itemsize
 
     @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's keys and values in all layers."""
+        return self.layer_token_bytes * int(self.model.config.get_text_config().num_hidden_layers)
+
+    @property
     def widest_layer(self) -> int:
         """Features of the widest activation inside the model; the logits are wider."""
         config = self.model.config.get_text_config()

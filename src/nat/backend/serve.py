@@ -142,7 +142,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             vllm.start()
             yield Opened(vllm, [training_router(jobs)])
         else:
-            limits = Limits.of(options.max_num_seqs, options.prefix_cache_mb, loaded.device)
+            limits = Limits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits))
             jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found, OWN_PROBE)
             stack.callback((worker if jobs is None else jobs).close)

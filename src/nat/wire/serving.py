@@ -107,6 +107,8 @@ class ServeOptions(BaseModel):
     """Most tokens of prompt plus answer; default: the model's own limit."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences sampled at the same time; others wait."""
+    kv_cache_mb: int | None = Field(default=None, ge=0)
+    """Memory for keys and values while sampling, per model; sequences wait for it; default: 1/4 of what is free."""
     prefix_cache_mb: int | None = Field(default=None, ge=0)
     """Memory of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
@@ -164,10 +166,10 @@ def check_engine(engine: str, vllm_url: str | None, given: Collection[str]) -> N
             },
         )
     elif vllm_url is None:
-        chosen, unused = "engine vllm", {"prefix_cache_mb"}
+        chosen, unused = "engine vllm", {"kv_cache_mb", "prefix_cache_mb"}
     else:
         chosen = "vllm_url, where the server has its own settings"
-        unused = {"prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
+        unused = {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
     if idle := sorted(unused.intersection(given)):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
 

@@ -31,7 +31,7 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
         lora=LoraSettings(options.lora_rank, options.lora_alpha),
         seed=options.seed,
         max_models=options.max_models,
-        limits=Limits.of(options.max_num_seqs, options.prefix_cache_mb, loaded.device),
+        limits=Limits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device),
     )
     try:
         served = ServedAnswers()

@@ -1,12 +1,15 @@
 """One step of all running sequences: schedule, run the model, sample, record the tokens. Single-threaded."""
 
+import logging
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from nat.backend.inference.batch import StepBatch
+from nat.backend.inference.kv_budget import KvBudget
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import PrefixCache
 from nat.backend.inference.sampler import Sampled, sample
@@ -16,10 +19,13 @@ from nat.backend.memory import free_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.tree_attention import Ids
 
+logger = logging.getLogger(__name__)
+
 _MIN_REUSED_TOKENS = 16
 """Shorter prefixes are computed again, which is faster than copying them."""
-_FREE_SHARE = 16
-"""The prefix cache may take one part of so many of the free memory; several models may be served."""
+_FREE_SHARES = 4, 16
+"""Running sequences may take a quarter of the free memory, the prefix cache a sixteenth; several models may be served,
+and the learner needs the rest."""
 _STEP_TOKENS = 256, 4096
 """Fewest and most tokens of a step, where the model chooses."""
 _ACTIVATION_BYTES = 2**24
@@ -39,16 +45,23 @@ class Limits:
     """Tokens of one step, None chooses by the model; long prompts are cut into chunks that fit."""
     prefix_cache_bytes: int = 256 * 2**20
     """Memory for the keys and values of earlier prompts and answers."""
+    kv_cache_bytes: int | None = None
+    """Memory for the keys and values of running sequences; others wait, and are computed again if they had begun."""
     short_tokens: int | None = None
     """Prompts up to this length are copied to each sequence's own keys and values; None chooses by the model."""
 
     @classmethod
-    def of(cls, max_num_seqs: int, prefix_cache_mb: int | None, device: torch.device) -> "Limits":
-        """The limits of the backend's options; None gives the prefix cache a share of the device's free memory."""
-        if prefix_cache_mb is not None:
-            return cls(max_num_seqs, prefix_cache_bytes=prefix_cache_mb * 2**20)
+    def of(
+        cls, max_num_seqs: int, prefix_cache_mb: int | None, kv_cache_mb: int | None, device: torch.device
+    ) -> "Limits":
+        """The limits of the backend's options; None gives a cache a share of the device's free memory."""
         free = free_bytes(device)
-        return cls(max_num_seqs) if free is None else cls(max_num_seqs, prefix_cache_bytes=free // _FREE_SHARE)
+        kv, prefixes = (
+            mb * 2**20 if mb is not None else None if free is None else free // share
+            for mb, share in zip((kv_cache_mb, prefix_cache_mb), _FREE_SHARES, strict=True)
+        )
+        limits = cls(max_num_seqs, kv_cache_bytes=kv)
+        return limits if prefixes is None else replace(limits, prefix_cache_bytes=prefixes)
 
 
 class Engine:
@@ -75,11 +88,17 @@ class Engine:
         """`name@step` of the weights; the learner sets it when it has changed them."""
         self.draining = False
         """True while an update waits: requests that have begun finish, the others wait for the new weights."""
-        self._scheduler = Scheduler(limits.max_num_seqs, limits.max_step_tokens or _step_tokens(loaded))
+        short = limits.short_tokens or _short_tokens(loaded)
+        max_tokens = None if limits.kv_cache_bytes is None else limits.kv_cache_bytes // loaded.token_bytes
+        self._scheduler = Scheduler(
+            limits.max_num_seqs, limits.max_step_tokens or _step_tokens(loaded), KvBudget(max_tokens, short)
+        )
         self._cache = SlotCache()
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
-        self._short = limits.short_tokens or _short_tokens(loaded)
+        self._short = short
         """Longer prompts are read from the prefix cache; in a slot are at most twice as many tokens."""
+        self._interrupted = False
+        """True after the first sequence was interrupted, which is logged."""
         self._requests: dict[int, Request] = {}  # by the id of each unfinished sequence
 
     @property
@@ -136,7 +155,7 @@ class Engine:
 
     def reset(self) -> None:
         """Drop all requests and caches after a step that failed."""
-        self._scheduler = Scheduler(self._scheduler.max_num_seqs, self._scheduler.max_step_tokens)
+        self._scheduler = replace(self._scheduler, running=[], waiting=deque())
         self._cache = SlotCache()
         self._prefixes.clear()
         self._requests.clear()
@@ -144,6 +163,7 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[Request]:
         """Advance every running sequence by one token or one chunk of its prompt; return the finished requests."""
+        self._make_room()
         for slot in self._scheduler.admit(self.policy_version, draining=self.draining, count_cached=self._count_cached):
             self._reuse(slot)
         plan = self._scheduler.plan()
@@ -164,21 +184,23 @@ class Engine:
         return self._record(sampling, sample(logits_KV, sampling)) if rows else []
 
     def _count_cached(self, sequence: Sequence) -> int:
-        return self._prefixes.find(_ids(sequence.prompt_ids[:-1]))
+        return self._prefixes.find(_ids(sequence.prefill_ids[:-1]))
 
     def _reuse(self, slot: int) -> None:
         """Use the cached beginning of a prompt; its last token is always computed, for the logits after it."""
         sequence = self._scheduler.running[slot]
-        beginning = _ids(sequence.prompt_ids[:-1])
+        beginning = _ids(sequence.prefill_ids[:-1])
         found = self._prefixes.find(beginning)
         if found < _MIN_REUSED_TOKENS:
             found = 0
-        if len(sequence.prompt_ids) > self._short:
+        if len(sequence.prefill_ids) > self._short:
             sequence.node = self._prefixes.enter(beginning[:found])
         elif found:
-            self._cache.reserve(slot + 1, len(sequence.prompt_ids))
+            self._cache.reserve(slot + 1, len(sequence.prefill_ids))
             self._prefixes.load(beginning[:found], self._cache, slot)
-        sequence.num_cached = sequence.num_reused = found
+        sequence.num_cached = found
+        if not sequence.token_ids:
+            sequence.num_reused = found
 
     def _store(self, sequence: Sequence, chunk: Chunk, batch: StepBatch) -> None:
         """Count the tokens of a chunk as cached; where they are not in a slot, the prefix cache takes them over."""
@@ -226,15 +248,34 @@ class Engine:
         self._leave({id(s) for s in left})
         return [request for request in requests if request.finished]
 
+    def _make_room(self) -> None:
+        """Interrupt sequences, which continue later, while the others need the memory of their keys and values."""
+        while (sequence := self._scheduler.to_interrupt()) is not None:
+            if not self._interrupted:
+                logger.warning(
+                    "the keys and values of %d running chats need more memory than --kv_cache_mb gives, which is "
+                    "enough for %d tokens: some chats wait, and what was computed of them is computed again",
+                    len(self._scheduler.running),
+                    self._scheduler.budget.max_tokens,
+                )
+            self._interrupted = True
+            self._vacate({id(sequence)})
+            sequence.interrupt()
+            self._scheduler.waiting.appendleft((self._requests[id(sequence)], sequence))
+
     def _leave(self, leaving: set[int]) -> None:
-        for sequence in self._scheduler.running:
-            if id(sequence) in leaving and sequence.node is not None:
-                self._prefixes.leave(sequence.node)
         for key in leaving:
             self._requests.pop(key, None)
         if leaving:
-            for move in self._scheduler.remove(leaving):
-                self._cache.move(move.source, move.target, move.length)
+            self._vacate(leaving)
+
+    def _vacate(self, leaving: set[int]) -> None:
+        """Take sequences out of their nodes and slots."""
+        for sequence in self._scheduler.running:
+            if id(sequence) in leaving and sequence.node is not None:
+                self._prefixes.leave(sequence.node)
+        for move in self._scheduler.remove(leaving):
+            self._cache.move(move.source, move.target, move.length)
 
 
 def _step_tokens(loaded: LoadedModel) -> int:
@@ -262,4 +303,4 @@ def _cached(sequence: Sequence) -> Ids:
 
 
 def _completes_prompt(sequence: Sequence, chunk: Chunk) -> bool:
-    return chunk.end >= len(sequence.prompt_ids)
+    return chunk.end >= len(sequence.prefill_ids)

@@ -11,7 +11,7 @@ Shapes: N tokens of a run, G key/value heads, D head size.
 import heapq
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -209,6 +209,17 @@ class PrefixCache:
             nodes.extend(node.children.values())
             if not node.children:
                 yield node
+
+
+def num_tokens(nodes: Iterable[Node]) -> int:
+    """Number of tokens from the root to the ends of these nodes, those of shared nodes counted once."""
+    found: dict[int, int] = {}
+    for last in nodes:
+        for node in _ancestors(last):
+            if id(node) in found:
+                break
+            found[id(node)] = len(node.tokens)
+    return sum(found.values())
 
 
 def _ancestors(node: Node | None) -> Iterator[Node]:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from nat.backend.inference.kv_budget import KvBudget
 from nat.backend.inference.prefix_cache import Node
 from nat.backend.inference.sequence import Request, Sequence
 
@@ -58,6 +59,7 @@ class Scheduler:
 
     max_num_seqs: int
     max_step_tokens: int
+    budget: KvBudget = field(default_factory=lambda: KvBudget(None, 0))
     running: list[Sequence] = field(default_factory=list)
     waiting: deque[tuple[Request, Sequence]] = field(default_factory=deque)
 
@@ -72,7 +74,8 @@ class Scheduler:
     ) -> list[int]:
         """Give free slots to waiting sequences and return the slots; while draining, only begun requests get one.
 
-        A prompt waits if one that is computed in this step has the same beginning, which it can then reuse.
+        A prompt waits if one that is computed in this step has the same beginning, which it can then reuse. If the
+        memory does not suffice for a prompt, it and those after it wait.
         `count_cached` returns how many leading tokens of a prompt are cached.
         """
         computing = _Prompts(sequence for sequence in self.running if not sequence.prefilled)
@@ -83,11 +86,20 @@ class Scheduler:
             if (draining and not request.begun) or computing.will_save(sequence, count_cached):
                 held.append((request, sequence))
                 continue
+            if not self.budget.fits(self.running, sequence):
+                held.append((request, sequence))
+                break
             request.policy_version = request.policy_version or policy_version
             self.running.append(sequence)
             computing.add(sequence)
         self.waiting.extendleft(reversed(held))
         return list(range(first, len(self.running)))
+
+    def to_interrupt(self) -> Sequence | None:
+        """The running sequence with the fewest tokens, if the others need its memory."""
+        if self.budget.fits(self.running):
+            return None
+        return min(self.running, key=lambda sequence: sequence.num_cached)
 
     def plan(self) -> Plan | None:
         """The next step's chunks, None if nothing runs."""
@@ -99,7 +111,7 @@ class Scheduler:
                 decoding.append(Chunk(slot, sequence.num_cached, sequence.token_ids[-1:], sequence.node))
                 room -= 1
             elif room > 0 or not (decoding or prefill):
-                new = sequence.prompt_ids[sequence.num_cached : sequence.num_cached + max(room, 1)]
+                new = sequence.prefill_ids[sequence.num_cached : sequence.num_cached + max(room, 1)]
                 prefill.append(Chunk(slot, sequence.num_cached, new, sequence.node))
                 room -= len(new)
         return Plan(decoding, prefill) if decoding or prefill else None
@@ -127,13 +139,13 @@ class _Prompts:
             self.add(sequence)
 
     def add(self, sequence: Sequence) -> None:
-        if len(sequence.prompt_ids) > MIN_SAVED_TOKENS:
-            self._whole.add(tuple(sequence.prompt_ids))
-            self._beginnings.add(tuple(sequence.prompt_ids[:MIN_SAVED_TOKENS]))
+        if len(sequence.prefill_ids) > MIN_SAVED_TOKENS:
+            self._whole.add(tuple(sequence.prefill_ids))
+            self._beginnings.add(tuple(sequence.prefill_ids[:MIN_SAVED_TOKENS]))
 
     def will_save(self, sequence: Sequence, count_cached: Callable[[Sequence], int]) -> bool:
         """True if the sequence could reuse many more tokens a step later."""
-        prompt = sequence.prompt_ids
+        prompt = sequence.prefill_ids
         if len(prompt) <= MIN_SAVED_TOKENS or tuple(prompt[:MIN_SAVED_TOKENS]) not in self._beginnings:
             return False
         found = count_cached(sequence)

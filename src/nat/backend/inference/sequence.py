@@ -46,6 +46,16 @@ class Sequence:
     """Leading tokens of the prompt that came from the prefix cache."""
     node: Node | None = None
     """The last node of the prefix cache that it reads; its slot holds the tokens after it, or all without a node."""
+    prefill_ids: list[int] = field(init=False)
+    """What is computed before the next token is sampled: the prompt, and the tokens before an interruption."""
+
+    def __post_init__(self) -> None:
+        self.prefill_ids = self.prompt_ids
+
+    def interrupt(self) -> None:
+        """Give up the keys and values; they are computed again before the next token."""
+        self.num_cached, self.node = 0, None
+        self.prefill_ids = self.prompt_ids + self.token_ids
 
     def add(
         self, token_id: int, logprob: float, alternatives: list[tuple[int, float]], eos_token_ids: Container[int]
@@ -68,8 +78,8 @@ class Sequence:
 
     @property
     def prefilled(self) -> bool:
-        """True once the whole prompt is in the cache."""
-        return self.num_cached >= len(self.prompt_ids)
+        """True once all that comes before the next sampled token is in the cache."""
+        return self.num_cached >= len(self.prefill_ids)
 
 
 @dataclass(frozen=True)

@@ -267,17 +267,16 @@ class Worker:
         task.run()
         torch.set_num_threads(self._sampling_threads)
         waiting, self._withdrawn = self._withdrawn, None
-        if waiting is None:
-            return
-        for engine in self.pool.engines():
-            engine.forget()
-        for request in waiting:
+        for request in waiting or ():
             self._send(request)
         self._admit_waiting = bool(waiting)
 
     def _withdraw(self) -> None:
-        """Hold back the requests that have not begun until the end of the update."""
-        self._withdrawn = [request for engine in self.pool.engines() for request in engine.withdraw()]
+        """Hold back the requests that have not begun until the end of the update, which needs the caches' memory."""
+        self._withdrawn = []
+        for engine in self.pool.engines():
+            self._withdrawn += engine.withdraw()
+            engine.release()
 
     @contextmanager
     def _sampling(self) -> Iterator[None]:

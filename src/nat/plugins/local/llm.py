@@ -70,6 +70,8 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """Longest prompt plus answer in tokens; by default the model's limit."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Sequences sampled at the same time."""
+    kv_cache_mb: int | None = Field(default=None, ge=0)
+    """Memory in MB for states of the sequences that are sampled; others wait; by default a quarter of what is free."""
     prefix_cache_mb: int | None = Field(default=None, ge=0)
     """Memory in MB for states of prompts and answers, which later prompts reuse; by default 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
@@ -134,6 +136,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
         "--vllm_startup_timeout": config.startup_timeout if config.starts_vllm else None,
         "--max_seq_length": config.max_seq_length,
         "--max_num_seqs": config.max_num_seqs if config.vllm_url is None else None,
+        "--kv_cache_mb": config.kv_cache_mb if config.engine == "embedded" else None,
         "--prefix_cache_mb": config.prefix_cache_mb if config.engine == "embedded" else None,
         "--engine": config.engine,
         "--vllm_command": config.vllm_command,

@@ -191,7 +191,7 @@ def _remedy(returncode: int | None) -> str:
     if -returncode == signal.SIGKILL:
         return (
             "the system has killed it, usually because the machine ran out of memory: lower micro_batch_tokens, "
-            "max_seq_length, max_num_seqs or prefix_cache_mb, or train with lora"
+            "max_seq_length, max_num_seqs, kv_cache_mb or prefix_cache_mb, or train with lora"
         )
     name = signal.Signals(-returncode).name
     if -returncode in _STOPS:

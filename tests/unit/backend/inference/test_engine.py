@@ -215,8 +215,64 @@ def test_sequences_read_one_copy_of_a_long_prompt(loaded):
         subject.step()
         most = max(most, *(s.num_in_slot for s in request.sequences))
     assert most == 15
-    token_bytes = loaded.layer_token_bytes * loaded.model.config.num_hidden_layers
-    assert subject.num_cached_bytes == (60 + 8 * 29) * token_bytes
+    assert subject.num_cached_bytes == (60 + 8 * 29) * loaded.token_bytes
+
+
+def num_used(sequences):
+    """Tokens of running sequences in nodes, each node once, and in slots of the same length."""
+    running = [s for s in sequences if s.num_cached and s.finish_reason is None]
+    nodes = {id(node): len(node.tokens) for s in running if s.node is not None for node in s.node.path}
+    return sum(nodes.values()) + len(running) * max((s.num_in_slot for s in running), default=0)
+
+
+@pytest.mark.parametrize("short_tokens", [None, 20])
+def test_memory_for_keys_and_values_is_bounded(loaded, short_tokens, caplog):
+    """Chats wait while the others need the memory, and continue later with the same tokens; the log says it once."""
+    asked = list(enumerate(prompts(70, 9, 60, 30, 60, 40)))
+
+    def requests():
+        return [one(prompt, max_tokens=30 + 5 * i, seed=i, ignore_eos=True) for i, prompt in asked]
+
+    expected = run(engine(loaded), *requests())
+    assert not caplog.messages
+    subject = engine(loaded, kv_cache_bytes=220 * loaded.token_bytes, short_tokens=short_tokens)
+    waiting = requests()
+    for request in waiting:
+        subject.add(request)
+    sequences, most = [request.sequences[0] for request in waiting], 0
+    while subject.has_work:
+        subject.step()
+        most = max(most, num_used(sequences))
+    assert 150 < most <= 220
+    assert [s.token_ids for s in sequences] == [s.token_ids for s in expected]
+    for sequence, other in zip(sequences, expected, strict=True):
+        torch.testing.assert_close(torch.tensor(sequence.logprobs), torch.tensor(other.logprobs), atol=1e-5, rtol=0)
+    assert len(caplog.messages) == 1
+    assert "enough for 220 tokens" in caplog.messages[0]
+
+
+def test_a_chat_alone_may_use_more_than_the_bound(loaded):
+    """Without memory for two, chats are answered one after the other, whatever their length."""
+    requests = [one(prompt, max_tokens=20, seed=i) for i, prompt in enumerate(prompts(60, 5, 60))]
+    expected = [s.token_ids for s in run(engine(loaded), *requests)]
+    again = [one(prompt, max_tokens=20, seed=i) for i, prompt in enumerate(prompts(60, 5, 60))]
+    assert [s.token_ids for s in run(engine(loaded, kv_cache_bytes=0), *again)] == expected
+
+
+def test_an_interrupted_chat_ends_before_an_update(loaded):
+    """Its request has begun, so it gets the weights it began with, although others wait for the update."""
+    subject = engine(loaded, kv_cache_bytes=100 * loaded.token_bytes)
+    begun = [one(prompt, max_tokens=60, seed=i, ignore_eos=True) for i, prompt in enumerate(prompts(20, 20))]
+    for request in begun:
+        subject.add(request)
+    while all(request.sequences[0].num_cached for request in begun) or not any(r.sequences[0].token_ids for r in begun):
+        subject.step()
+    late = one([1, 2], max_tokens=1)
+    subject.add(late)
+    subject.draining = True
+    while subject.has_work:
+        subject.step()
+    assert [request.finished for request in (*begun, late)] == [True, True, False]
 
 
 def test_new_weights_clear_the_cache(loaded):
