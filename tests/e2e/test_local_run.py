@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.doc_pages import ROOT
+from fakes.vllm_server import FakeVllm
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState
 
@@ -209,3 +210,43 @@ def test_a_killed_overlapped_run_has_trained_no_epoch_twice(tmp_path, games):
 
 def versions_of(journal: Journal, phase: Phase, epoch: int) -> set[str]:
     return {version for record in journal.rollouts(phase, epoch) for version in record.policy_versions}
+
+
+KEY = "key-of-vllm-4711"
+RANK = 4
+
+
+@pytest.mark.parametrize(
+    ("variable", "options"),
+    [("VLLM_API_KEY", ()), ("MY_SERVER", ("-o", "llms.player.vllm_api_key", "${MY_SERVER}"))],
+)
+def test_the_key_reaches_vllm_and_is_written_nowhere(tmp_path, games, variable, options):
+    """From the environment or the YAML; no command line, output or file of the run has it."""
+    vllm = FakeVllm(ROOT / "examples/tic_tac_toe/model", lora_rank=RANK)
+    vllm.key = KEY
+    output_dir = tmp_path / "runs"
+    with vllm.running():
+        settings = {"engine": "vllm", "vllm_url": vllm.url, "lora": f"{{rank: {RANK}}}", "device": "cpu"}
+        overrides = [text for name, value in settings.items() for text in ("-o", f"llms.player.{name}", value)]
+        run = subprocess.Popen(  # noqa: S603 - our own command
+            command(output_dir, *games, *overrides, *options),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, variable: KEY, "PYTHONUNBUFFERED": "1"},
+        )
+        with run:
+            assert run.stdout is not None
+            shown = run.stdout.readline()
+            while "Completed epoch 1/" not in shown and (line := run.stdout.readline()):
+                shown += line
+            arguments = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in [run.pid, *backends_of(output_dir)]]
+            shown += run.stdout.read()
+    assert run.returncode == 0, shown
+    assert "load 3" in vllm.calls
+    assert len(arguments) > 1
+    assert KEY not in shown
+    assert not [line for line in arguments if KEY.encode() in line]
+    files = [path for path in output_dir.rglob("*") if path.is_file()]
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]

@@ -24,6 +24,7 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model import SOLE_ADAPTER
 from nat.backend.model_loader import load_model
 
+GUARDED = ("/v1", "/inference")
 TOKENS_PER_EVENT = 3
 """Of a stream."""
 
@@ -38,6 +39,8 @@ class FakeVllm:
         self.models: list[str] = []
         """The model that each sampling request named."""
         self.version = "0.32.0"
+        self.key: str | None = None
+        """The key that this server requires, on the routes that vLLM guards."""
         self.absent: set[str] = set()
         """Routes that this server does not have."""
         self.failing: set[str] = set()
@@ -85,6 +88,9 @@ class FakeVllm:
             path = request.url.path
             if path in self.absent:
                 return JSONResponse({"detail": "Not Found"}, 404)
+            sent = request.headers.get("authorization")
+            if self.key is not None and path.startswith(GUARDED) and sent != f"Bearer {self.key}":
+                return JSONResponse({"error": "Unauthorized"}, 401)
             body = await request.body()
             if path in self.failing and body != b"{}":
                 self.calls.append(path)

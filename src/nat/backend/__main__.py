@@ -17,13 +17,14 @@ from nat.errors import NatError, findings_of
 from nat.secrets import keep_files_private, keep_memory_private, known_secrets, redact_output
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import (
-    API_KEY_VARIABLE,
     FAILED,
     KEY_FD,
+    KEY_VARIABLES,
     LOCAL_PACKAGES,
     Handover,
     ServeOptions,
     command_line_options,
+    environment_keys,
     options_class,
 )
 
@@ -37,7 +38,8 @@ def main() -> int:
     keep_files_private()
     redact_output()
     options = parse(sys.argv[1:], os.environ)
-    os.environ.pop(API_KEY_VARIABLE, None)
+    for variable in KEY_VARIABLES.values():
+        os.environ.pop(variable, None)
     os.environ.update(LARGE_PAGES | os.environ)
     keep_memory_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -77,10 +79,9 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOpti
     parser.add_argument(KEY_FD, type=int, help=argparse.SUPPRESS)
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     handover = _handover(given.pop("key_fd", None))
-    api_key = handover.api_key or environment.get(API_KEY_VARIABLE)
-    if api_key is not None:
-        given.setdefault("api_key", api_key)
-    known_secrets.remember([given.get("api_key", ""), *handover.secrets])
+    handed = handover.model_dump(include=set(KEY_VARIABLES), exclude_none=True)
+    given = environment_keys(given, environment) | handed | given
+    known_secrets.remember([*(given.get(name, "") for name in KEY_VARIABLES), *handover.secrets])
     try:
         return options_class(given).model_validate(given)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """Options of the embedded backend's process, for its own command line and for `nat backend serve`."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -17,6 +17,8 @@ KEY_FD = "--key_fd"
 """Option of `python -m nat.backend` alone: the file descriptor whose first line is a Handover."""
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option, it is not in process lists."""
+KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY"}
+"""The options that are keys, and their environment variables; vLLM's own clients read the second, too."""
 READY, FAILED = "ready", "failed"
 """Events of the backend's process: one line of JSON on stdout, `ready` with its ports or `failed` with the reason."""
 LOCAL_PACKAGES = ("fastapi", "httptools", "jinja2", "numpy", "peft", "safetensors", "torch", "transformers", "uvicorn")
@@ -35,11 +37,13 @@ class Handover(BaseModel):
     """Secrets that a parent passes through a pipe, since a process's environment and arguments can be read."""
 
     api_key: str | None = None
+    vllm_api_key: str | None = None
+    """Key of the vLLM server at `vllm_url`."""
     secrets: list[str] = []
     """Further values that the backend's log must redact."""
 
     def line(self) -> bytes:
-        return self.model_dump_json().encode() + b"\n"
+        return self.model_dump_json(exclude_none=True).encode() + b"\n"
 
 
 class Health(BaseModel):
@@ -91,6 +95,8 @@ class ServeOptions(BaseModel):
     """With engine vllm: the command to which vLLM's arguments are added; default: `vllm serve`."""
     vllm_url: str | None = Field(default=None, pattern="^https?://")
     """With engine vllm: a server that you run on this machine, in place of one that is started."""
+    vllm_api_key: SecretStr | None = None
+    """With vllm_url: key of that server. Better set as VLLM_API_KEY."""
     vllm_args: str = ""
     """With engine vllm: further arguments of `vllm serve`, in one string."""
     vllm_startup_timeout: float = Field(default=600.0, gt=0)
@@ -148,7 +154,7 @@ class ServeOptions(BaseModel):
 
 
 def check_engine(engine: str, vllm_url: str | None, given: Collection[str]) -> None:
-    """Refuse options that this engine does not use.
+    """Refuse options that this engine does not use, and a URL with a login.
 
     Raises:
         ValueError: with their names.
@@ -160,18 +166,27 @@ def check_engine(engine: str, vllm_url: str | None, given: Collection[str]) -> N
             {
                 "vllm_command",
                 "vllm_url",
+                "vllm_api_key",
                 "vllm_args",
                 "vllm_startup_timeout",
                 "vllm_sleep",
             },
         )
     elif vllm_url is None:
-        chosen, unused = "engine vllm", {"kv_cache_mb", "prefix_cache_mb"}
+        chosen, unused = "engine vllm without vllm_url", {"kv_cache_mb", "prefix_cache_mb", "vllm_api_key"}
     else:
         chosen = "vllm_url, where the server has its own settings"
         unused = {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
     if idle := sorted(unused.intersection(given)):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
+    if vllm_url is not None and "@" in vllm_url:
+        raise ValueError("vllm_url: a login in it would be in process lists; leave it out, and set vllm_api_key")
+
+
+def environment_keys(given: Collection[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The keys that the environment has for the options that are given: vLLM's is for a server at a URL only."""
+    wanted = {"api_key"} | ({"vllm_api_key"} if "vllm_url" in given else set())
+    return {name: environment[KEY_VARIABLES[name]] for name in wanted if environment.get(KEY_VARIABLES[name])}
 
 
 def protocols() -> list[type[ServeOptions]]:

@@ -62,7 +62,11 @@ def check_server(control: Control) -> str:
         )
     models = control.get("/v1/models")
     if models.is_error:
-        hint = "set VLLM_API_KEY to the key of that server" if models.status_code == HTTPStatus.UNAUTHORIZED else None
+        hint = (
+            "set vllm_api_key, or VLLM_API_KEY, to the key of that server"
+            if models.status_code == HTTPStatus.UNAUTHORIZED
+            else None
+        )
         raise EngineNotStarted(refused(models).message, hint=hint)
     cards = _Cards.model_validate_json(models.content).data
     return next(card.id for card in cards if card.parent is None)

@@ -1,7 +1,6 @@
 """Make the vLLM engine of a backend from its options."""
 
 import logging
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +20,6 @@ from nat.errors import EngineNotStarted
 from nat.wire.model_folder import ADAPTER_CONFIG
 from nat.wire.serving import ServeOptions
 
-API_KEY_VARIABLE = "VLLM_API_KEY"
-"""Environment variable of the key of a server at a URL, as vLLM's own clients read it."""
 LOG = "vllm.log"
 _COMMAND = "vllm serve"
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -72,7 +69,8 @@ def choose_probe(rows: Sequence[Row]) -> list[Row]:
 
 def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Path) -> VllmServer:
     if options.vllm_url is not None:
-        return ServerAtUrl(options.vllm_url, os.environ.get(API_KEY_VARIABLE))
+        key = options.vllm_api_key
+        return ServerAtUrl(options.vllm_url, None if key is None else key.get_secret_value())
     if (path / ADAPTER_CONFIG).is_file():
         raise EngineNotStarted(
             f"{path} is an adapter, which vLLM cannot start with",

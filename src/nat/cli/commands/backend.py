@@ -15,11 +15,12 @@ from nat.cli.commands.options import Command, checked_options
 from nat.config.secrets import environment_secrets
 from nat.errors import ConfigError
 from nat.wire.serving import (
-    API_KEY_VARIABLE,
     KEY_FD,
+    KEY_VARIABLES,
     Handover,
     ServeOptions,
     command_line_options,
+    environment_keys,
     options_class,
 )
 
@@ -62,19 +63,18 @@ def serve_command(**given: object) -> None:
 
 
 def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:
-    """Validate the options, with the key from the environment if it is set; ConfigError with all findings."""
-    key = {"api_key": environment[API_KEY_VARIABLE]} if API_KEY_VARIABLE in environment else {}
+    """Validate the options, with the keys that the environment has; ConfigError with all findings."""
     try:
         model = options_class(given)
     except ValueError as error:
         raise ConfigError([str(error)], source="the options of `nat backend serve`") from error
-    return checked_options(model, {**key, **given}, command="nat backend serve")
+    return checked_options(model, {**environment_keys(given, environment), **given}, command="nat backend serve")
 
 
 def backend_arguments(options: ServeOptions) -> list[str]:
-    """The backend's arguments without the key, which a process list would show."""
+    """The backend's arguments without the keys, which a process list would show."""
     arguments: list[str] = []
-    for name in sorted(options.model_fields_set - {"api_key"}):
+    for name in sorted(options.model_fields_set - set(KEY_VARIABLES)):
         value = getattr(options, name)
         if value is True:
             arguments.append(f"--{name}")
@@ -84,16 +84,17 @@ def backend_arguments(options: ServeOptions) -> list[str]:
 
 
 def backend_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the key: a process's initial environment can be read as long as it runs."""
-    return {name: value for name, value in inherited.items() if name != API_KEY_VARIABLE}
+    """The environment without the keys: a process's initial environment can be read as long as it runs."""
+    return {name: value for name, value in inherited.items() if name not in KEY_VARIABLES.values()}
 
 
 def handover_pipe(options: ServeOptions, environment: Mapping[str, str]) -> int:
-    """Write the key, and the secrets that the log must not show, to a pipe that survives `exec`."""
-    key = None if options.api_key is None else options.api_key.get_secret_value()
-    line = Handover(api_key=key, secrets=list(environment_secrets(environment))).line()
+    """Write the keys, and the secrets that the log must not show, to a pipe that survives `exec`."""
+    given = {"api_key": options.api_key, "vllm_api_key": options.vllm_api_key}
+    keys = Handover(**{name: key.get_secret_value() for name, key in given.items() if key is not None})
+    line = keys.model_copy(update={"secrets": list(environment_secrets(environment))}).line()
     if len(line) > _PIPE_BYTES:
-        line = Handover(api_key=key).line()
+        line = keys.line()
     reads, writes = os.pipe()
     os.write(writes, line)
     os.close(writes)

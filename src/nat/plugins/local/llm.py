@@ -1,7 +1,8 @@
 """The `local` LLM: a checkpoint directory, served and trained by the embedded backend."""
 
+import os
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
@@ -18,7 +19,7 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model, num_parameters
-from nat.wire.serving import LOCAL_PACKAGES, check_engine
+from nat.wire.serving import LOCAL_PACKAGES, check_engine, environment_keys
 
 _MODEL_SECONDS = 120.0
 """For the learner's model, which is loaded before vLLM starts."""
@@ -58,6 +59,8 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """With `engine: vllm`: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
     vllm_url: str | None = Field(default=None, pattern="^https?://")
     """With `engine: vllm`: a vLLM server that you run on this machine, in place of one that the backend starts."""
+    vllm_api_key: SecretStr | None = None
+    """With `vllm_url`: key of that server; default: the environment variable VLLM_API_KEY."""
     vllm_args: str | None = None
     """With `engine: vllm`: further arguments of `vllm serve`, in one string."""
     vllm_sleep: bool = False
@@ -101,6 +104,12 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     @property
     def starts_vllm(self) -> bool:
         return self.engine == "vllm" and self.vllm_url is None
+
+    def vllm_key(self, environment: Mapping[str, str]) -> str | None:
+        """The key of the server at `vllm_url`."""
+        if self.vllm_api_key is not None:
+            return self.vllm_api_key.get_secret_value()
+        return environment_keys(self.model_fields_set, environment).get("vllm_api_key")
 
 
 class LocalProviderInfo(LLMProviderInfo):
@@ -175,7 +184,8 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
         arguments = backend_arguments(config, builder.run_dir)
         vllm = config.engine == "vllm"
         seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
-        async with running_backend(arguments, log_path=log_path, startup_timeout=seconds) as backend:
+        key = config.vllm_key(os.environ)
+        async with running_backend(arguments, log_path=log_path, startup_timeout=seconds, vllm_api_key=key) as backend:
             client_config = OpenAIModelConfig(
                 base_url=f"{backend.base_url}/v1",
                 api_key=SecretStr(backend.api_key),

@@ -67,11 +67,12 @@ async def running_backend(
     *,
     log_path: Path,
     startup_timeout: float,
+    vllm_api_key: str | None = None,
     command: Sequence[str] = python_module("nat.backend"),
 ) -> AsyncIterator[BackendProcess]:
     """Start `command` with `arguments`, wait for its ready line, and stop it at the end of the block.
 
-    The key is sent through stdin, since other processes of the user can read an environment. The child ends when its
+    Keys are sent through stdin, since other processes of the user can read an environment. The child ends when its
     stdin closes, which happens even if this process is killed. It has its own session, so that a Ctrl-C in the terminal
     reaches only this process, which stops it.
 
@@ -96,7 +97,8 @@ async def running_backend(
         )
     with known_child(process.pid):
         try:
-            await _send_handover(process, Handover(api_key=api_key, secrets=known_secrets.values()))
+            keys = Handover(api_key=api_key, vllm_api_key=vllm_api_key, secrets=known_secrets.values())
+            await _send_handover(process, keys)
             port = await _ready_port(process, log_path, startup_timeout)
             backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
             logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)

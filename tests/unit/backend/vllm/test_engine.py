@@ -214,6 +214,7 @@ def test_an_aborted_answer_is_an_error(opened):
         (lambda vllm: vllm.absent.add("/v1/load_lora_adapter"), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"),
         (lambda vllm: setattr(vllm, "raw_logprobs", True), "--logprobs-mode processed_logprobs"),
         (lambda vllm: vllm.absent.add("/health"), "no vLLM answers at http://127.0.0.1"),
+        (lambda vllm: setattr(vllm, "key", "key-of-vllm-1"), "set vllm_api_key, or VLLM_API_KEY"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_refused_at_the_start(opened, change, message):

@@ -38,6 +38,16 @@ def test_the_key_travels_through_a_pipe(tmp_path):
         assert json.loads(pipe.read()) == {"api_key": "mine", "secrets": secrets}
 
 
+def test_the_key_of_vllm_travels_with_it(tmp_path):
+    """Only to a server at a URL; without one, a variable that is set for something else changes nothing."""
+    environment = {"VLLM_API_KEY": "key-of-vllm-1"}
+    assert checked({"model": tmp_path, "engine": "vllm"}, environment).vllm_api_key is None
+    options = checked({"model": tmp_path, "engine": "vllm", "vllm_url": "http://127.0.0.1:1"}, environment)
+    assert "key-of-vllm-1" not in " ".join(backend_arguments(options)) + str(backend_environment(environment))
+    with os.fdopen(handover_pipe(options, environment)) as pipe:
+        assert json.loads(pipe.read())["vllm_api_key"] == "key-of-vllm-1"
+
+
 def test_a_public_address_needs_a_chosen_key(tmp_path):
     """0.0.0.0 without a key is refused with a remedy; a key in the environment is enough."""
     with pytest.raises(ConfigError, match="NAT_BACKEND_API_KEY"):

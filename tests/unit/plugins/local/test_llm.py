@@ -44,8 +44,31 @@ def test_a_server_at_a_url_is_not_started():
     assert {"vllm_startup_timeout", "max_num_seqs"}.isdisjoint(options.model_fields_set)
 
 
+def test_a_server_at_a_url_may_need_a_key():
+    """The option wins over the variable, which is for a server at a URL only; no argument has it."""
+    environment = {"VLLM_API_KEY": "of-the-variable"}
+    at_url = {"model": Path("m"), "engine": "vllm", "vllm_url": "http://127.0.0.1:8000"}
+    config = LocalModelConfig(**at_url, vllm_api_key="of-the-yaml")
+    assert config.vllm_key(environment) == "of-the-yaml"
+    assert "of-the-yaml" not in str(backend_arguments(config, None))
+    assert LocalModelConfig(**at_url).vllm_key(environment) == "of-the-variable"
+    assert LocalModelConfig(model=Path("m"), engine="vllm").vllm_key(environment) is None
+
+
+def test_a_login_in_a_url_is_refused():
+    """It would be an argument of the backend's process."""
+    with pytest.raises(ValidationError, match="leave it out, and set vllm_api_key"):
+        LocalModelConfig(model=Path("m"), engine="vllm", vllm_url="http://me:secret@127.0.0.1:8000")
+
+
 @pytest.mark.parametrize(
-    "given", [{"vllm_args": "--x"}, {"engine": "vllm", "prefix_cache_mb": 1}, {"vllm_url": "http://127.0.0.1:1"}]
+    "given",
+    [
+        {"vllm_args": "--x"},
+        {"engine": "vllm", "prefix_cache_mb": 1},
+        {"vllm_url": "http://127.0.0.1:1"},
+        {"engine": "vllm", "vllm_api_key": "k"},
+    ],
 )
 def test_options_without_effect_are_refused(given):
     """The message names the option and the engine."""
