@@ -176,7 +176,7 @@ class TrainingConfig(WireModel):
     model than on average in the optimizer step, and gain it where it is nearer."""
     importance_sampling_cap: float | None = Field(default=2.0, gt=0)
     """Truncated importance sampling: cap on π_old/μ per token, where μ is the sampler; null for no correction."""
-    num_iterations: int = Field(default=1, ge=1)
+    num_iterations: int = Field(default=1, ge=1, le=100)
     """Passes over the batch, each with its own optimizer steps."""
     steps_per_batch: int = Field(default=1, ge=1)
     """Optimizer steps per pass; the groups are shuffled and split evenly."""

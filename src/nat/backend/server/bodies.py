@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from nat.http.asgi import EVENT_STREAM, JSON
 from nat.http.errors import ApiError, from_validation
-from nat.http.limits import check_batch, check_request, read_body
+from nat.http.limits import MAX_BATCH_VALUES, check_batch, check_request, read_body
 from nat.http.sse import DONE, event
 
 logger = logging.getLogger(__name__)
@@ -57,10 +57,15 @@ async def read(http: Request, kind: TypeAdapter[T]) -> T:
     return await _read(kind, await read_body(http.scope, http.receive, max_bytes=SMALL, reason=reason))
 
 
-async def read_batch(http: Request, kind: TypeAdapter[T]) -> T:
-    """The checked body of a batch, up to the server's limit."""
+async def read_batch(http: Request, kind: TypeAdapter[T], *, max_objects: int = MAX_BATCH_VALUES) -> T:
+    """The checked body of a batch, up to the server's limit.
+
+    Raises:
+        ApiError: 413 if it has more than `max_objects` objects and lists, 422 with the first findings.
+
+    """
     content = await http.body()
-    check_batch(content)
+    check_batch(content, max_objects=max_objects)
     return await _read(kind, content)
 
 

@@ -1,5 +1,7 @@
 """Routes of training: submit a job, watch it, cancel it, export the model."""
 
+import asyncio
+
 from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.requests import Request
@@ -13,6 +15,9 @@ from nat.http.errors import ApiError, first_of
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
+MAX_JOB_OBJECTS = 300_000
+"""Objects and lists in a job; parsing them blocks all other requests for less than a second. A rollout of one row has
+five of them, and two for its policy versions."""
 _JOB = TypeAdapter(TrainingJob)
 _CONFIG = TypeAdapter(TrainingConfig)
 _EXPORT = TypeAdapter(ExportRequest)
@@ -39,12 +44,12 @@ class _Routes:
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
-        job = await read_batch(http, _JOB)
-        findings = batch_findings(job, jobs.loaded)
+        job = await read_batch(http, _JOB, max_objects=MAX_JOB_OBJECTS)
+        findings = await asyncio.to_thread(batch_findings, job, jobs.loaded)
         if findings:
             raise ApiError(first_of(findings), status=422, param=findings[0].partition(":")[0])
         try:
-            return json_answer(jobs.submit(job))
+            return json_answer(await asyncio.to_thread(jobs.submit, job))
         except ValueError as error:
             raise ApiError(str(error), status=409, param="id") from error
 

@@ -20,7 +20,7 @@ from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.backend.training.weight_pair import WeightPair
-from nat.errors import EngineFailed, TrainingFailed, UpdateCanceled, UpdateRejected
+from nat.errors import EngineFailed, TooManyJobs, TrainingFailed, UpdateCanceled, UpdateRejected
 from nat.wire.serving import EXPORTS
 from nat.wire.training import ExportedModel, JobFailure, JobState, JobStatus, SavedCheckpoint, TrainingJob
 
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 KEPT_JOBS = 100
 """Ended jobs that a table keeps."""
+MAX_WAITING_JOBS = 16
+MAX_WAITING_TOKENS = 2**24
+"""Of all jobs that wait; they take about a gigabyte."""
 Work = Callable[[Report], JobState]
 """Trains and saves; returns the state of the completed job."""
 
@@ -148,7 +151,7 @@ class JobTable:
 
 
 class TrainingJobs(JobTable):
-    """The jobs of one set of weights; called from the event loop, trains on the thread that owns the model."""
+    """The jobs of one set of weights; called from any thread, trains on the thread that owns the model."""
 
     def __init__(
         self,
@@ -170,6 +173,9 @@ class TrainingJobs(JobTable):
         self._save_every = save_every
         self._unsaved: list[JobState] = []
         self._pair: WeightPair | None = None
+        self._waiting: dict[str, TrainingJob] = {}
+        """The batches of the jobs that wait; a canceled job's is dropped at once."""
+        self._submitting = threading.Lock()
 
     def find(self, job_id: str) -> Job | None:
         """Find a job of this process, or one from the ledger."""
@@ -183,17 +189,25 @@ class TrainingJobs(JobTable):
 
         Raises:
             AlgorithmError: the settings name no algorithm, or contradict it.
+            TooManyJobs: too many jobs wait, or too large ones.
             ValueError: the id is known, but of another batch.
 
         """
-        resolved = resolve(job.config)
-        digest = sha256(job.model_dump_json().encode()).hexdigest()
-        known = self.find(job.id)
-        if known is None:
-            return self._queue(job, resolved, digest)
+        resolved, digest = resolve(job.config), _digest(job)
+        with self._submitting:
+            known = self.find(job.id)
+            if known is None:
+                self._check_room(job)
+                return self._queue(job, resolved, digest)
         if known.digest not in {None, digest}:
             raise ValueError(f"job {job.id!r} is known with another batch or configuration; choose a new id")
         return known.state
+
+    def cancel(self, job_id: str) -> JobState | None:
+        state = super().cancel(job_id)
+        if state is not None and state.status.final:
+            self._waiting.pop(job_id, None)
+        return state
 
     def close(self) -> None:
         """Stop all jobs and the engine, and save weights that no checkpoint has."""
@@ -233,12 +247,26 @@ class TrainingJobs(JobTable):
 
         return await asyncio.wrap_future(self._engine.run_exclusive(keep))
 
+    def _check_room(self, request: TrainingJob) -> None:
+        waiting = list(self._waiting.values())
+        tokens = sum(map(_num_tokens, [*waiting, request]))
+        if waiting and (len(waiting) >= MAX_WAITING_JOBS or tokens > MAX_WAITING_TOKENS):
+            raise TooManyJobs(
+                f"{len(waiting)} training jobs wait, with this one of {tokens} tokens; at most {MAX_WAITING_JOBS} jobs "
+                f"of together {MAX_WAITING_TOKENS} tokens may wait",
+                hint="submit it again when one of them has ended",
+            )
+
     def _queue(self, request: TrainingJob, resolved: Resolved, digest: str) -> JobState:
         job = self.add(request.id, digest)
-        self._engine.run_exclusive(
-            lambda: job.run(lambda report: self._train(request, resolved, job, report)), beside=request.serve_meanwhile
-        )
+        self._waiting[request.id] = request
+        self._engine.run_exclusive(lambda: self._begin(job, resolved), beside=request.serve_meanwhile)
         return job.state
+
+    def _begin(self, job: Job, resolved: Resolved) -> None:
+        request = self._waiting.pop(job.state.id, None)
+        if request is not None:  # it was not canceled
+            job.run(lambda report: self._train(request, resolved, job, report))
 
     def _train(self, request: TrainingJob, resolved: Resolved, job: Job, report: Report) -> JobState:
         with self._engine.updating():
@@ -278,6 +306,20 @@ class TrainingJobs(JobTable):
     def _save(self) -> None:
         self._checkpoints.save(self.loaded, self._learner, self._unsaved[-1:])
         self._unsaved.clear()
+
+
+def _digest(job: TrainingJob) -> str:
+    """Digest of a request, rollout by rollout, so that other threads may run in between."""
+    digest = sha256(job.model_dump_json(exclude={"groups"}).encode())
+    for group in job.groups:
+        digest.update(group.model_dump_json(exclude={"rollouts"}).encode())
+        for rollout in group.rollouts:
+            digest.update(rollout.model_dump_json().encode())
+    return digest.hexdigest()
+
+
+def _num_tokens(job: TrainingJob) -> int:
+    return sum(len(row.token_ids) for group in job.groups for rollout in group.rollouts for row in rollout.rows)
 
 
 def _failure(error: TrainingFailed | EngineFailed) -> JobFailure:

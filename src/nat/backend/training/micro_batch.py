@@ -48,9 +48,11 @@ def _even_steps(rows: Sequence[Row], num_steps: int, random: Random) -> list[lis
     order = sorted({row.group for row in rows})
     if num_steps > 1:
         random.shuffle(order)
-    count = min(num_steps, len(order))
-    groups_of_steps = [set(order[start::count]) for start in range(count)]
-    return [[row for row in rows if row.group in groups] for groups in groups_of_steps]
+    steps: list[list[Row]] = [[] for _ in range(min(num_steps, len(order)))]
+    step_of_group = {group: steps[number % len(steps)] for number, group in enumerate(order)}
+    for row in rows:
+        step_of_group[row.group].append(row)
+    return steps
 
 
 def _steps_of_tokens(rows: Sequence[Row], max_tokens: int, random: Random) -> list[list[Row]]:

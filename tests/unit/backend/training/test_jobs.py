@@ -10,10 +10,11 @@ from fakes.training_batches import random_groups
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
-from nat.backend.server.training import training_router
+from nat.backend.server.training import MAX_JOB_OBJECTS, training_router
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.jobs import KEPT_JOBS, TrainingJobs
+from nat.backend.training.jobs import KEPT_JOBS, MAX_WAITING_JOBS, MAX_WAITING_TOKENS, TrainingJobs
 from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.errors import TooManyJobs
 from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 
 
@@ -136,6 +137,46 @@ async def test_cancel_stops_what_runs_and_what_waits(http, learner, job):
     assert learner.updates == 1
     again = await http.post("/v1/training/jobs/job/cancel")
     assert JobState.model_validate_json(again.content).status is JobStatus.CANCELED
+
+
+async def test_only_so_many_jobs_wait(http, learner, job):
+    """A job beyond the limit may be sent again later; a canceled one makes room at once, also while another trains."""
+    await post(http, job)
+    await asyncio.to_thread(learner.begun.wait, 30)
+    waiting = [job.model_copy(update={"id": f"job-{number}"}) for number in range(MAX_WAITING_JOBS)]
+    assert [(await post(http, each)).status_code for each in waiting] == [200] * MAX_WAITING_JOBS
+    more = job.model_copy(update={"id": "more"})
+    refused = await post(http, more)
+    assert refused.status_code == 429
+    assert f"at most {MAX_WAITING_JOBS} jobs" in refused.json()["error"]["message"]
+    assert (await post(http, waiting[0])).status_code == 200
+    await http.post("/v1/training/jobs/job-3/cancel")
+    assert (await post(http, more)).status_code == 200
+    learner.go.set()
+    assert (await final(http, "more")).status is JobStatus.COMPLETED
+    assert learner.updates == 1 + MAX_WAITING_JOBS
+
+
+def test_only_so_many_tokens_wait(jobs, learner, job):
+    """A job of any size is accepted if none waits; the next must fit beside it."""
+    learner.begun.clear()
+    row = job.groups[0].rollouts[0].rows[0]
+    jobs.submit(job)
+    learner.begun.wait(30)
+    size = MAX_WAITING_TOKENS // (2 * len(row.token_ids)) + 1
+    large = job.groups[0].rollouts[0].model_copy(update={"rows": [row] * size})
+    groups = [job.groups[0].model_copy(update={"rollouts": [large]})]
+    for name in ("large", "small"):
+        jobs.submit(job.model_copy(update={"id": name, "groups": groups if name == "large" else job.groups}))
+    with pytest.raises(TooManyJobs, match=f"of together {MAX_WAITING_TOKENS} tokens"):
+        jobs.submit(job.model_copy(update={"id": "too much", "groups": groups}))
+
+
+async def test_a_job_of_too_many_objects_is_refused_before_it_is_parsed(http, learner):
+    """Parsing objects takes ten times as long as numbers, and nobody is answered meanwhile."""
+    body = b'{"id": "job", "groups": [' + b"{}," * MAX_JOB_OBJECTS + b"{}]}"
+    answer = await http.post("/v1/training/jobs", content=body)
+    assert (answer.status_code, f"at most {MAX_JOB_OBJECTS}" in answer.text) == (413, True)
 
 
 async def test_a_crash_is_a_failed_job(http, learner, job):
