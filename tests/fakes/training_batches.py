@@ -5,6 +5,8 @@ from random import Random
 
 import torch
 
+from fakes.listeners import one, run
+from nat.backend.inference.engine import Engine
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
@@ -71,3 +73,17 @@ def random_groups(
             )
             for number in range(groups)
         ]
+
+
+def sampled_groups(loaded: LoadedModel) -> list[TrainingGroup]:
+    """Groups of answers that the engine sampled, with the log probabilities that it reported."""
+    random = Random(0)  # noqa: S311 - made-up prompts
+    prompts = [[random.randrange(250) for _ in range(20)] for _ in range(8)]
+    engine = Engine(loaded, policy_version="m@0")
+    done = run(engine, *(one(p, max_tokens=24, seed=seed, ignore_eos=True) for seed, p in enumerate(prompts)))
+    rows = [
+        TrainingRow(token_ids=s.prompt_ids + s.token_ids, logprobs=[None] * len(s.prompt_ids) + s.logprobs)
+        for s in done
+    ]
+    rollouts = [TrainingRollout(reward=number % 2, rows=[row]) for number, row in enumerate(rows)]
+    return [TrainingGroup(id="a", rollouts=rollouts[:4]), TrainingGroup(id="b", rollouts=rollouts[4:])]

@@ -40,6 +40,8 @@ class CheckpointState(BaseModel):
     step: int
     """Optimizer steps up to this checkpoint."""
     lora: bool
+    load_in_4bit: bool = False
+    """True if the adapter was trained on a base of four bits."""
     jobs: list[JobState]
     """The job that produced it; in checkpoints of older releases, all jobs up to this one."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, verify, write_manifest
+from nat.backend.four_bit import decode
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.errors import ExportRefused, NatError
@@ -78,9 +79,14 @@ def write_adapter(loaded: LoadedModel, folder: Path) -> None:
 
 
 def merged(loaded: LoadedModel) -> PreTrainedModel:
-    """Merge a copy on the CPU in fp32, then cast to the model's dtype; the served weights stay unchanged."""
+    """Merge a copy on the CPU in fp32, then cast to the model's dtype; the served weights stay unchanged.
+
+    A base of four bits is decoded, so that the merged model computes what was served.
+    """
     assert loaded.peft is not None, "only an adapter can be merged"
-    model = copy.deepcopy(loaded.peft).cpu().float().merge_and_unload(adapter_names=[loaded.adapter])
+    wrapped = copy.deepcopy(loaded.peft).cpu().float()
+    decode(wrapped)
+    model = wrapped.merge_and_unload(adapter_names=[loaded.adapter])
     assert isinstance(model, PreTrainedModel), "our adapters wrap models of transformers"
     model.to(dtype=loaded.dtype)  # type: ignore[call-arg]  # transformers hides torch's signature
     return model

@@ -68,8 +68,8 @@ class LoadedModel:
 
     @property
     def num_parameters(self) -> int:
-        """All weights, including those of adapters."""
-        return sum(p.numel() for p in self.model.parameters())
+        """All weights, including those of adapters; a byte of codes holds two."""
+        return sum(p.numel() * (2 if p.dtype == torch.uint8 else 1) for p in self.model.parameters())
 
     def sampler_logits(self, batch: PackedBatch, keep_K: Tensor) -> Tensor:
         """Logits [K, V] after the tokens at the packed indices `keep_K`, as the sampler computes them; no gradients."""

@@ -19,14 +19,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from nat.backend.attention import PACKED_ATTENTION, packed_logits
-from nat.backend.checkpoint_folder import check_weights
+from nat.backend.checkpoint_folder import check_weights, read_state
+from nat.backend.four_bit import decode, quantize
 from nat.backend.lora import LoraSettings, add_adapter, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
 from nat.errors import ModelNotSupported, describe_error
-from nat.wire.model_folder import ADAPTER_CONFIG, is_adapter, is_model
+from nat.wire.model_folder import ADAPTER_CONFIG, STATE, is_adapter, is_model
 
 _COPY_AGAIN = "copy or download the checkpoint's files again, or use an earlier checkpoint"
 _MAX_LISTED = 3
@@ -49,6 +50,7 @@ def load_model(
     dtype: DTypeName = "auto",
     device: str = "auto",
     lora: LoraSettings | None = None,
+    load_in_4bit: bool = False,
     max_seq_length: int | None = None,
     seed: int = 0,
     verified: bool = False,
@@ -56,8 +58,8 @@ def load_model(
     """Load a checkpoint directory and check that packed batches compute what the model computes.
 
     The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
-    `verified` them. `auto` means CUDA and bfloat16 if there is CUDA, else the CPU and float32. `seed` initialises the
-    adapter.
+    `verified` them. `auto` means CUDA and bfloat16 if there is CUDA, else the CPU and float32. With `load_in_4bit`,
+    the linear weights are quantized, so only adapters can be trained. `seed` initialises the adapter.
     """
     path = Path(path)
     if not verified:
@@ -66,6 +68,8 @@ def load_model(
     where = _device(device)
     precision = (torch.bfloat16 if where.type == "cuda" else torch.float32) if dtype == "auto" else _DTYPES[dtype]
     model = load_weights(path, precision)
+    if load_in_4bit:
+        quantize(model, where)
     model.train(mode=False).to(where)
     tokenizer = _load_tokenizer(path)
     limit = _context_limit(model, max_seq_length)
@@ -141,6 +145,8 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: ChatTokenizer) -> frozense
 def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Load the folder's model; an adapter is merged into its base model, in float32 as in an export.
 
+    The base of a checkpoint that was trained on four bits is rounded to these before.
+
     Raises:
         ModelNotSupported: the folder is not a model, or weights are missing, damaged or not finite.
 
@@ -189,6 +195,9 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
     base = load_weights(base_of(adapter), torch.float32)
+    if (adapter / STATE).is_file() and read_state(adapter).load_in_4bit:
+        quantize(base, base.device)
+        decode(base)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
         warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses a deprecated name of transformers

@@ -182,6 +182,7 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
         dtype=options.dtype,
         device=options.device,
         lora=lora,
+        load_in_4bit=options.load_in_4bit,
         max_seq_length=options.max_seq_length,
         seed=options.seed,
         verified=resumed is not None,

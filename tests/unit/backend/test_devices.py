@@ -1,19 +1,15 @@
 """What must hold on a GPU as on a CPU; the tests marked `cuda` are skipped where there is none."""
 
-from random import Random
-
 import pytest
 import torch
 
-from fakes.listeners import one, run
-from fakes.training_batches import random_groups
+from fakes.training_batches import random_groups, sampled_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import export_model
-from nat.backend.inference.engine import Engine
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import TrainingConfig
 
 CUDA = pytest.param(
     "cuda",
@@ -26,24 +22,14 @@ def device(request):
     return request.param
 
 
-def sampled_groups(loaded):
-    """Groups of answers that the engine sampled, with the log probabilities that it reported."""
-    random = Random(0)  # noqa: S311 - made-up prompts
-    prompts = [[random.randrange(250) for _ in range(20)] for _ in range(8)]
-    engine = Engine(loaded, policy_version="m@0")
-    done = run(engine, *(one(p, max_tokens=24, seed=seed, ignore_eos=True) for seed, p in enumerate(prompts)))
-    rows = [
-        TrainingRow(token_ids=s.prompt_ids + s.token_ids, logprobs=[None] * len(s.prompt_ids) + s.logprobs)
-        for s in done
-    ]
-    rollouts = [TrainingRollout(reward=number % 2, rows=[row]) for number, row in enumerate(rows)]
-    return [TrainingGroup(id="a", rollouts=rollouts[:4]), TrainingGroup(id="b", rollouts=rollouts[4:])]
-
-
-@pytest.mark.parametrize("lora", [None, LoraSettings(4)])
-def test_sampler_and_learner_agree_in_bfloat16(tiny_dir, make_learner, device, lora):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lora": LoraSettings(4)}, {"lora": LoraSettings(4), "load_in_4bit": True}],
+    ids=["all weights", "lora", "lora on four bits"],
+)
+def test_sampler_and_learner_agree_in_bfloat16(tiny_dir, make_learner, device, options):
     """An update of sampled answers passes the alarms on both sides of it: before, and with the new weights."""
-    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="bfloat16", lora=lora)
+    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="bfloat16", **options)
     before = {name: p.detach().clone() for name, p in loaded.trainable_parameters().items()}
     metrics = make_learner(loaded).update(sampled_groups(loaded), resolve(TrainingConfig(learning_rate=1e-3)))
     assert metrics["logprob_diff_mean"] < 0.05

@@ -209,3 +209,13 @@ def test_options_reach_their_fields(tmp_path):
     options = parse(["--model", str(tmp_path), "--lora_rank", "8", "--device", "cpu", "--exit_with_parent"], {})
     assert (options.lora_rank, options.device, options.exit_with_parent, options.resume) == (8, "cpu", True, False)
     assert options.name == tmp_path.name
+
+
+@pytest.mark.parametrize(
+    ("others", "said"), [([], "set lora_rank"), (["--lora_rank", "4", "--engine", "vllm"], "use engine embedded")]
+)
+def test_four_bits_need_lora_and_our_engine(capsys, tmp_path, others, said):
+    """Weights of four bits cannot be trained, and vLLM would sample from others."""
+    with pytest.raises(SystemExit):
+        parse(["--model", str(tmp_path), "--load_in_4bit", *others], {})
+    assert said in capsys.readouterr().err

@@ -61,7 +61,7 @@ class ModelFactory:
             if found is None:
                 checkpoints.save(adapter.loaded, learner, [], number=0)
             else:
-                resume(found, learner)
+                resume(found, adapter.loaded, learner)
         except BaseException:
             self.adapters.remove(adapter)
             raise

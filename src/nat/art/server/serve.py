@@ -22,7 +22,11 @@ from nat.wire.hosts import is_everywhere
 def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
     """Load the base model; clients' adapters are made or restored on request."""
     loaded = load_model(
-        options.model, dtype=options.dtype, device=options.device, max_seq_length=options.max_seq_length
+        options.model,
+        dtype=options.dtype,
+        device=options.device,
+        load_in_4bit=options.load_in_4bit,
+        max_seq_length=options.max_seq_length,
     )
     models = ArtModels(
         loaded,

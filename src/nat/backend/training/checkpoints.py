@@ -21,6 +21,7 @@ from nat.backend.checkpoint_folder import (
     write_manifest,
 )
 from nat.backend.export import write_adapter, write_model
+from nat.backend.four_bit import is_quantized
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
@@ -152,7 +153,8 @@ class Checkpoints:
                     loaded.tokenizer.hf.save_pretrained(folder)
             tensors = learner.optimizer.state()
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
-            state = CheckpointState(step=learner.step, lora=loaded.peft is not None, jobs=jobs)
+            lora, quantized = loaded.peft is not None, is_quantized(loaded.model)
+            state = CheckpointState(step=learner.step, lora=lora, load_in_4bit=quantized, jobs=jobs)
             (folder / STATE).write_text(state.model_dump_json(indent=1))
             write_manifest(folder, "checkpoint")
         replace_link(self.folder / NEWEST_CHECKPOINT, target.name)
@@ -189,10 +191,21 @@ def restore(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> No
     if loaded.peft is not None:
         weights = load_file(checkpoint.path / ADAPTER_WEIGHTS)
         set_peft_model_state_dict(loaded.peft, weights, adapter_name=loaded.adapter)
-    resume(checkpoint, learner)
+    resume(checkpoint, loaded, learner)
 
 
-def resume(checkpoint: Checkpoint, learner: Learner) -> None:
-    """Load optimizer state and step; the weights are the checkpoint's already."""
+def resume(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> None:
+    """Load optimizer state and step; the weights are the checkpoint's already.
+
+    Raises:
+        BackendError: the adapter was trained on a base of another precision.
+
+    """
+    if checkpoint.state.load_in_4bit != is_quantized(loaded.model):
+        was, now = ("with", "without") if checkpoint.state.load_in_4bit else ("without", "with")
+        raise BackendError(
+            f"{checkpoint.path} was made {was} load_in_4bit, but the model is loaded {now} it",
+            hint=f"resume {was} load_in_4bit, or choose another output folder",
+        )
     learner.optimizer.load(load_file(checkpoint.path / OPTIMIZER))
     learner.step = checkpoint.state.step

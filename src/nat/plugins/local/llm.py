@@ -19,7 +19,7 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model, num_parameters
-from nat.wire.serving import LOCAL_PACKAGES, check_engine, environment_keys
+from nat.wire.serving import LOCAL_PACKAGES, NOT_IN_4BIT, check_engine, environment_keys
 
 _MODEL_SECONDS = 120.0
 """For the learner's model, which is loaded before vLLM starts."""
@@ -34,6 +34,9 @@ class LoRAOptions(BaseModel):
     """Rank of the adapters; 8 to 32 suits reinforcement learning."""
     alpha: int = Field(default=32, ge=1)
     """Scale of the adapters."""
+    load_in_4bit: bool = False
+    """Hold the base weights in four bits (QLoRA): 0.56 instead of 2 or 4 bytes each; they round, and products take
+    longer."""
 
 
 class LocalModelConfig(LLMBaseConfig, name="local"):
@@ -99,7 +102,13 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
         check_engine(self.engine, self.vllm_url, self.model_fields_set)
+        if self.loads_in_4bit and self.engine != "embedded":
+            raise ValueError(NOT_IN_4BIT)
         return self
+
+    @property
+    def loads_in_4bit(self) -> bool:
+        return self.lora is not None and self.lora.load_in_4bit
 
     @property
     def starts_vllm(self) -> bool:
@@ -160,7 +169,8 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
     }
     # An argument of vLLM begins like an option, so the value stands behind "=".
     valued = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return [*valued, "--vllm_sleep"] if config.vllm_sleep else valued
+    flags = {"--vllm_sleep": config.vllm_sleep, "--load_in_4bit": config.loads_in_4bit}
+    return [*valued, *(name for name, given in flags.items() if given)]
 
 
 @register_llm_provider(config_type=LocalModelConfig)

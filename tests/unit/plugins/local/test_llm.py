@@ -74,3 +74,16 @@ def test_options_without_effect_are_refused(given):
     """The message names the option and the engine."""
     with pytest.raises(ValidationError, match=f"{list(given)[-1]}: no effect with engine"):
         LocalModelConfig(model=Path("m"), **given)
+
+
+def test_four_bits_reach_the_backend():
+    """They are an option of `lora`, so that no YAML can ask for them without it."""
+    options = options_of(lora={"rank": 4, "load_in_4bit": True})
+    assert (options.lora_rank, options.load_in_4bit) == (4, True)
+    assert not options_of(lora={"rank": 4}).load_in_4bit
+
+
+def test_four_bits_are_refused_with_vllm():
+    """The message says why, and what to do."""
+    with pytest.raises(ValidationError, match=r"load_in_4bit: vLLM would sample .* use engine embedded"):
+        LocalModelConfig(model=Path("m"), engine="vllm", lora={"load_in_4bit": True})
