@@ -51,7 +51,9 @@ def test_packed_rows_give_the_logits_of_padded_ones(tiny_dir, device):
 
 
 @pytest.mark.parametrize(
-    "option", [{"micro_batch_tokens": 1}, {"gradient_checkpointing": True}], ids=["rows one by one", "checkpointing"]
+    "option",
+    [{"micro_batch_tokens": 1}, {"gradient_checkpointing": True}, {"optimizer_offload": True}],
+    ids=["rows one by one", "checkpointing", "offload"],
 )
 def test_memory_options_do_not_change_an_update(tiny_dir, make_learner, device, option):
     """Small batches and activations that are computed again give the weights of the plain update."""

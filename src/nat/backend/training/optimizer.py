@@ -18,6 +18,7 @@ from torch.optim.adamw import adamw
 from nat.backend.training.moments import KINDS, Moments
 from nat.wire.training import TrainingConfig
 
+_HOST = torch.device("cpu")
 _MASTER = "master"
 _FEW_BITS = 8
 
@@ -94,7 +95,7 @@ class MasterAdamW:
     def _adamw(self, name: str, learning_rate: float) -> None:
         master, stored = self._masters[name], self._moments.get(name)
         assert master.grad is not None, "a parameter without a gradient takes no step"
-        moments = Moments.zeros(master) if stored is None else Moments.load(stored, master)
+        moments = Moments.zeros(master) if stored is None else Moments.load(_placed(stored, master.device), master)
         adamw(
             [master],
             [master.grad],
@@ -111,7 +112,8 @@ class MasterAdamW:
             eps=self._config.adam_epsilon,
             weight_decay=self._config.weight_decay,
         )
-        self._moments[name] = moments.pack8() if self._config.optimizer_bits == _FEW_BITS else moments.pack32()
+        packed = moments.pack8() if self._config.optimizer_bits == _FEW_BITS else moments.pack32()
+        self._moments[name] = _placed(packed, _HOST) if self._config.optimizer_offload else packed
 
     def state(self) -> dict[str, Tensor]:
         """Moments and fp32 masters, by `<kind>.<parameter name>`."""
@@ -145,9 +147,11 @@ class MasterAdamW:
         """Keep what a step is about to overwrite, in host memory."""
         missing = [overwritten for overwritten in self._overwritten if name not in overwritten]
         if missing:
-            moments = {kind: t.to("cpu", copy=True) for kind, t in self._moments.get(name, {}).items()}
+            stored = self._moments.get(name, {})
+            # A step overwrites what is beside its parameter; what is offloaded from a GPU it replaces.
+            moments = {kind: t.to(_HOST, copy=t.device == master.device) for kind, t in stored.items()}
             for overwritten in missing:
-                overwritten[name] = {**moments, _MASTER: master.cpu()}
+                overwritten[name] = {**moments, _MASTER: master.to(_HOST)}
 
     @torch.no_grad()
     def _restore(self, name: str, own: Mapping[str, Tensor]) -> None:
@@ -156,8 +160,8 @@ class MasterAdamW:
         if master is not parameter:
             parameter.copy_(master)
         self._moments.pop(name, None)
-        if moments := {kind: own[kind].to(master.device, copy=True) for kind in KINDS if kind in own}:
-            self._moments[name] = moments
+        if moments := {kind: own[kind].to(_HOST, copy=True) for kind in KINDS if kind in own}:
+            self._moments[name] = moments  # the next step decides where they stay
 
 
 def _master(parameter: nn.Parameter) -> Tensor:
@@ -175,6 +179,11 @@ def _master(parameter: nn.Parameter) -> Tensor:
 
     parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]  # torch has no type for it
     return master
+
+
+def _placed(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """The tensors on this device; those that are there already are not copied."""
+    return {kind: tensor.to(device) for kind, tensor in tensors.items()}
 
 
 def _norm(tensor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nat.backend.training.optimizer import DECAYED, MasterAdamW, learning_rate_at
 from nat.wire.training import TrainingConfig
@@ -161,3 +162,41 @@ def test_the_learning_rate_falls_over_the_decay_and_stays():
 def test_warmup_and_decay_count_from_the_first_step():
     """Warm-up and decay both count from the first step, so they are independent."""
     assert rates([0, 1, 2], warmup_steps=2, decay_steps=10) == pytest.approx([0.5, 0.91, 0.82])
+
+
+@pytest.mark.parametrize("bits", [8, 32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_offloading_does_not_change_the_weights(dtype, bits):
+    """Bit for bit, over steps with and without it, and after a failure."""
+    found = []
+    for choices in ([False] * 4, [True] * 4, [True, False, False, True]):
+        weight = parameter(dtype)
+        optimizer = MasterAdamW({"w": weight})
+        for offload in choices:
+            optimizer.configure(TrainingConfig(optimizer_offload=offload, optimizer_bits=bits))
+            optimizer.zero_grad()
+            weight.float().square().sum().backward()
+            optimizer.step(1e-2)
+            before = copied(optimizer, weight)
+            with pytest.raises(Failed):
+                step_and_fail(optimizer, weight)
+            assert same(before, copied(optimizer, weight))
+        found.append(before)
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_offloaded_moments_leave_the_gpu_after_each_step(dtype):
+    """The moments alone move; without the option they stay. torch's fake tensors stand for a GPU's."""
+    for offload, place in ((False, "cuda"), (True, "cpu")):
+        with FakeTensorMode(), torch.no_grad():
+            weight = nn.Parameter(torch.empty(4, 3, device="cuda", dtype=dtype))
+            optimizer = MasterAdamW({"w": weight})
+            optimizer.configure(TrainingConfig(optimizer_offload=offload))
+            optimizer._masters["w"].grad = torch.empty(4, 3, device="cuda")
+            for _ in range(2):
+                optimizer._adamw("w", 1e-3)
+            where = {name: tensor.device.type for name, tensor in optimizer.state().items()}
+        assert where.pop("master.w", "cuda") == "cuda"
+        assert where == dict.fromkeys(("step.w", "exp_avg.w", "exp_avg_sq.w"), place)
