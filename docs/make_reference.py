@@ -110,6 +110,8 @@ _WORDS = {
     "int": "integer",
     "float": "number",
     "bool": "true or false",
+    "True": "true",
+    "False": "false",
     "Any": "anything",
     "Path": "path",
     "SecretStr": "secret",

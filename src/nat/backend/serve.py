@@ -58,7 +58,9 @@ def serve(options: ServeOptions) -> None:
     with ExitStack() as stack:
         stack.enter_context(signals_raised())
         if options.exit_with_parent:
-            threading.Thread(target=_end_with_parent, daemon=True, name="parent").start()
+            closed = threading.Event()
+            stack.callback(closed.set)
+            threading.Thread(target=_end_with_parent, args=(closed,), daemon=True, name="parent").start()
         listeners = {
             name: stack.enter_context(bind(options.host, port, command="nat backend serve", option=f"--{name}"))
             for name, port in options.ports.items()
@@ -112,11 +114,15 @@ def serve_until_stopped(
         raise failures[0]
 
 
-def _end_with_parent() -> None:
-    """Wait for the end of stdin, then end this process as SIGTERM does; if that takes too long, at once."""
+def _end_with_parent(closed: threading.Event) -> None:
+    """Wait for the end of stdin, then end this process as SIGTERM does; if that takes too long, at once.
+
+    Once `closed`, the process ends by itself, and the signal would replace its exit code.
+    """
     while os.read(sys.stdin.fileno(), 4096):  # no buffer, whose lock would be held at the end of the process
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    if not closed.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
     timer = threading.Timer(_LAST_GRACE_SECONDS, os._exit, args=(1,))
     timer.daemon = True
     timer.start()

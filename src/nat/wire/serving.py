@@ -1,12 +1,13 @@
 """Options of the embedded backend's process, for its own command line and for `nat backend serve`."""
 
 import logging
+import shlex
 from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from nat.wire.hosts import HOST_LIST, check_public_host
@@ -31,6 +32,22 @@ BEST_CHECKPOINT = "best"
 """In CHECKPOINTS, a link to the checkpoint that a client keeps as the best so far; it is never deleted."""
 PROTOCOLS = "nat.backend.protocols"
 """Entry-point group of further protocols of the backend; each value is a class of options."""
+SERVER_URL = "^https?://[^/]"
+"""Pattern of a server's address."""
+
+
+def check_words(text: str | None) -> str | None:
+    """Refuse a command line that a shell could not split into words.
+
+    Raises:
+        ValueError: a quotation is not closed.
+
+    """
+    try:
+        shlex.split(text or "")
+    except ValueError as error:
+        raise ValueError(f"{text!r} cannot be split into words, as in a shell: {error}") from error
+    return text
 
 
 class Handover(BaseModel):
@@ -99,7 +116,7 @@ class ServeOptions(BaseModel):
     """What samples: this process, or vLLM in a process of its own, while the learner stays in this one."""
     vllm_command: str | None = None
     """With engine vllm: the command to which vLLM's arguments are added; default: `vllm serve`."""
-    vllm_url: str | None = Field(default=None, pattern="^https?://")
+    vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
     """With engine vllm: a server that you run on this machine, in place of one that is started."""
     vllm_api_key: SecretStr | None = None
     """With vllm_url: key of that server. Better set as VLLM_API_KEY."""
@@ -138,12 +155,14 @@ class ServeOptions(BaseModel):
     exit_with_parent: bool = False
     """Exit when stdin ends, which means that the parent process has ended."""
 
+    _words = field_validator("vllm_command", "vllm_args")(check_words)
+
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
         check_public_host(self.host, self.api_key, API_KEY_VARIABLE)
         if self.resume and self.output_dir is None:
             raise ValueError("resume needs output_dir, the folder of the checkpoints")
-        check_engine(self.engine, self.vllm_url, self.model_fields_set)
+        check_engine(self.engine, self.vllm_url, self)
         if self.load_in_4bit and self.lora_rank is None:
             raise ValueError("load_in_4bit: weights of four bits cannot be trained; set lora_rank, or leave it out")
         if self.load_in_4bit and self.engine != "embedded":
@@ -165,8 +184,10 @@ class ServeOptions(BaseModel):
         return self.api_key is None and self.well_known_key is not None
 
 
-def check_engine(engine: str, vllm_url: str | None, given: Collection[str]) -> None:
+def check_engine(engine: str, vllm_url: str | None, options: BaseModel) -> None:
     """Refuse options that this engine does not use, and a URL with a login.
+
+    A resolved configuration has the defaults of all options; these are accepted.
 
     Raises:
         ValueError: with their names.
@@ -189,7 +210,7 @@ def check_engine(engine: str, vllm_url: str | None, given: Collection[str]) -> N
     else:
         chosen = "vllm_url, where the server has its own settings"
         unused = {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
-    if idle := sorted(unused.intersection(given)):
+    if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
     if vllm_url is not None and "@" in vllm_url:
         raise ValueError("vllm_url: a login in it would be in process lists; leave it out, and set vllm_api_key")

@@ -17,7 +17,7 @@ Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
 RatioLevel = Literal["token", "sequence"]
 PolicyLoss = Literal["clip", "cispo"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
-GradientCheckpointing = Literal["auto"] | bool
+GradientCheckpointing = Literal["auto", True, False]
 _MOVED = {
     "kimi_k2_tau": "kimi_k2_tau",
     "mask_prob_ratio": "mask_prob_ratio",

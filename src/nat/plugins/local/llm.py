@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
@@ -19,7 +19,7 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model, num_parameters
-from nat.wire.serving import LOCAL_PACKAGES, NOT_IN_4BIT, check_engine, environment_keys
+from nat.wire.serving import LOCAL_PACKAGES, NOT_IN_4BIT, SERVER_URL, check_engine, check_words, environment_keys
 
 _MODEL_SECONDS = 120.0
 """For the learner's model, which is loaded before vLLM starts."""
@@ -60,7 +60,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """What samples: the backend's own engine, or vLLM in a process of its own."""
     vllm_command: str | None = None
     """With `engine: vllm`: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
-    vllm_url: str | None = Field(default=None, pattern="^https?://")
+    vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
     """With `engine: vllm`: a vLLM server that you run on this machine, in place of one that the backend starts."""
     vllm_api_key: SecretStr | None = None
     """With `vllm_url`: key of that server; default: the environment variable VLLM_API_KEY."""
@@ -99,9 +99,11 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     def served_name(self) -> str:
         return self.model_name or self.model.resolve().name
 
+    _words = field_validator("vllm_command", "vllm_args")(check_words)
+
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
-        check_engine(self.engine, self.vllm_url, self.model_fields_set)
+        check_engine(self.engine, self.vllm_url, self)
         if self.loads_in_4bit and self.engine != "embedded":
             raise ValueError(NOT_IN_4BIT)
         return self

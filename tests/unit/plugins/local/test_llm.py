@@ -87,3 +87,28 @@ def test_four_bits_are_refused_with_vllm():
     """The message says why, and what to do."""
     with pytest.raises(ValidationError, match=r"load_in_4bit: vLLM would sample .* use engine embedded"):
         LocalModelConfig(model=Path("m"), engine="vllm", lora={"load_in_4bit": True})
+
+
+@pytest.mark.parametrize("given", [{}, {"engine": "vllm"}, {"engine": "vllm", "vllm_url": "http://127.0.0.1:1"}])
+def test_a_resolved_block_is_valid(given):
+    """`config.resolved.yaml` has every key; those without effect have their defaults."""
+    block = LocalModelConfig(model=Path("m"), **given)
+    assert LocalModelConfig.model_validate(block.model_dump()) == block
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"vllm_command": "vllm 'serve"},
+            "vllm_command\n.*cannot be split into words, as in a shell: No closing quotation",
+        ),
+        ({"vllm_args": '--x "'}, "vllm_args\n.*No closing quotation"),
+        ({"vllm_url": "http://"}, "vllm_url\n.*match pattern"),
+        ({"vllm_url": "127.0.0.1:8000"}, "vllm_url\n.*match pattern"),
+    ],
+)
+def test_vllms_options_are_checked_before_anything_starts(given, message):
+    """A wrong command, argument or address is an error of the configuration, at its key."""
+    with pytest.raises(ValidationError, match=message):
+        LocalModelConfig(model=Path("m"), engine="vllm", **given)
