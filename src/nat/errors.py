@@ -16,7 +16,8 @@
     │   │   ├── EngineNotStarted      it did not start, or cannot be used as it was started
     │   │   ├── EngineStopped         it has ended, or does not answer
     │   │   ├── EngineOutOfMemory     it ended because its memory did not suffice
-    │   │   └── HandOverFailed        it did not take over the weights of an update
+    │   │   ├── HandOverFailed        it did not take over the weights of an update
+    │   │   └── WeightsReplaced       it answers with other weights than those of the last update
     │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
     │   ├── CheckpointDamaged     files of a checkpoint are missing, or were changed
     │   ├── ExportRefused         the target of an export exists and is not an exported model
@@ -141,6 +142,10 @@ class EngineOutOfMemory(EngineFailed):
 
 class HandOverFailed(EngineFailed):
     """The engine did not take over the weights of an update."""
+
+
+class WeightsReplaced(EngineFailed):
+    """The engine answers with other weights than those of the last update."""
 
 
 class AlgorithmError(BackendError):

@@ -54,13 +54,22 @@ class FakeVllm:
         self.entered = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self._adapters: dict[str, Path] = {"base": path}
+        self.context = self.loaded.max_seq_length
+        """Tokens of prompt and answer that this server takes."""
+        self.stamp = "default"
+        self._path = path
+        self.adapters: dict[str, Path] = {"base": path}
         self._zero = {name: p.detach().clone() for name, p in self.loaded.trainable_parameters().items()}
         self._url = ""
 
     @property
     def url(self) -> str:
         return self._url
+
+    def start_again(self) -> None:
+        """Lose adapters and weights, as a server that its user starts again."""
+        self.loaded = load_model(self._path, lora=self.lora, device="cpu")
+        self.stamp, self.adapters = "default", {"base": self._path}
 
     @contextmanager
     def running(self) -> Iterator["FakeVllm"]:
@@ -107,11 +116,13 @@ class FakeVllm:
 
         @app.get("/v1/models")
         async def models() -> dict[str, Any]:
-            return {"data": [{"id": name, "parent": None if name == "base" else "base"} for name in self._adapters]}
+            parents = {name: None if name == "base" else "base" for name in self.adapters}
+            return {"data": [{"id": n, "parent": p, "max_model_len": self.context} for n, p in parents.items()]}
 
         for path in ("/pause", "/resume", "/sleep", "/wake_up"):
             app.add_api_route(path, self._control, methods=["POST"])
         app.add_api_route("/reset_prefix_cache", self._reset, methods=["POST"])
+        app.add_api_route("/update_weight_version", self._name_weights, methods=["POST"])
         app.add_api_route("/collective_rpc", self._rpc, methods=["POST"])
         app.add_api_route("/v1/load_lora_adapter", self._load, methods=["POST"])
         app.add_api_route("/v1/unload_lora_adapter", self._unload, methods=["POST"])
@@ -125,6 +136,10 @@ class FakeVllm:
     async def _reset(self) -> dict[str, bool]:
         self.calls.append("/reset_prefix_cache")
         return {"success": "reset" not in self.failing}
+
+    async def _name_weights(self, request: Request) -> dict[str, bool]:
+        self.stamp = (await request.json())["new_version"]
+        return {"success": True}
 
     async def _rpc(self, request: Request) -> Response:
         body = await request.json()
@@ -142,22 +157,24 @@ class FakeVllm:
             return JSONResponse({"error": {"message": "no name"}}, 400)
         name, folder = body["lora_name"], Path(body["lora_path"])
         self.calls.append(f"load {name.rpartition('-')[2]}")
-        if name in self._adapters:
+        if name in self.adapters:
             return JSONResponse({"error": {"message": f"{name} is loaded already"}}, 400)
         assert (folder / "adapter_config.json").is_file()
-        self._adapters[name] = folder
+        self.adapters[name] = folder
         return Response("Success")
 
     async def _unload(self, request: Request) -> Response:
         name = (await request.json())["lora_name"]
         self.calls.append(f"unload {name.rpartition('-')[2]}")
-        del self._adapters[name]
+        del self.adapters[name]
         return Response("Success")
 
     async def _generate(self, request: Request) -> Response:
         body = await request.json()
         if not body:
             return JSONResponse({"error": {"message": "token_ids is missing"}}, 400)
+        if body["model"] not in self.adapters:
+            return JSONResponse({"error": {"message": f"The model `{body['model']}` does not exist."}}, 404)
         self.models.append(body["model"])
         self.entered.set()
         while not self.may_answer.is_set():
@@ -167,9 +184,9 @@ class FakeVllm:
         self._activate(body["model"])
         tokens = self._sample(body["token_ids"], body["sampling_params"])
         if not body.get("stream"):
-            return JSONResponse(_answer(tokens, tokens[-1]["finish_reason"], cached=len(body["token_ids"]) - 1))
+            return JSONResponse(self._answer(tokens, cached=len(body["token_ids"]) - 1))
         parts = [tokens[at : at + TOKENS_PER_EVENT] for at in range(0, len(tokens), TOKENS_PER_EVENT)]
-        events = [f"data: {json.dumps(_answer(part, part[-1]['finish_reason']))}\n\n" for part in parts]
+        events = [f"data: {json.dumps(self._answer(part))}\n\n" for part in parts]
         return StreamingResponse(iter([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
     def _activate(self, name: str) -> None:
@@ -179,7 +196,7 @@ class FakeVllm:
             for key, weight in self.loaded.trainable_parameters().items():
                 weight.data.copy_(self._zero[key])
             return
-        weights = load_file(self._adapters[name] / "adapter_model.safetensors")
+        weights = load_file(self.adapters[name] / "adapter_model.safetensors")
         set_peft_model_state_dict(self.loaded.peft, weights, adapter_name=SOLE_ADAPTER)
 
     @torch.no_grad()
@@ -208,22 +225,24 @@ class FakeVllm:
             if reason is not None:
                 return tokens
 
+    def _answer(self, tokens: list[dict[str, Any]], cached: int | None = None) -> dict[str, Any]:
+        content = [
+            {"token_id": t["token_id"], "logprob": t["logprob"], "rank": 1, "top_logprobs": t["top"]} for t in tokens
+        ]
+        reason = tokens[-1]["finish_reason"]
+        span = {"version": self.stamp, "start": 0, "end": len(tokens)}
+        choice = {
+            "index": 0,
+            "token_ids": [t["token_id"] for t in tokens],
+            "logprobs": {"content": content},
+            "finish_reason": reason,
+            "weight_versions": None if reason is None else [span],
+        }
+        usage = None if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
+        return {"request_id": "r", "choices": [choice], "usage": usage}
+
 
 def _logits(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
     """Logits after a prompt, computed as a new prompt each time."""
     batch = PackedRows.of([ids], model.device)
     return packed_logits(model, batch, torch.tensor([len(ids) - 1]))[0].float()
-
-
-def _answer(tokens: list[dict[str, Any]], finish_reason: str | None, cached: int | None = None) -> dict[str, Any]:
-    content = [
-        {"token_id": t["token_id"], "logprob": t["logprob"], "rank": 1, "top_logprobs": t["top"]} for t in tokens
-    ]
-    choice = {
-        "index": 0,
-        "token_ids": [t["token_id"] for t in tokens],
-        "logprobs": {"content": content},
-        "finish_reason": finish_reason,
-    }
-    usage = None if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
-    return {"request_id": "r", "choices": [choice], "usage": usage}

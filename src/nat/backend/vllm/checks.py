@@ -4,7 +4,7 @@ import re
 from http import HTTPStatus
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
@@ -26,9 +26,14 @@ _ALLOWED_ROUNDED = 0.5
 """Mean |Δ log p| of the two models at the start, in float32 and in other types; another model differs by more."""
 
 
+class _Version(BaseModel):
+    version: str
+
+
 class _Card(BaseModel):
     id: str
     parent: str | None = None
+    max_model_len: int | None = None
 
 
 class _Cards(BaseModel):
@@ -38,7 +43,10 @@ class _Cards(BaseModel):
 def check_version(control: Control) -> None:
     """Refuse a version of vLLM whose routes are not known to work."""
     seen = control.get("/version")
-    text = str(seen.json().get("version")) if seen.is_success else seen.text
+    try:
+        text = _Version.model_validate_json(seen.content).version
+    except ValidationError:
+        text = seen.text
     found = re.match(r"(\d+)\.(\d+)", text)
     if found is None or not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
         first, last = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
@@ -48,11 +56,11 @@ def check_version(control: Control) -> None:
         )
 
 
-def check_server(control: Control) -> str:
-    """Check version and routes; gives the name that the server has for its base model.
+def check_server(control: Control, *, context: int) -> str:
+    """Check version, routes and context; gives the name that the server has for its base model.
 
     Raises:
-        EngineNotStarted: it cannot sample token ids, or is of a wrong version.
+        EngineNotStarted: it cannot sample token ids, is of a wrong version, or takes fewer tokens than `context`.
 
     """
     check_version(control)
@@ -68,8 +76,19 @@ def check_server(control: Control) -> str:
             else None
         )
         raise EngineNotStarted(refused(models).message, hint=hint)
-    cards = _Cards.model_validate_json(models.content).data
-    return next(card.id for card in cards if card.parent is None)
+    try:
+        bases = [card for card in _Cards.model_validate_json(models.content).data if card.parent is None]
+        base = bases[0]
+    except (ValidationError, IndexError) as error:
+        raise EngineNotStarted(
+            f"vLLM names no model at /v1/models: {models.text[:80]!r}", hint="check vllm_url, and that server's log"
+        ) from error
+    if base.max_model_len is not None and base.max_model_len < context:
+        raise EngineNotStarted(
+            f"vLLM takes {base.max_model_len} tokens of prompt plus answer, fewer than the {context} of the model here",
+            hint=f"set max_seq_length to {base.max_model_len}, or start vLLM with --max-model-len {context}",
+        )
+    return base.id
 
 
 def check_updates(control: Control, *, lora: bool, sleeps: bool) -> None:

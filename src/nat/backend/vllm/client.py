@@ -1,5 +1,6 @@
 """Calls of vLLM's routes: sampling on the event loop, control from the model thread."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,12 +10,14 @@ import httpx
 from pydantic import ValidationError
 
 from nat.backend.vllm.wire import GENERATE, Generate, Generated
-from nat.errors import EngineFailed, EngineStopped, findings_of
+from nat.errors import EngineFailed, EngineStopped, WeightsReplaced, findings_of
 
 CONTROL_SECONDS = 600.0
 """Longest wait for one control call, such as the load of all weights."""
 _DATA, _DONE = "data: ", "[DONE]"
 _SHOWN_CHARS = 500
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
+"""VLLM closes connections that were idle for 5 s; a request on one that it is about to close would fail."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,19 @@ class Address:
 
     def client(self) -> httpx.Client:
         """A client for control calls."""
-        transport = httpx.HTTPTransport(uds=self.socket) if self.socket else None
         return httpx.Client(
-            base_url=self.base_url, transport=transport, headers=self._headers, timeout=CONTROL_SECONDS, trust_env=False
+            base_url=self.base_url,
+            transport=httpx.HTTPTransport(uds=self.socket, limits=_LIMITS),
+            headers=self._headers,
+            timeout=CONTROL_SECONDS,
+            trust_env=False,
         )
 
     def async_client(self) -> httpx.AsyncClient:
         """A client for any number of requests at once, without a time limit."""
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         return httpx.AsyncClient(
             base_url=self.base_url,
-            transport=httpx.AsyncHTTPTransport(uds=self.socket, limits=limits),
+            transport=httpx.AsyncHTTPTransport(uds=self.socket, limits=_LIMITS),
             headers=self._headers,
             timeout=None,  # noqa: S113 - an answer takes as long as its tokens; the client of our server has a limit
             trust_env=False,
@@ -103,9 +108,9 @@ async def generate(http: httpx.AsyncClient, request: Generate, explain: Explain)
     try:
         response = await http.post(GENERATE, content=_json(request), headers=_JSON)
     except httpx.TransportError as error:
-        raise explain(error) from error
+        raise await asyncio.to_thread(explain, error) from error
     if response.is_error:
-        raise refused(response)
+        raise _unanswered(response)
     return _generated(response.content)
 
 
@@ -120,12 +125,27 @@ async def stream(http: httpx.AsyncClient, request: Generate, explain: Explain) -
         async with http.stream("POST", GENERATE, content=_json(request), headers=_JSON) as response:
             if response.is_error:
                 await response.aread()
-                raise refused(response)
+                raise _unanswered(response)
             async for line in response.aiter_lines():
                 if line.startswith(_DATA) and line != _DATA + _DONE:
                     yield _generated(line.removeprefix(_DATA).encode())
     except httpx.TransportError as error:
-        raise explain(error) from error
+        raise await asyncio.to_thread(explain, error) from error
+
+
+def replaced(how: str) -> WeightsReplaced:
+    """The error of a server that no longer has the weights of the last update."""
+    return WeightsReplaced(
+        f"vLLM does not have the weights of the last update any more: {how}",
+        hint="it was started again, or another program changes its weights: let one run use it, and resume that run "
+        "from its last checkpoint",
+    )
+
+
+def _unanswered(response: httpx.Response) -> EngineFailed:
+    """The error of a sampling request; its adapter is loaded as long as the server runs."""
+    found = refused(response)
+    return replaced(found.message) if response.status_code == HTTPStatus.NOT_FOUND else found
 
 
 def refused(response: httpx.Response) -> EngineFailed:

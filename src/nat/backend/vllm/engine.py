@@ -31,7 +31,8 @@ from nat.backend.vllm.gate import Gate
 from nat.backend.vllm.hand_over import SLEEP, WAKE_UP, HandOver
 from nat.backend.vllm.sampling import Caller
 from nat.backend.vllm.server import VllmServer
-from nat.errors import BackendError, EngineFailed, EngineStopped, describe_error
+from nat.backend.vllm.wire import Served
+from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class VllmEngine:
         """Gives vLLM the learner's weights; made by `start`, and None if nothing is trained."""
         self._sleeps = sleep_while_training
         self._asleep = False
-        self._model = ""
+        self._served = Served("")
         self._pending = False
         """True while vLLM has weights that no `serve` has confirmed."""
         self._failure: BackendError | None = None
@@ -142,14 +143,14 @@ class VllmEngine:
         self._wake_up()
         self._pending = True
         self.hand_over.load()
-        return self._await(self._caller.score(rows, self.hand_over.model))
+        return self._await(self._caller.score(rows, self.hand_over.served))
 
     def serve(self, version: str) -> None:
         """Answer with the weights that were handed over, under this version."""
         handed_over, self._pending = self._pending, False
         self.policy_version = version
         if handed_over and self.hand_over is not None:
-            self._model = self.hand_over.model
+            self._served = self.hand_over.served
             self.hand_over.keep()
 
     def watch(self, on_failure: Callable[[BackendError], None]) -> None:
@@ -174,12 +175,13 @@ class VllmEngine:
 
     def _begin(self) -> None:
         """On the model thread: check the server, hand over the weights, compare both models."""
-        self._model = check_server(self._control)
-        self.hand_over = self._make_hand_over(self._control, self._model)
+        base = check_server(self._control, context=self.loaded.max_seq_length)
+        self._served = Served(base)
+        self.hand_over = self._make_hand_over(self._control, base)
         if self.hand_over is not None:
             self._load(self.hand_over)
         row = probe_row(self.loaded)
-        check_probe(self.loaded, row, self._await(self._caller.score([row], self._model)))
+        check_probe(self.loaded, row, self._await(self._caller.score([row], self._served)))
 
     def _settle(self) -> None:
         """Restore what no `serve` has confirmed, then let requests in."""
@@ -217,6 +219,7 @@ class VllmEngine:
             return
         try:
             hand_over.undo()
+            self._served = hand_over.served
         except Exception:  # with the weights of a failed update it must not answer, whatever went wrong
             logger.exception("vLLM cannot go back to the weights before the update")
             try:
@@ -237,7 +240,7 @@ class VllmEngine:
     def _load(self, hand_over: HandOver) -> None:
         hand_over.load()
         hand_over.keep()
-        self._model = hand_over.model
+        self._served = hand_over.served
 
     def _send(self, request: Request) -> None:
         task = self._loop.create_task(self._answer(request))
@@ -253,9 +256,12 @@ class VllmEngine:
             async with self._gate.passing():
                 self._check_alive()
                 request.policy_version = self.policy_version
-                await self._caller.answer(request, self._model)
+                await self._caller.answer(request, self._served)
         except BaseExceptionGroup as group:
-            request.listener.on_failed(group.exceptions[0])
+            error = group.exceptions[0]
+            if isinstance(error, WeightsReplaced):  # no answer can be right any more
+                self._fail(error)
+            request.listener.on_failed(error)
         except Exception as error:  # noqa: BLE001 - the boundary of a request: its failure goes to its listener
             request.listener.on_failed(error)
         else:

@@ -17,6 +17,7 @@ from nat.backend.export import write_adapter
 from nat.backend.model import LoadedModel
 from nat.backend.vllm.client import Control, refused
 from nat.backend.vllm.weights import write_weights
+from nat.backend.vllm.wire import Served
 from nat.errors import EngineFailed, HandOverFailed
 
 logger = logging.getLogger(__name__)
@@ -24,13 +25,16 @@ logger = logging.getLogger(__name__)
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 SLEEP, WAKE_UP = "/sleep", "/wake_up"
 PAUSE, RESUME, RPC, RESET_CACHE = "/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"
+STAMP = "/update_weight_version"
 
 
 class HandOver(Protocol):
     """Gives vLLM the learner's weights."""
 
-    model: str
-    """The name that requests use for the weights that were loaded last."""
+    @property
+    def served(self) -> Served:
+        """The weights that were loaded last."""
+        ...
 
     def load(self) -> None:
         """Load the learner's weights; `keep` or `undo` follows.
@@ -71,6 +75,10 @@ class AdapterHandOver:
         self._names = (f"{loaded.path.name}-{token_hex(4)}-{number}" for number in count(1))
         self._kept = base
 
+    @property
+    def served(self) -> Served:
+        return Served(self.model)
+
     def load(self) -> None:
         name = next(self._names)
         folder = self._folder / name
@@ -107,10 +115,10 @@ class AdapterHandOver:
 
 
 class WeightsHandOver:
-    """Reloads all weights in place, from a folder."""
+    """Reloads all weights in place, from a folder, and has vLLM name them in its answers."""
 
     def __init__(self, control: Control, loaded: LoadedModel, base: str, folder: Path) -> None:
-        self.model = base
+        self.served = Served(base)
         self._control = control
         self._loaded = loaded
         self._folder = folder
@@ -127,6 +135,9 @@ class WeightsHandOver:
             shutil.rmtree(target, ignore_errors=True)
         if not self._call(RESET_CACHE).get("success"):
             raise _reload_failed("its prefix cache was not emptied")
+        stamp = token_hex(8)
+        self._call(STAMP, {"new_version": stamp})
+        self.served = self.served._replace(stamp=stamp)
         self._call(RESUME)
 
     def write(self, folder: Path) -> None:

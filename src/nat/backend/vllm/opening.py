@@ -76,18 +76,29 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
             f"{path} is an adapter, which vLLM cannot start with",
             hint="export it as a plain model first (`nat export`), and set model to that folder",
         )
-    command = shlex.split(options.vllm_command or _COMMAND)
-    if not command:
-        raise EngineNotStarted("vllm_command is empty", hint=f"leave it out for '{_COMMAND}'")
+    command = _words("vllm_command", options.vllm_command or "") or _COMMAND.split()
+    added = _words("vllm_args", options.vllm_args)
+    if any(word.partition("=")[0] == "--api-key" for word in added):
+        raise EngineNotStarted(
+            "vllm_args has --api-key, which a vLLM that is started here does not need",
+            hint="leave it out: only this user can open its socket",
+        )
     # `vllm serve` takes the model as a positional argument only; the module `api_server` knows no such argument.
     model = [str(path)] if command[-1] == "serve" else ["--model", str(path)]
     return OwnServer(
         command,
-        [*model, *serve_arguments(options, loaded), *shlex.split(options.vllm_args)],
+        [*model, *serve_arguments(options, loaded), *added],
         log_path=(options.output_dir or private) / LOG,
         timeout=options.vllm_startup_timeout,
         folder=private,
     )
+
+
+def _words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise EngineNotStarted(f"{option} is no command line: {error}", hint="close each quote") from error
 
 
 def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:

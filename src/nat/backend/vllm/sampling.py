@@ -11,8 +11,8 @@ from nat.backend.inference.sequence import Delta, FinishReason, Request, Sequenc
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
-from nat.backend.vllm.client import Explain, generate, stream
-from nat.backend.vllm.wire import Choice, Generated, SampledLogprob, request_for, score_request
+from nat.backend.vllm.client import Explain, generate, replaced, stream
+from nat.backend.vllm.wire import Choice, Generated, SampledLogprob, Served, request_for, score_request
 from nat.errors import EngineFailed
 
 _FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
@@ -26,40 +26,40 @@ class Caller:
         self._loaded = loaded
         self._explain = explain
 
-    async def answer(self, request: Request, model: str) -> None:
+    async def answer(self, request: Request, served: Served) -> None:
         """Sample all sequences of a request; its listener gets the deltas."""
         async with asyncio.TaskGroup() as group:
             for sequence in request.sequences:
-                group.create_task(self._sample(request, sequence, model))
+                group.create_task(self._sample(request, sequence, served))
 
-    async def score(self, rows: Sequence_[Row], model: str) -> ByRow:
+    async def score(self, rows: Sequence_[Row], served: Served) -> ByRow:
         """Score the sampled tokens of each row, each by one request; log probabilities [K] by row."""
         async with asyncio.TaskGroup() as group:
             tasks = {
                 row.index: [
-                    group.create_task(self._score(row.input_ids[: position + 1], target, temperature, model))
+                    group.create_task(self._score(row.input_ids[: position + 1], target, temperature, served))
                     for position, target, temperature in zip(row.positions, row.targets, row.sampled_at, strict=True)
                 ]
                 for row in rows
             }
         return {index: torch.tensor([task.result() for task in scores]) for index, scores in tasks.items()}
 
-    async def _sample(self, request: Request, sequence: Sequence, model: str) -> None:
+    async def _sample(self, request: Request, sequence: Sequence, served: Served) -> None:
         # Stop strings are found in our own text, so the tokens are needed one by one.
         streamed = request.stream or bool(sequence.params.stop)
         body = request_for(
             sequence,
-            model=model,
+            model=served.model,
             eos=sorted(self._loaded.eos_token_ids),
             vocab_size=self._loaded.vocab_size,
             stream=streamed,
         )
         if not streamed:
-            self._add(sequence, await generate(self._http, body, self._explain))
+            self._add(sequence, await generate(self._http, body, self._explain), served)
             return
         async with aclosing(stream(self._http, body, self._explain)) as parts:  # type: ignore[type-var]
             async for part in parts:
-                if (new := self._add(sequence, part)) and request.stream:
+                if (new := self._add(sequence, part, served)) and request.stream:
                     request.listener.on_deltas([Delta.newest(sequence, new)])
                 if sequence.finish_reason is not None:
                     return
@@ -68,7 +68,7 @@ class Caller:
             hint="look at the end of vLLM's log",
         )
 
-    def _add(self, sequence: Sequence, generated: Generated) -> int:
+    def _add(self, sequence: Sequence, generated: Generated, served: Served) -> int:
         """Add new tokens to a sequence; returns how many it took, and sets the finish reason after the last one."""
         sequence.num_reused = generated.num_reused or sequence.num_reused
         if not generated.choices:
@@ -79,6 +79,7 @@ class Caller:
                 f"vLLM ended an answer after {len(sequence.token_ids)} tokens with '{choice.finish_reason}'",
                 hint="nothing else may pause this server or abort its requests; look at the end of its log",
             )
+        _check_weights(choice, served)
         before = len(sequence.token_ids)
         for token_id, entry in zip(choice.token_ids, _logprobs(choice), strict=True):
             best = sorted(((top.token_id, top.logprob) for top in entry.top_logprobs), key=lambda pair: -pair[1])
@@ -90,9 +91,11 @@ class Caller:
             sequence.finish_reason = _FINISHED.get(choice.finish_reason)
         return len(sequence.token_ids) - before
 
-    async def _score(self, prompt_ids: list[int], token_id: int, temperature: float, model: str) -> float:
-        request = score_request(prompt_ids, token_id, temperature, model=model)
+    async def _score(self, prompt_ids: list[int], token_id: int, temperature: float, served: Served) -> float:
+        request = score_request(prompt_ids, token_id, temperature, model=served.model)
         generated = await generate(self._http, request, self._explain)
+        for choice in generated.choices:
+            _check_weights(choice, served)
         entries = [entry for choice in generated.choices for entry in _logprobs(choice)]
         scored = [top.logprob for entry in entries for top in (entry, *entry.top_logprobs) if top.token_id == token_id]
         if not scored:
@@ -101,6 +104,13 @@ class Caller:
                 hint="use a version of vLLM that knows logprob_token_ids",
             )
         return scored[0]
+
+
+def _check_weights(choice: Choice, served: Served) -> None:
+    """Refuse tokens of other weights than those that were handed over last."""
+    found = {span.version for span in choice.weight_versions or ()}
+    if served.stamp is not None and not found <= {served.stamp}:
+        raise replaced(f"it has answered with weights named {', '.join(sorted(found))}, and was given {served.stamp}")
 
 
 def _logprobs(choice: Choice) -> Sequence_[SampledLogprob]:

@@ -45,8 +45,8 @@ _OUT_OF_MEMORY = (
 )
 """What vLLM and torch write when memory does not suffice."""
 _MEMORY_HINT = (
-    "give vLLM less: --gpu-memory-utilization, --max-model-len or --max-num-seqs in vllm_args (on a CPU the variable "
-    "VLLM_CPU_KVCACHE_SPACE), or train with lora"
+    "give vLLM less: lower max_seq_length, max_num_seqs, or --gpu-memory-utilization in vllm_args (on a CPU the "
+    "variable VLLM_CPU_KVCACHE_SPACE); or train with lora"
 )
 _CAUSE = re.compile(r"\b\w*(?:Error|Exception): .*")
 _WITHOUT_CAUSE = "See root cause above"

@@ -1,7 +1,7 @@
 """What vLLM's route `/inference/v1/generate` takes and answers, as far as it is used here. Token ids, no text."""
 
 from collections.abc import Sequence as Sequence_
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -9,6 +9,15 @@ from nat.backend.inference.sequence import Sequence
 
 GENERATE = "/inference/v1/generate"
 _SEED_BITS = (1 << 63) - 1
+
+
+class Served(NamedTuple):
+    """Weights, as requests to vLLM and its answers name them."""
+
+    model: str
+    """The name that requests use."""
+    stamp: str | None = None
+    """What answers call the weights; None if vLLM was not told a name."""
 
 
 class Sampling(BaseModel):
@@ -55,12 +64,19 @@ class Logprobs(BaseModel):
     content: list[SampledLogprob]
 
 
+class WeightSpan(BaseModel):
+    """Names the weights that sampled a part of an answer."""
+
+    version: str
+
+
 class Choice(BaseModel):
-    """New tokens, and why they are the last ones."""
+    """New tokens, and why they are the last ones; with the last ones, the weights that sampled all of them."""
 
     token_ids: list[int] = []
     logprobs: Logprobs | None = None
     finish_reason: Literal["stop", "length", "abort", "error"] | None = None
+    weight_versions: list[WeightSpan] | None = None
 
 
 class CachedTokens(BaseModel):

@@ -8,7 +8,7 @@ from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.checks import probe_row
 from nat.backend.vllm.hand_over import WeightsHandOver
-from nat.errors import EngineFailed, EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected
+from nat.errors import EngineFailed, EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected, WeightsReplaced
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -140,6 +140,40 @@ def test_after_a_failed_reload_no_request_is_sent(opened):
     assert len(served.vllm.models) == sent
 
 
+@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_was_started_again_is_found_at_the_next_answer(opened, lora, stream):
+    """It has lost the weights of the update: the request fails, the failure is reported, and no other is sent."""
+    served = opened(lora=lora)
+    train(served.engine)
+    assert answered(ask(served.engine, stream=stream))
+    served.vllm.start_again()
+    with pytest.raises(WeightsReplaced, match="does not have the weights of the last update"):
+        answered(ask(served.engine, stream=stream))
+    assert [type(failure) for failure in served.failures] == [WeightsReplaced]
+    with pytest.raises(WeightsReplaced):
+        ask(served.engine)
+
+
+def test_weights_that_another_program_changed_are_found(opened):
+    """A second run on the same server names its weights, too."""
+    served = opened(lora=False)
+    served.vllm.stamp = "of another run"
+    with pytest.raises(WeightsReplaced, match="weights named of another run"):
+        answered(ask(served.engine))
+
+
+def test_restored_weights_answer_on(opened):
+    """The reload that undoes an update has a name of its own."""
+    served = opened(lora=False)
+    names = [served.vllm.stamp]
+    with pytest.raises(UpdateRejected):
+        train(served.engine, max_served_difference=1e-12)
+    names.append(served.vllm.stamp)
+    assert answered(ask(served.engine))[0].finish_reason == "length"
+    assert len(set(names)) == 2
+
+
 class FullDisk(WeightsHandOver):
     """Cannot write the weights again after they were handed over."""
 
@@ -214,6 +248,9 @@ def test_an_aborted_answer_is_an_error(opened):
         (lambda vllm: vllm.absent.add("/v1/load_lora_adapter"), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"),
         (lambda vllm: setattr(vllm, "raw_logprobs", True), "--logprobs-mode processed_logprobs"),
         (lambda vllm: vllm.absent.add("/health"), "no vLLM answers at http://127.0.0.1"),
+        (lambda vllm: setattr(vllm, "version", ""), "says that it is vLLM ''"),
+        (lambda vllm: setattr(vllm, "context", 100), "set max_seq_length to 100, or start vLLM with --max-model-len"),
+        (lambda vllm: vllm.adapters.clear(), "names no model at /v1/models"),
         (lambda vllm: setattr(vllm, "key", "key-of-vllm-1"), "set vllm_api_key, or VLLM_API_KEY"),
     ],
 )
@@ -236,6 +273,27 @@ def test_an_engine_that_only_serves_hands_nothing_over(opened):
     served = opened(lora=False, output=None)
     assert answered(ask(served.engine))[0].finish_reason == "length"
     assert served.vllm.calls == []
+
+
+def test_closing_does_not_wait_for_a_hand_over(opened):
+    """A hand-over waits for begun requests, so these fail first."""
+    served = opened()
+    served.vllm.may_answer.clear()
+    request = ask(served.engine)
+    assert served.vllm.entered.wait(DEADLINE)
+    learner = learner_of(served.engine)
+    training = threading.Thread(target=train, args=(served.engine, learner))
+    training.start()
+    while learner.step == 0:
+        training.join(0.01)
+    closing = threading.Thread(target=served.engine.close)
+    closing.start()
+    with pytest.raises(Exception, match="shut down"):
+        answered(request)
+    served.vllm.may_answer.set()
+    for thread in (closing, training):
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
 
 
 def test_closing_fails_what_is_unanswered(opened):

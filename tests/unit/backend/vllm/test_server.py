@@ -123,7 +123,7 @@ def test_a_stopped_server_is_no_failure(make):
     ("script", "kind", "text"),
     [
         ("raise SystemExit('vllm: error: unrecognized arguments: --uds')", EngineNotStarted, "unrecognized arguments"),
-        ("raise SystemExit('torch.OutOfMemoryError: CUDA out of memory')", EngineOutOfMemory, "--max-model-len"),
+        ("raise SystemExit('torch.OutOfMemoryError: CUDA out of memory')", EngineOutOfMemory, "lower max_seq_length"),
         (
             WRAPPED,
             EngineOutOfMemory,
