@@ -14,12 +14,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
 
+from nat.backend.ended_thread import in_ended_thread
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
@@ -182,21 +182,19 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     """Load the starting model, or the full weights of a checkpoint; an adapter is restored afterwards."""
     lora = None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha)
     resumed = found.path if found is not None and not found.state.lora else None
-    load = partial(
-        load_model,
-        resumed or options.model,
-        dtype=options.dtype,
-        device=options.device,
-        lora=lora,
-        load_in_4bit=options.load_in_4bit,
-        max_seq_length=options.max_seq_length,
-        seed=options.seed,
-        verified=resumed is not None,
+    return in_ended_thread(
+        partial(
+            load_model,
+            resumed or options.model,
+            dtype=options.dtype,
+            device=options.device,
+            lora=lora,
+            load_in_4bit=options.load_in_4bit,
+            max_seq_length=options.max_seq_length,
+            seed=options.seed,
+            verified=resumed is not None,
+        )
     )
-    # OpenMP keeps helpers for each thread that computed. Those of this thread would make the model thread's sleep
-    # between two operations, since there would be more of them than cores; those of a thread that has ended are gone.
-    with ThreadPoolExecutor(1, "load", initializer=partial(torch.set_num_threads, torch.get_num_threads())) as thread:
-        return thread.submit(load).result()
 
 
 def _jobs(

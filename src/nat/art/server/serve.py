@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from socket import gethostname
 
 from nat.art.options import API_KEY, ArtServeOptions
@@ -11,6 +12,7 @@ from nat.art.server.routes import control_router, inference_url
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
+from nat.backend.ended_thread import in_ended_thread
 from nat.backend.inference.engine import Limits
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -21,12 +23,15 @@ from nat.wire.hosts import is_everywhere
 @contextmanager
 def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
     """Load the base model; clients' adapters are made or restored on request."""
-    loaded = load_model(
-        options.model,
-        dtype=options.dtype,
-        device=options.device,
-        load_in_4bit=options.load_in_4bit,
-        max_seq_length=options.max_seq_length,
+    loaded = in_ended_thread(
+        partial(
+            load_model,
+            options.model,
+            dtype=options.dtype,
+            device=options.device,
+            load_in_4bit=options.load_in_4bit,
+            max_seq_length=options.max_seq_length,
+        )
     )
     models = ArtModels(
         loaded,

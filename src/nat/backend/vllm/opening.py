@@ -4,8 +4,10 @@ import logging
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from nat.backend.ended_thread import in_ended_thread
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import probe_rows, thinned
@@ -55,7 +57,7 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
             if trained and options.vllm_url is None and must_untie(loaded):
                 path = first / "start"
                 path.mkdir()
-                write_weights(loaded, path)
+                in_ended_thread(partial(write_weights, loaded, path))
                 loaded.tokenizer.hf.save_pretrained(path)
             server = _server(options, loaded, path, private)
             sleeps = trained and options.vllm_sleep
