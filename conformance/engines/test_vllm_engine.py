@@ -50,7 +50,7 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
                 output_dir=tmp_path_factory.mktemp("out"),
                 lora_rank=rank,
                 device="cpu",
-                vllm_sleep=lora,
+                vllm_sleep="training" if lora else "never",
             )
             loaded = load_model(model, device="cpu", lora=LoraSettings(RANK) if lora else None, max_seq_length=128)
             engine = last.enter_context(vllm_engine(options, loaded, version="m@0"))

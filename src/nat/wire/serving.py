@@ -124,8 +124,9 @@ class ServeOptions(BaseModel):
     """With engine vllm: further arguments of `vllm serve`, in one string."""
     vllm_startup_timeout: float = Field(default=600.0, gt=0)
     """With engine vllm: seconds until the started vLLM has to answer."""
-    vllm_sleep: bool = False
-    """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile."""
+    vllm_sleep: Literal["never", "training", "auto"] = "never"
+    """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
+    if an update would not fit beside it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the served weights; `auto` is float32 on the CPU and bfloat16 on CUDA."""
     lora_rank: int | None = Field(default=None, ge=1)

@@ -31,6 +31,7 @@ from nat.backend.vllm.gate import Gate
 from nat.backend.vllm.hand_over import SLEEP, WAKE_UP, HandOver
 from nat.backend.vllm.sampling import Caller
 from nat.backend.vllm.server import VllmServer
+from nat.backend.vllm.sleep import Sleeps, release_cached
 from nat.backend.vllm.wire import Served
 from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced, describe_error
 
@@ -51,7 +52,7 @@ class VllmEngine:
         make_hand_over: Make,
         *,
         version: str,
-        sleep_while_training: bool = False,
+        sleeps: Sleeps | None = None,
     ) -> None:
         """Start nothing yet; `start` follows once the learner's weights are those to serve."""
         self.loaded = loaded
@@ -61,7 +62,7 @@ class VllmEngine:
         self._make_hand_over = make_hand_over
         self.hand_over: HandOver | None = None
         """Gives vLLM the learner's weights; made by `start`, and None if nothing is trained."""
-        self._sleeps = sleep_while_training
+        self.sleeps = sleeps
         self._asleep = False
         self._served = Served("")
         self._pending = False
@@ -197,13 +198,14 @@ class VllmEngine:
 
     def _fall_asleep(self) -> None:
         """Have vLLM move its weights to the host's memory and drop its cache, so that the learner has the GPU."""
-        if self._sleeps:
+        if self.sleeps is not None and self.sleeps():
             self._await(self._gate.close())
             self._asleep = True
             self._command(SLEEP, level="1")
 
     def _wake_up(self) -> None:
         if self._asleep:
+            release_cached(self.loaded.device)
             self._command(WAKE_UP)
             self._asleep = False
 

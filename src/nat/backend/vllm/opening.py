@@ -17,6 +17,7 @@ from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.folders import folder_with_room, private_folder, weights_folder
 from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver
 from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
+from nat.backend.vllm.sleep import sleep_rule
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
 from nat.wire.model_folder import ADAPTER_CONFIG
@@ -45,12 +46,13 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
         if options.vllm_url is None:  # a server of the user's may not see our shared memory
             place = folder_with_room(_trained_bytes(loaded), place)
         with weights_folder(place) as weights, weights_folder(disk) as first:
+            sleeps = sleep_rule(options.vllm_sleep, loaded.device)
 
             def hand_over(control: Control, base: str) -> HandOver | None:
                 if not trained:
                     return None
                 lora = loaded.peft is not None
-                check_updates(control, lora=lora, sleeps=options.vllm_sleep)
+                check_updates(control, lora=lora, sleeps=sleeps is not None)
                 return (AdapterHandOver if lora else WeightsHandOver)(control, loaded, base, weights)
 
             path = options.model  # a checkpoint, which `loaded` may come from, is deleted before vLLM is restarted
@@ -60,8 +62,7 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
                 in_ended_thread(partial(write_weights, loaded, path))
                 loaded.tokenizer.hf.save_pretrained(path)
             server = _server(options, loaded, path, private)
-            sleeps = trained and options.vllm_sleep
-            yield VllmEngine(loaded, server, hand_over, version=version, sleep_while_training=sleeps)
+            yield VllmEngine(loaded, server, hand_over, version=version, sleeps=sleeps)
 
 
 def choose_probe(rows: Sequence[Row]) -> list[Row]:
@@ -78,8 +79,8 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
             f"{path} is an adapter, which vLLM cannot start with",
             hint="export it as a plain model first (`nat export`), and set model to that folder",
         )
-    command = _words("vllm_command", options.vllm_command or "") or _COMMAND.split()
-    added = _words("vllm_args", options.vllm_args)
+    command = shlex.split(options.vllm_command or "") or _COMMAND.split()
+    added = shlex.split(options.vllm_args)
     if any(word.partition("=")[0] == "--api-key" for word in added):
         raise EngineNotStarted(
             "vllm_args has --api-key, which a vLLM that is started here does not need",
@@ -96,13 +97,6 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
     )
 
 
-def _words(option: str, text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise EngineNotStarted(f"{option} is no command line: {error}", hint="close each quote") from error
-
-
 def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
     """The arguments of `vllm serve` that our requests and updates need."""
     valued = {
@@ -117,7 +111,9 @@ def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
     }
     arguments = [text for name, value in valued.items() for text in (name, str(value))]
     arguments += ["--enable-scale-out", "--enable-prompt-tokens-details"]
-    if options.vllm_sleep and loaded.device.type != "cpu":  # vLLM's CPU build has the routes, but not the option
+    if (
+        options.vllm_sleep != "never" and loaded.device.type != "cpu"
+    ):  # vLLM's CPU build has the routes, but not the option
         arguments.append("--enable-sleep-mode")
     if loaded.device.type == "cpu":
         arguments += ["--enforce-eager", "--block-size", "32"]

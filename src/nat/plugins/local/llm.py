@@ -19,7 +19,7 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model, num_parameters
-from nat.wire.serving import LOCAL_PACKAGES, NOT_IN_4BIT, SERVER_URL, check_engine, check_words, environment_keys
+from nat.wire.serving import KEY_VARIABLES, LOCAL_PACKAGES, NOT_IN_4BIT, SERVER_URL, check_engine, check_words
 
 _MODEL_SECONDS = 120.0
 """For the learner's model, which is loaded before vLLM starts."""
@@ -66,8 +66,9 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """With `vllm_url`: key of that server; default: the environment variable VLLM_API_KEY."""
     vllm_args: str | None = None
     """With `engine: vllm`: further arguments of `vllm serve`, in one string."""
-    vllm_sleep: bool = False
-    """With `engine: vllm`: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile."""
+    vllm_sleep: Literal["never", "training", "auto"] = "never"
+    """With `engine: vllm`: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
+    if an update would not fit beside it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs; `auto` uses CUDA if available."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -117,10 +118,10 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
         return self.engine == "vllm" and self.vllm_url is None
 
     def vllm_key(self, environment: Mapping[str, str]) -> str | None:
-        """The key of the server at `vllm_url`."""
+        """The key of the server at `vllm_url`; None without one."""
         if self.vllm_api_key is not None:
             return self.vllm_api_key.get_secret_value()
-        return environment_keys(self.model_fields_set, environment).get("vllm_api_key")
+        return environment.get(KEY_VARIABLES["vllm_api_key"]) if self.vllm_url else None
 
 
 class LocalProviderInfo(LLMProviderInfo):
@@ -162,6 +163,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
         "--vllm_command": config.vllm_command,
         "--vllm_url": config.vllm_url,
         "--vllm_args": config.vllm_args,
+        "--vllm_sleep": config.vllm_sleep if config.engine == "vllm" else None,
         "--threads": config.threads,
         "--seed": config.seed,
         "--save_every": config.save_every,
@@ -171,8 +173,7 @@ def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list
     }
     # An argument of vLLM begins like an option, so the value stands behind "=".
     valued = [f"{name}={value}" for name, value in options.items() if value is not None]
-    flags = {"--vllm_sleep": config.vllm_sleep, "--load_in_4bit": config.loads_in_4bit}
-    return [*valued, *(name for name, given in flags.items() if given)]
+    return [*valued, "--load_in_4bit"] if config.loads_in_4bit else valued
 
 
 @register_llm_provider(config_type=LocalModelConfig)

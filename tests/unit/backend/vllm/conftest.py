@@ -34,7 +34,7 @@ def opened(tiny_dir, tmp_path) -> Iterator[Callable[..., Served]]:
         def open_one(
             *,
             lora: bool = True,
-            sleep: bool = False,
+            sleep: str = "never",
             prepare: Callable[[FakeVllm], None] = lambda _: None,
             output: Path | None = tmp_path,
         ) -> Served:

@@ -8,6 +8,7 @@ from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.checks import probe_row
 from nat.backend.vllm.hand_over import WeightsHandOver
+from nat.backend.vllm.sleep import LearnerMemory, SleepIfNeeded
 from nat.errors import EngineFailed, EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected, WeightsReplaced
 
 
@@ -84,7 +85,7 @@ def test_a_hand_over_waits_for_begun_requests(opened):
 
 def test_vllm_sleeps_while_the_learner_works(opened):
     """It wakes for the hand-over, and after an update that failed before it; a request that waits is answered then."""
-    served = opened(sleep=True)
+    served = opened(sleep="training")
     train(served.engine)
     assert served.vllm.calls == ["load 1", "/sleep", "/wake_up", "load 2", "unload 1"]
     with pytest.raises(UpdateRejected, match="log probabilities of the batch"):
@@ -93,9 +94,24 @@ def test_vllm_sleeps_while_the_learner_works(opened):
     assert answered(ask(served.engine))[0].finish_reason == "length"
 
 
+def test_auto_lets_vllm_sleep_only_where_an_update_would_not_fit(opened):
+    """The first update shows what the learner needs; on a CPU vLLM frees nothing, so it never sleeps there."""
+    served = opened(sleep="auto")
+    train(served.engine)
+    assert "/sleep" not in served.vllm.calls
+    room = [110, 100]
+    served.engine.sleeps = SleepIfNeeded(lambda: LearnerMemory(most=95, room=room.pop()))
+    slept = []
+    for _ in range(3):
+        before = served.vllm.calls.count("/sleep")
+        train(served.engine)
+        slept.append(served.vllm.calls.count("/sleep") - before)
+    assert slept == [1, 1, 0]
+
+
 def test_a_vllm_that_does_not_wake_up_ends_the_backend(opened):
     """No request is sent to it any more."""
-    served = opened(sleep=True)
+    served = opened(sleep="training")
     served.vllm.failing.add("/wake_up")
     with pytest.raises(EngineFailed, match="wake_up with 500"):
         train(served.engine)

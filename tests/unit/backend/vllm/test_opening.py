@@ -44,19 +44,11 @@ def test_an_adapter_cannot_start_vllm(tmp_path, loaded):
         pass
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"vllm_args": "--api-key=k"}, "only this user can open its socket"),
-        ({"vllm_args": "--x 'y"}, "vllm_args is no command line: No closing quotation"),
-        ({"vllm_command": '"vllm'}, "vllm_command is no command line"),
-    ],
-)
-def test_a_command_that_cannot_work_is_refused(tiny_dir, loaded, given, message):
-    """Before vLLM is started."""
-    with pytest.raises(EngineNotStarted) as caught, vllm_engine(options(tiny_dir, **given), loaded, version="m@0"):
+def test_a_vllm_of_ours_needs_no_key(tiny_dir, loaded):
+    """Our requests would be refused, too."""
+    given = options(tiny_dir, vllm_args="--api-key=k")
+    with pytest.raises(EngineNotStarted, match="only this user can open"), vllm_engine(given, loaded, version="m@0"):
         pass
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ def test_vllms_options_reach_the_backend():
         engine="vllm",
         vllm_command="/opt/vllm/bin/vllm serve",
         vllm_args="--gpu-memory-utilization 0.4 --seed 3",
-        vllm_sleep=True,
+        vllm_sleep="auto",
         startup_timeout=77,
     )
-    assert (options.engine, options.vllm_sleep, options.vllm_startup_timeout) == ("vllm", True, 77)
+    assert (options.engine, options.vllm_sleep, options.vllm_startup_timeout) == ("vllm", "auto", 77)
     assert options.vllm_command == "/opt/vllm/bin/vllm serve"
     assert options.vllm_args == "--gpu-memory-utilization 0.4 --seed 3"
 
@@ -52,7 +52,7 @@ def test_a_server_at_a_url_may_need_a_key():
     assert config.vllm_key(environment) == "of-the-yaml"
     assert "of-the-yaml" not in str(backend_arguments(config, None))
     assert LocalModelConfig(**at_url).vllm_key(environment) == "of-the-variable"
-    assert LocalModelConfig(model=Path("m"), engine="vllm").vllm_key(environment) is None
+    assert LocalModelConfig(model=Path("m"), engine="vllm", vllm_url=None).vllm_key(environment) is None
 
 
 def test_a_login_in_a_url_is_refused():
