@@ -14,6 +14,7 @@ query heads, G key/value heads, D head size.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -23,9 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from nat.backend import segments
+from nat.backend.segments import Kernel, Segmented, Segments
 from nat.errors import ModelNotSupported
 
 PACKED_ATTENTION = "nat_packed"
+FLASH_ATTENTION = "nat_packed_flash"
+"""The same with `segments.flash` for batches that are `Segmented`; the loader chooses."""
 Window = int | None
 """How many tokens a token attends to: the last ones, including itself; None: all."""
 _SMALLEST_ROW = 64
@@ -63,6 +68,7 @@ def packed_attention(
     dropout: float = 0.0,
     sliding_window: Window = None,
     packed: PackedBatch | None = None,
+    kernel: Kernel | None = None,
     **arguments: object,
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls; query [1, H, T, D], result [1, T, H, D]."""
@@ -80,10 +86,16 @@ def packed_attention(
             hint="set attention_dropout to 0 in the model's config.json",
         )
     layer: int = module.layer_idx  # type: ignore[assignment]  # an int in every model that has attention layers
-    return packed.attend(layer, query[0], key[0], value[0], scale=scaling, window=sliding_window).unsqueeze(0), None
+    heads = query[0], key[0], value[0]
+    if kernel is not None and isinstance(packed, Segmented):
+        out = segments.attend(kernel, packed.segments, *heads, scale=scaling, window=sliding_window)
+    else:
+        out = packed.attend(layer, *heads, scale=scaling, window=sliding_window)
+    return out.unsqueeze(0), None
 
 
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+AttentionInterface.register(FLASH_ATTENTION, partial(packed_attention, kernel=segments.flash))
 
 
 def packed_logits(model: nn.Module, batch: PackedBatch, keep_K: Tensor | None = None) -> Tensor:
@@ -109,7 +121,7 @@ class _Bucket:
     length: int
 
 
-class PackedRows:
+class PackedRows(Segmented):
     """Independent causal sequences in one packed row, without a cache: training batches and prefills."""
 
     def __init__(self, token_ids_T: Tensor, lengths: Sequence[int]) -> None:
@@ -130,6 +142,10 @@ class PackedRows:
         """Pack token ids, row by row in the given order."""
         flat = [token for row in rows for token in row]
         return cls(torch.tensor(flat, dtype=torch.long, device=device), [len(row) for row in rows])
+
+    @cached_property
+    def segments(self) -> Segments:
+        return Segments.of([np.arange(length) for length in self.lengths], self.lengths, self.token_ids_T.device)
 
     def attend(
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from nat.backend.attention import PACKED_ATTENTION
+from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.model import LoadedModel
 from nat.errors import BackendError, ModelNotSupported
@@ -62,7 +62,7 @@ def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str
         else:
             wrapped = get_peft_model(model, config, adapter_name=key)
             attention = model.config.get_text_config()._attn_implementation  # noqa: SLF001 - no public name for it
-            assert attention == PACKED_ATTENTION, "an adapter does not change the attention"
+            assert attention in {PACKED_ATTENTION, FLASH_ATTENTION}, "an adapter does not change the attention"
     wrapped.train(mode=False)
     return wrapped
 

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from nat.backend.attention import PackedBatch, packed_logits
 from nat.backend.packed_linear import PackedLinears
@@ -14,6 +15,22 @@ from nat.backend.tokenizer import ChatTokenizer
 
 SOLE_ADAPTER = "default"
 """peft's key of a model's only adapter."""
+
+
+class HeadShape(NamedTuple):
+    """The heads of an attention layer."""
+
+    queries: int
+    keys: int
+    size: int
+
+
+def head_shape(config: PreTrainedConfig) -> HeadShape:
+    """The heads as the configuration has them; what it leaves out follows from the rest."""
+    text = config.get_text_config()
+    keys: int = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return HeadShape(text.num_attention_heads, keys, size)
 
 
 @dataclass(frozen=True)
@@ -50,10 +67,8 @@ class LoadedModel:
     @property
     def layer_token_bytes(self) -> int:
         """Bytes of one token's keys and values in one layer."""
-        config = self.model.config.get_text_config()
-        heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        size: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return 2 * heads * size * self.dtype.itemsize
+        heads = head_shape(self.model.config)
+        return 2 * heads.keys * heads.size * self.dtype.itemsize
 
     @property
     def token_bytes(self) -> int:

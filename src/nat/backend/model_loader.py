@@ -6,6 +6,7 @@ position embeddings that depend on the batch's length), then by comparing the lo
 transformers' own, row by row.
 """
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any, Literal
@@ -18,16 +19,20 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
-from nat.backend.attention import PACKED_ATTENTION, packed_logits
+from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.four_bit import decode, quantize
+from nat.backend.kernel_check import disagreement
 from nat.backend.lora import LoraSettings, add_adapter, lora_config
-from nat.backend.model import SOLE_ADAPTER, LoadedModel
+from nat.backend.model import SOLE_ADAPTER, LoadedModel, head_shape
 from nat.backend.packed_linear import PackedLinears
+from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
 from nat.errors import ModelNotSupported, describe_error
 from nat.wire.model_folder import ADAPTER_CONFIG, STATE, is_adapter, is_model
+
+logger = logging.getLogger(__name__)
 
 _COPY_AGAIN = "copy or download the checkpoint's files again, or use an earlier checkpoint"
 _MAX_LISTED = 3
@@ -74,7 +79,10 @@ def load_model(
     tokenizer = _load_tokenizer(path)
     limit = _context_limit(model, max_seq_length)
     check_config(model.config, limit)
-    check_forward(model)
+    if model.device.type == "cuda" and model.dtype == torch.bfloat16:
+        use_kernel(model, FLASH_ATTENTION, flash)
+    else:
+        check_forward(model)
     linears = PackedLinears(model)
     return LoadedModel(
         model=model,
@@ -240,8 +248,28 @@ def check_config(config: PreTrainedConfig, max_seq_length: int) -> None:
         )
 
 
+def use_kernel(model: PreTrainedModel, implementation: str, kernel: Kernel) -> None:
+    """Let the model train with this kernel, if it agrees with padded attention; else with that, and warn.
+
+    Raises:
+        ModelNotSupported: the model cannot run packed rows.
+
+    """
+    shape, most = head_shape(model.config), _TOLERANCE[model.dtype]
+    problem = disagreement(kernel, shape, dtype=model.dtype, device=model.device, most=most)
+    if problem is None:
+        try:
+            check_forward(model, implementation)
+        except ModelNotSupported as error:
+            problem = error.message
+        else:
+            return
+    logger.warning("training pads its rows, because a kernel that does without fails here: %s", problem)
+    check_forward(model)
+
+
 @torch.no_grad()
-def check_forward(model: PreTrainedModel) -> None:
+def check_forward(model: PreTrainedModel, implementation: str = PACKED_ATTENTION) -> None:
     """Raise unless packed logits equal those of transformers' eager attention on each row alone."""
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.config.get_text_config().vocab_size
@@ -250,8 +278,8 @@ def check_forward(model: PreTrainedModel) -> None:
     name = type(model).__name__
     model.set_attn_implementation("eager")
     plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits[0] for row in rows]
-    model.set_attn_implementation(PACKED_ATTENTION)
-    if model.config.get_text_config()._attn_implementation != PACKED_ATTENTION:  # noqa: SLF001 - no public name for it
+    model.set_attn_implementation(implementation)
+    if model.config.get_text_config()._attn_implementation != implementation:  # noqa: SLF001 - no public name for it
         raise ModelNotSupported(f"{name} does not let its attention be replaced", hint=_HINT)
     try:
         tree = PackedTree(rows, model.device)

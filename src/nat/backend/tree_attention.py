@@ -9,6 +9,7 @@ Shapes: T packed tokens, N pieces of a bucket, L longest path, H query heads, G 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
+from nat.backend.segments import Segmented, Segments
 
 Ids = NDArray[np.int64]
 
@@ -67,7 +69,7 @@ class _Bucket:
         return found.reshape(*self.keys_NL.shape, *x_TGD.shape[1:]).transpose(1, 2)
 
 
-class PackedTree:
+class PackedTree(Segmented):
     """A `PackedBatch` of causal rows without a cache; shared prefixes are included once."""
 
     def __init__(self, rows: Sequence[list[int]], device: torch.device | str = "cpu") -> None:
@@ -83,12 +85,18 @@ class PackedTree:
             tokens[path], positions[path] = array, np.arange(len(array))
         self.token_ids_T = torch.from_numpy(tokens).to(device)
         self.position_ids_T = torch.from_numpy(positions).to(device)
+        self._pieces = [piece for piece in pieces.values() if piece.start < len(piece.path)]
         roots = [piece for piece in pieces.values() if piece.start == 0]
         branches = [piece for piece in pieces.values() if 0 < piece.start < len(piece.path)]
         at = torch.from_numpy(np.concatenate([piece.path for piece in roots])).to(device)
         self._roots = PackedRows(self.token_ids_T[at], [len(piece.path) for piece in roots])
         self._root_tokens = at if branches else None
         self._buckets = [_Bucket.of([branches[i] for i in alike], device) for alike in similar(map(_sizes, branches))]
+
+    @cached_property
+    def segments(self) -> Segments:
+        sizes = [len(piece.path) - piece.start for piece in self._pieces]
+        return Segments.of([piece.path for piece in self._pieces], sizes, self.token_ids_T.device)
 
     def attend(
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
