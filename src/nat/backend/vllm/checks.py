@@ -108,6 +108,11 @@ def check_updates(control: Control, *, lora: bool, sleeps: bool) -> None:
             )
 
 
+def dtype_name(loaded: LoadedModel) -> str:
+    """The model's precision as a value of --dtype."""
+    return str(loaded.dtype).removeprefix("torch.")
+
+
 def probe_row(loaded: LoadedModel) -> Row:
     """A short row of tokens from all over the vocabulary."""
     last = loaded.vocab_size - 1
@@ -139,6 +144,6 @@ def check_probe(loaded: LoadedModel, row: Row, served: ByRow) -> None:
         raise EngineNotStarted(
             f"vLLM reports other log probabilities than the model in {loaded.path} gives: {seen}, allowed is "
             f"{allowed:g}",
-            hint="a server of yours must serve this very model, in the same dtype, and with "
+            hint=f"a server of yours must serve this very model, with --dtype {dtype_name(loaded)} and "
             "--logprobs-mode processed_logprobs",
         )

@@ -1,4 +1,4 @@
-"""`python -m nat.backend.vllm.guard COMMAND…`: run vLLM, and end all of its processes when stdin ends.
+"""`python -m nat.backend.vllm.guard COMMAND…`: run vLLM, and end all of its processes when stdin ends, or at SIGTERM.
 
 vLLM starts processes of its own. They have to end even if the backend is killed, which closes this process's stdin.
 """
@@ -22,6 +22,7 @@ KILLED = 128 + signal.SIGKILL
 def main(command: list[str]) -> int:
     """Run the command; returns its exit code, or 128 plus the signal that ended it."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - the user's command
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(process.pid, signal.SIGTERM))  # the rest follows its end
     threading.Thread(target=_end_with_stdin, args=(process.pid,), daemon=True).start()
     code = process.wait()
     _end_group(process.pid, LEFT_SECONDS)

@@ -11,7 +11,7 @@ from nat.backend.ended_thread import in_ended_thread
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import probe_rows, thinned
-from nat.backend.vllm.checks import check_updates
+from nat.backend.vllm.checks import check_updates, dtype_name
 from nat.backend.vllm.client import Control
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.folders import folder_with_room, private_folder, weights_folder
@@ -101,7 +101,7 @@ def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
     """The arguments of `vllm serve` that our requests and updates need."""
     valued = {
         "--served-model-name": options.name,
-        "--dtype": str(loaded.dtype).removeprefix("torch."),
+        "--dtype": dtype_name(loaded),
         "--max-model-len": loaded.max_seq_length,
         "--max-num-seqs": options.max_num_seqs,
         "--generation-config": "vllm",

@@ -109,6 +109,19 @@ def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):
     await_end(child)
 
 
+def test_a_guard_that_is_ended_takes_vllm_along(make, tmp_path):
+    """Whoever ends the processes of a run one by one leaves none of vLLM's."""
+    server = make(HEALTHY)
+    failures = queue.Queue()
+    server.watch(failures.put)
+    server.start()
+    process, child = pids(tmp_path / "v.log")
+    guard = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(guard, signal.SIGTERM)
+    assert isinstance(failures.get(timeout=DEADLINE), EngineStopped)
+    await_end(process, child)
+
+
 def test_a_stopped_server_is_no_failure(make):
     """The watcher reports only ends that nobody asked for."""
     server = make(HEALTHY)
