@@ -2,10 +2,9 @@
 
 import asyncio
 import json
+import os
 import socket
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer, SeenRequest
-from fakes.processes import DEADLINE, NAT, Processes
+from fakes.processes import NAT, Processes, await_end, ended
 
 AGENT = """
 import json, os, pathlib, sys, urllib.request
@@ -96,6 +95,7 @@ def reports(folder: Path) -> dict[str, Any]:
 def test_a_killed_harness_leaves_no_program_behind(tmp_path):
     """Even after SIGKILL of the harness, the program and its child processes end."""
     pid = tmp_path / "pid"
+    os.mkfifo(pid)
     program = f"(env -i setsid sh -c 'echo \\$\\$ > {pid}; exec sleep 600' &); sleep 600"
     path = tmp_path / "config.yml"
     workflow = {"_type": "command", "llm": "student", "command": program}
@@ -104,19 +104,7 @@ def test_a_killed_harness_leaves_no_program_behind(tmp_path):
         server = {"_type": "openai", "model_name": "m", "base_url": url, "api_key": "k"}
         path.write_text(json.dumps({"llms": {"student": server}, "workflow": workflow}))
         harness = processes.start("-c", NAT, "run", f"--config_file={path}", "--input=x")
-        wait_until(lambda: pid.exists() and pid.read_text().strip())
-        assert not gone(pid)
+        program_pid = int(pid.read_text())
+        assert not ended(program_pid)
         harness.kill()
-        wait_until(lambda: gone(pid))
-
-
-def gone(pid: Path) -> bool:
-    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        await_end(program_pid)

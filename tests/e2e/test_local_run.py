@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from e2e.doc_pages import ROOT
+from fakes.processes import await_end
 from fakes.vllm_server import FakeVllm
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState
@@ -56,6 +56,27 @@ def command(output_dir: Path, *more: str) -> list[str]:
     ]
 
 
+def finished(output_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end, which must be a success."""
+    run = subprocess.run(  # noqa: S603 - our own command
+        command(output_dir, *options), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    return run
+
+
+def started(output_dir: Path, *options: str) -> subprocess.Popen[str]:
+    """Start a run of many epochs, whose lines can be read as they come."""
+    return subprocess.Popen(  # noqa: S603 - our own command
+        command(output_dir, *options, "-o", "finetuning.num_epochs", "1000"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
 def backends_of(output_dir: Path) -> list[int]:
     """The ids of the backend processes of a run in this folder."""
     found = []
@@ -77,16 +98,7 @@ COLD = ("-o", "llms.player.temperature", "0.6")
 def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
     """One command gives new weights, every documented file and a summary as JSON."""
     output_dir = tmp_path / "runs"
-    run = subprocess.run(  # noqa: S603 - our own command
-        command(output_dir, *games, "--json", *options),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout)
+    told = json.loads(finished(output_dir, *games, "--json", *options).stdout)
     run_dir = Path(told["run_dir"])
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary == {key: value for key, value in told.items() if key != "run_dir"}
@@ -112,14 +124,7 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
 def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number):
     """After a signal, the run ends its backend, closes its journal and says how to use the newest checkpoint."""
     output_dir = tmp_path / "runs"
-    run = subprocess.Popen(  # noqa: S603 - our own command
-        command(output_dir, *games, "-o", "finetuning.num_epochs", "1000"),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+    run = started(output_dir, *games)
     assert run.stdout is not None
     shown = ""
     for line in run.stdout:
@@ -150,15 +155,7 @@ OVERLAP = ("-o", "finetuning.max_staleness", "1")
 def test_an_overlapped_run_trains_answers_of_one_update_ago(tmp_path, games):
     """Sampler and learner agree on them with the weights that sampled them; validations have the newest weights."""
     output_dir = tmp_path / "runs"
-    run = subprocess.run(  # noqa: S603 - our own command
-        command(output_dir, *games, *OVERLAP, "-o", "finetuning.num_epochs", "3"),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
+    finished(output_dir, *games, *OVERLAP, "-o", "finetuning.num_epochs", "3")
     with Journal.open(output_dir / "latest", read_only=True) as journal:
         epochs, jobs = journal.epochs(), journal.jobs()
         trained = [versions_of(journal, Phase.TRAIN, epoch) for epoch in range(3)]
@@ -175,23 +172,18 @@ def test_an_overlapped_run_trains_answers_of_one_update_ago(tmp_path, games):
 def test_a_killed_overlapped_run_has_trained_no_epoch_twice(tmp_path, games):
     """After a kill, journal and ledger of jobs agree: every epoch is whole, and only the last job may be unrecorded."""
     output_dir = tmp_path / "runs"
-    run = subprocess.Popen(  # noqa: S603 - our own command
-        command(output_dir, *games, *OVERLAP, "-o", "finetuning.num_epochs", "1000"),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    run = started(output_dir, *games, *OVERLAP)
     assert run.stdout is not None
     for line in run.stdout:
         if "Submitted" in line and (output_dir / "latest").exists():
             with Journal.open(output_dir / "latest", read_only=True) as journal:
                 if len(journal.epochs()) >= 3:
                     break
+    backends = backends_of(output_dir)
     run.kill()
     run.communicate(timeout=60)
-    while backends_of(output_dir):
-        time.sleep(0.05)
+    for backend in backends:
+        await_end(backend)
     with Journal.open(output_dir / "latest", read_only=True) as journal:
         assert journal.info().state is RunState.RUNNING
         epochs, jobs = [epoch.epoch for epoch in journal.epochs()], journal.jobs()

@@ -1,12 +1,13 @@
 """Our own commands in their own processes, as a user starts them."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,13 @@ def ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def await_end(pid: int) -> None:
+    """Wait for the end of a process of Linux that may be another's child; a zombie has ended."""
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(pid)
+        try:
+            assert select.select([process], [], [], DEADLINE)[0], f"process {pid} still runs"
+        finally:
+            os.close(process)

@@ -30,7 +30,7 @@ from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
 from nat.errors import ModelNotSupported, describe_error
-from nat.wire.model_folder import ADAPTER_CONFIG, STATE, is_adapter, is_model
+from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG, STATE, is_adapter, is_model
 
 logger = logging.getLogger(__name__)
 
@@ -187,9 +187,21 @@ def base_of(adapter: Path) -> Path:
 
 def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        path, dtype=dtype, attn_implementation="eager", local_files_only=True, output_loading_info=True
+        path,
+        dtype=dtype,
+        attn_implementation="eager",
+        local_files_only=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # reported below, by name
     )
     model, found = loaded
+    if found["mismatched_keys"]:
+        name, stored, wanted = min(found["mismatched_keys"])
+        raise ModelNotSupported(
+            f"{len(found['mismatched_keys'])} tensors of the weights in {path} have other shapes than {MODEL_CONFIG} "
+            f"gives them, the first is {name}: {list(stored)} in the file, {list(wanted)} by the configuration",
+            hint=f"copy {MODEL_CONFIG} and the weights from the same model",
+        )
     missing = sorted(found["missing_keys"])
     if missing:
         more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
