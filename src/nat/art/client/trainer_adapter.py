@@ -62,8 +62,8 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
         Raises:
             BackendUnreachable: no healthy ART server answers at the configured address.
-            ConfigError: no LLM of the configuration asks this server, or `reward_function.credit` gives each answer
-                a reward of its own.
+            ConfigError: no LLM of the configuration asks this server, `reward_function.credit` gives each answer a
+                reward of its own, or `max_staleness` allows answers of earlier weights that nothing corrects for.
 
         """
         reward = run_config.reward_function
@@ -72,6 +72,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
                 [f"finetuning.reward_function.credit: '{reward.credit}', but ART takes one reward per rollout"],
                 hint="use `credit: outcome`, or train with `local_trainer_adapter`, which compares answer by answer",
             )
+        _check_correction(self._config.training or ARTTrainingConfig(), run_config.max_staleness)
         await super().initialize(run_config)
         replaced = run_config.sampling_in_training is not None
         await self._session.connect(run_config.target_model, sampling_replaced=replaced)
@@ -158,6 +159,17 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         if not found:
             raise ValueError(f"No training job found with run_id {ref.run_id}")
         return found[-1]
+
+
+def _check_correction(training: ARTTrainingConfig, max_staleness: int) -> None:
+    """By default the ratio compares with the sampler's log probabilities, which is a correction."""
+    if max_staleness and training.precalculate_logprobs and training.truncated_importance_sampling is None:
+        seen = f"true, so nothing corrects for earlier weights, which finetuning.max_staleness {max_staleness} allows"
+        raise ConfigError(
+            [f"training.precalculate_logprobs: {seen}"],
+            hint="set truncated_importance_sampling to a cap such as 2.0, precalculate_logprobs to false, or "
+            "max_staleness to 0",
+        )
 
 
 @register_trainer_adapter(config_type=ARTTrainerAdapterConfig)

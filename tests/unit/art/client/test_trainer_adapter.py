@@ -306,3 +306,17 @@ async def test_rewards_of_steps_cannot_be_sent(credit):
     async with FakeArtServer() as server, opened(server) as adapter:
         with pytest.raises(ConfigError, match=f"reward_function.credit: '{credit}', but ART takes one reward"):
             await adapter.initialize(FinetuneConfig(reward_function=reward))
+
+
+async def test_overlap_needs_a_correction_for_earlier_weights():
+    """Answers may be one update old, so the ratio or truncated importance sampling must compare with the sampler."""
+    late = FinetuneConfig(max_staleness=1)
+    wrong = {"precalculate_logprobs": True}
+    async with FakeArtServer() as server:
+        async with opened(server, training=wrong) as adapter:
+            with pytest.raises(ConfigError, match="precalculate_logprobs: true, so nothing corrects"):
+                await adapter.initialize(late)
+            await adapter.initialize(FinetuneConfig())
+        for training in (None, {**wrong, "truncated_importance_sampling": 2.0}):
+            async with opened(server, training=training) as adapter:
+                await adapter.initialize(late)
