@@ -123,12 +123,15 @@ class WeightsHandOver:
         self._loaded = loaded
         self._folder = folder
         self._numbers = count(1)
+        self._begun = False
+        """True if vLLM may have weights that nobody has kept."""
 
     def load(self) -> None:
         target = self._folder / f"weights-{next(self._numbers)}"
         target.mkdir(parents=True)
         try:
             self.write(target)
+            self._begun = True
             self._call(PAUSE, mode="wait")
             self._call(RPC, {"method": "reload_weights", "kwargs": {"weights_path": str(target.resolve())}})
         finally:
@@ -146,9 +149,12 @@ class WeightsHandOver:
 
     def keep(self) -> None:
         """They are the only ones."""
+        self._begun = False
 
     def undo(self) -> None:
-        self.load()
+        if self._begun:  # otherwise they could not even be written
+            self.load()
+            self.keep()
 
     def reset(self) -> None:
         """The next load replaces whatever there is."""

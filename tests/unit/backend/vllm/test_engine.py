@@ -191,23 +191,35 @@ def test_restored_weights_answer_on(opened):
 
 
 class FullDisk(WeightsHandOver):
-    """Cannot write the weights again after they were handed over."""
+    """Writes the weights so many times, then cannot any more."""
 
-    def __init__(self, other):
+    def __init__(self, other, *, room):
         vars(self).update(vars(other))
-        self.written = 0
+        self.room = room
 
     def write(self, folder):
-        self.written += 1
-        if self.written > 1:
+        self.room -= 1
+        if self.room < 0:
             raise OSError(28, "No space left on device")
         super().write(folder)
+
+
+def test_weights_that_cannot_be_written_fail_the_update_alone(opened):
+    """VLLM has the old ones still, so it is not asked to go back."""
+    served = opened(lora=False)
+    served.engine.hand_over = FullDisk(served.engine.hand_over, room=0)
+    calls = served.vllm.calls.copy()
+    with pytest.raises(OSError, match="No space left"):
+        train(served.engine)
+    assert served.vllm.calls == calls
+    assert served.failures == []
+    assert answered(ask(served.engine))[0].finish_reason == "length"
 
 
 def test_weights_of_a_rejected_update_answer_nothing(opened):
     """If the old ones cannot be written for it, vLLM is not asked again."""
     served = opened(lora=False)
-    served.engine.hand_over = FullDisk(served.engine.hand_over)
+    served.engine.hand_over = FullDisk(served.engine.hand_over, room=1)
     sent = len(served.vllm.models)
     with pytest.raises(UpdateRejected):
         train(served.engine, max_served_difference=1e-12)
