@@ -132,8 +132,8 @@ class LocalProviderInfo(LLMProviderInfo):
     """The LLM's block in the YAML."""
 
     async def advice(self) -> str | None:
-        """Whether the other engine suits the model better; None if its weights are in no safetensors."""
-        if (count := num_parameters(self.block.model)) is None:
+        """Whether the other engine suits the model better; None if there is no choice, or no safetensors to count."""
+        if self.block.loads_in_4bit or (count := num_parameters(self.block.model)) is None:
             return None
         async with BackendClient(self.backend.base_url, self.backend.api_key) as client:
             served = await client.health()

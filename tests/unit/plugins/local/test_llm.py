@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from fakes.tiny_model import make_tiny_model
 from nat.backend.__main__ import parse
-from nat.plugins.local.llm import LocalModelConfig, backend_arguments
+from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo, backend_arguments
 
 
 def options_of(**given):
@@ -112,3 +113,12 @@ def test_vllms_options_are_checked_before_anything_starts(given, message):
     """A wrong command, argument or address is an error of the configuration, at its key."""
     with pytest.raises(ValidationError, match=message):
         LocalModelConfig(model=Path("m"), engine="vllm", **given)
+
+
+@pytest.mark.parametrize("lora", [None, {"load_in_4bit": True}])
+async def test_no_engine_is_advised_without_a_choice(tmp_path, lora):
+    """Weights in four bits have one engine; a model whose size is not known gets no advice."""
+    block = LocalModelConfig(model=make_tiny_model(tmp_path / "model"), lora=lora)
+    if lora is None:
+        (block.model / "model.safetensors").unlink()
+    assert await LocalProviderInfo.model_construct(block=block).advice() is None
