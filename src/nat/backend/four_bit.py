@@ -8,6 +8,7 @@ double quantization, so that adapters fit a base that it loads.
 Shapes: N blocks, B weights of a block.
 """
 
+import logging
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from nat.errors import ModelNotSupported
+
+logger = logging.getLogger(__name__)
 
 BLOCK = 64
 # Quantiles of the normal distribution, from the paper's appendix E.
@@ -91,6 +94,9 @@ def quantize(model: PreTrainedModel, device: torch.device) -> None:
         source = model.get_submodule(name)
         assert isinstance(source, nn.Linear), "chosen above"
         model.set_submodule(name, FourBitLinear(source.to(device)))
+    codes = sum(module.weight.numel() for module in model.modules() if isinstance(module, FourBitLinear))
+    others = sum(weight.numel() for weight in model.parameters() if weight.is_floating_point())
+    logger.info("load_in_4bit: %d weights have four bits, %d others do not", 2 * codes, others)
 
 
 def decode(model: nn.Module) -> None:

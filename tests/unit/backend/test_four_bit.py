@@ -47,13 +47,16 @@ def test_each_weight_becomes_the_nearest_level_of_its_block():
     assert decoded[:3].tolist() == [0.0, 8.0, -8.0]
 
 
-def test_a_weight_takes_half_a_byte_and_its_part_of_a_scale(quantized):
+def test_a_weight_takes_half_a_byte_and_its_part_of_a_scale(tiny_dir, caplog):
     """All layers but the output layer are quantized; with the scale of 64 weights that is 0.5625 bytes each."""
+    with caplog.at_level("INFO"):
+        quantized = load_model(tiny_dir("qwen2"), device="cpu", lora=LORA, load_in_4bit=True)
     layers = {name: m for name, m in quantized.model.named_modules() if isinstance(m, FourBitLinear)}
     assert len(layers) == 2 * 7
     weights = sum(layer.in_features * layer.out_features for layer in layers.values())
     held = sum(layer.weight.nbytes + layer.scales.nbytes for layer in layers.values())
     assert held / weights == 0.5625
+    assert f"load_in_4bit: {weights} weights have four bits" in caplog.text
     plain = load_model(quantized.path, device="cpu", lora=LORA)
     assert quantized.num_parameters == plain.num_parameters
 
