@@ -6,7 +6,7 @@ What a layer would keep otherwise depends on the architecture, so it is measured
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 
 import torch
@@ -18,6 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.memory import free_bytes
+from nat.errors import UpdateRejected
 from nat.wire.training import GradientCheckpointing
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,28 @@ class Checkpointing:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self.layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-        self._bytes_per_token: float | None = None
+
+    @cached_property
+    def _bytes_per_token(self) -> float:
+        return activation_bytes(self._model)
+
+    def check_room(self, tokens: int) -> None:
+        """Refuse a pass over more tokens than the memory holds for a single layer; the system would kill the process.
+
+        Raises:
+            UpdateRejected: with the number of tokens and the bytes.
+
+        """
+        free = free_bytes(self._model.device)
+        needed = self._bytes_per_token * tokens / max(1, len(self.layers))
+        if free is not None and needed > free:
+            raise UpdateRejected(
+                f"a micro-batch has {tokens} tokens, whose activations take {needed / 1e9:.1f} GB in each layer; "
+                f"{free / 1e9:.1f} GB are free",
+                kind="invalid_batch",
+                hint="lower micro_batch_tokens; a row of more tokens than that has a micro-batch of its own, so train "
+                "on shorter rollouts if it is low already",
+            )
 
     @contextmanager
     def forward(self, choice: GradientCheckpointing, tokens: int) -> Iterator[None]:
@@ -48,8 +70,6 @@ class Checkpointing:
         """
         if choice != "auto" or free is None or not self.layers:
             return self.layers if choice is True else []
-        if self._bytes_per_token is None:
-            self._bytes_per_token = activation_bytes(self._model)
         needed = self._bytes_per_token * tokens
         count = ceil(max(0.0, needed - SHARE * free) / (needed / len(self.layers)))
         if count:

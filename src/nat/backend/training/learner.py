@@ -14,7 +14,7 @@ of other weights or other tokens fail a check in checks.py.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
@@ -238,7 +238,7 @@ class Learner:
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
         losses = [
-            self._accumulate(make_micro_batch(part, weights, self._policy.device), update, sums)
+            self._accumulate(self._micro_batch(part, weights), update, sums)
             for part in pack(rows, config.micro_batch_tokens)
         ]
         norm = self.optimizer.clip(config.max_grad_norm)
@@ -261,6 +261,11 @@ class Learner:
             update.steps_done += 1
         update.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
+
+    def _micro_batch(self, rows: Sequence[Row], weights: Mapping[int, float]) -> MicroBatch:
+        batch = make_micro_batch(rows, weights, self._policy.device)
+        self._checkpointing.check_room(len(batch.packed.token_ids_T))
+        return batch
 
     def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:
         """Add the gradient of one micro-batch; gives its share of the loss."""
@@ -295,7 +300,7 @@ class Learner:
         """
         found: ByRow = {}
         for rows in micro_batches:
-            batch = make_micro_batch(rows, {}, self._policy.device)
+            batch = self._micro_batch(rows, {})
             with weights() as model:
                 found |= by_row(rows, batch.scores(model).logprobs_K)
             advance()

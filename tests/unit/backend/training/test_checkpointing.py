@@ -11,6 +11,7 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpointing import SHARE, Checkpointing, activation_bytes, checkpointed
 from nat.backend.training.learner import Learner
+from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig
 
 KINDS = ["qwen2", "qwen3", "llama", "gpt2", "mistral", "gemma3"]
@@ -95,3 +96,20 @@ def test_the_option_decides_whether_layers_compute_twice(tiny_dir, make_learner,
     metrics = learner.update(random_groups(loaded), resolve(config))
     assert metrics["optimizer_steps"] == 1
     assert calls == passes
+
+
+def test_a_micro_batch_beyond_the_memory_is_refused(loaded):
+    """The job fails with the number to lower, before its activations exist; the system would kill the backend."""
+    Checkpointing(loaded.model).check_room(1000)
+    with pytest.raises(UpdateRejected, match=r"has 1000000000000 tokens, .* GB are free") as error:
+        Checkpointing(loaded.model).check_room(10**12)
+    assert (error.value.kind, "lower micro_batch_tokens" in error.value.hint) == ("invalid_batch", True)
+
+
+def test_every_pass_of_an_update_is_checked(loaded, make_learner):
+    """The gradient's, and those that only score: of several steps, of the reference, after the update."""
+    learner, seen = make_learner(loaded), []
+    learner._checkpointing.check_room = seen.append
+    config = TrainingConfig(micro_batch_tokens=40, steps_per_batch=2, beta=0.1)
+    metrics = learner.update(random_groups(loaded), resolve(config))
+    assert sum(seen) >= 3 * metrics["packed_tokens"]
