@@ -22,6 +22,7 @@ SUBJECTS = {
 ELSEWHERE = {
     "art/server/pool.py": "models are created, trained and removed in test_models.py",
     "art/wire.py": "records, read and written by the tests of client and server",
+    "backend/inference/spans.py": "sampling over shared nodes, compared with the model in test_engine.py",
     "errors.py": "each error is shown where it is raised",
     "finetuning/runtime.py": "whole runs, in tests/e2e",
     "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",
