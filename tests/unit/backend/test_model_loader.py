@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, Qwen2C
 from fakes.tiny_model import CONFIGS, tiny_tokenizer
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import check_config, load_model
+from nat.backend.model_loader import check_config, fastest_dtype, load_model
 from nat.errors import ModelNotSupported
 
 EXAMPLES_MODEL = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "model"
@@ -53,6 +53,21 @@ def test_the_adapter_starts_from_its_seed(tiny_dir):
     assert torch.equal(adapters[0][name], adapters[1][name])
     assert not torch.equal(adapters[0][name], adapters[2][name])
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("device", "num_weights", "has_amx", "dtype"),
+    [
+        ("cuda", 1, False, torch.bfloat16),
+        ("cpu", 10**8, True, torch.bfloat16),
+        ("cpu", 10**8 - 1, True, torch.float32),
+        ("cpu", 10**9, False, torch.float32),
+        ("mps", 10**9, True, torch.float32),
+    ],
+)
+def test_auto_is_bfloat16_where_the_device_multiplies_it_faster(device, num_weights, has_amx, dtype):
+    """CUDA does for every model; a CPU does with AMX, which small models are too short for."""
+    assert fastest_dtype(torch.device(device), num_weights, has_amx=has_amx) is dtype
 
 
 def test_bfloat16_passes_its_own_tolerance(tiny_dir):
