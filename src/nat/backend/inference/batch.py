@@ -88,7 +88,7 @@ class StepBatch:
                 parts.append(self._decode(layer, query_HTD[:, : len(self._decoding)], keys, values, scale, window))
             parts += [bucket.attend(query_HTD, keys, values, scale, window) for bucket in self._continued]
         for slot, start, end in self._shared:
-            self.computed[slot][layer] = key_GTD[:, start:end].clone(), value_GTD[:, start:end].clone()
+            self.computed[slot][layer] = _copy(key_GTD[:, start:end]), _copy(value_GTD[:, start:end])
         if self._fresh is not None:
             new_tokens = (x[:, self._fresh_tokens] for x in (query_HTD, key_GTD, value_GTD))
             parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
@@ -140,3 +140,8 @@ class _Continued:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
+
+
+def _copy(x_GND: Tensor) -> Tensor:
+    """A copy in which a head's keys or values follow one another, as decoding reads them."""
+    return x_GND.clone(memory_format=torch.contiguous_format)
