@@ -1,10 +1,13 @@
-"""How many tokens' keys and values the running sequences keep in memory, and whether that is within a bound."""
+"""How much memory the running sequences need, for keys and values and for what is reported of each token."""
 
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
 from nat.backend.inference.prefix_cache import num_tokens
 from nat.backend.inference.sequence import Sequence
+
+_MAX_ALTERNATIVES = 10_000_000
+"""Most likely tokens that all running sequences may report together; each takes about 100 bytes."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,14 @@ class KvBudget:
     def fits(self, running: Several[Sequence], joining: Sequence | None = None) -> bool:
         """True if the prompts and next tokens of these sequences fit; a sequence alone always does."""
         sequences = [*running] if joining is None else [*running, joining]
-        if self.max_tokens is None or len(sequences) < 2:  # noqa: PLR2004 - two are not alone
+        if len(sequences) < 2:  # noqa: PLR2004 - two are not alone
+            return True
+        if (
+            joining is not None
+            and sum(s.params.top_logprobs * s.params.max_tokens for s in sequences) > _MAX_ALTERNATIVES
+        ):
+            return False
+        if self.max_tokens is None:
             return True
         at_most = 2 * len(sequences) * max(map(_num_needed, sequences))
         return at_most <= self.max_tokens or self._count(sequences) <= self.max_tokens
