@@ -93,7 +93,7 @@ class Engine:
         self._scheduler = Scheduler(
             limits.max_num_seqs, limits.max_step_tokens or _step_tokens(loaded), KvBudget(max_tokens, short)
         )
-        self._cache = SlotCache()
+        self._cache = SlotCache(limits.max_num_seqs)
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._short = short
         """Longer prompts are read from the prefix cache; in a slot are at most twice as many tokens."""
@@ -146,7 +146,7 @@ class Engine:
     def release(self) -> None:
         """Free the cache's memory while nothing runs; it grows again as needed."""
         assert not self._scheduler.running, "running sequences need the cache"
-        self._cache = SlotCache()
+        self._cache = SlotCache(self._scheduler.max_num_seqs)
         self.forget()
 
     def forget(self) -> None:
@@ -156,7 +156,7 @@ class Engine:
     def reset(self) -> None:
         """Drop all requests and caches after a step that failed."""
         self._scheduler = replace(self._scheduler, running=[], waiting=deque())
-        self._cache = SlotCache()
+        self._cache = SlotCache(self._scheduler.max_num_seqs)
         self._prefixes.clear()
         self._requests.clear()
 

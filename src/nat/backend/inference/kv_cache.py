@@ -13,7 +13,9 @@ _LENGTH_STEP = 64
 class SlotCache:
     """Keys and values of all slots; each layer is allocated when the model first passes its keys and values."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_slots: int | None = None) -> None:
+        """Grows to `max_slots` and no further; None: as far as asked."""
+        self._max_slots = max_slots
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._slots = 0
         self._length = 0
@@ -27,7 +29,8 @@ class SlotCache:
         if slots <= self._slots and length <= self._length:
             return
         if slots > self._slots:
-            self._slots = max(slots, self._slots + self._slots // 2)
+            half_more = self._slots + self._slots // 2
+            self._slots = max(slots, half_more if self._max_slots is None else min(half_more, self._max_slots))
         if length > self._length:
             wanted = max(length, self._length + self._length // 2)
             self._length = -(-wanted // _LENGTH_STEP) * _LENGTH_STEP

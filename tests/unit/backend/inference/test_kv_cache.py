@@ -18,6 +18,16 @@ def test_growing_keeps_the_stored_tokens():
     assert cache.num_bytes == 4 * (keys.numel() + values.numel())
 
 
+def test_slots_grow_by_half_up_to_the_most_that_run():
+    """Sequences that join one by one cause few copies, and no slot is made that nothing can use."""
+    cache, found = SlotCache(max_slots=10), []
+    for slots in range(1, 11):
+        cache.reserve(slots, 8)
+        keys, _ = cache.layer(0, torch.zeros(1, 1, 2), torch.zeros(1, 1, 2))
+        found.append(keys.shape[0])
+    assert found == [1, 2, 3, 4, 6, 6, 9, 9, 9, 10]
+
+
 def test_moving_copies_a_sequence_to_another_slot():
     """Moving a sequence copies only its filled positions."""
     cache = SlotCache()
