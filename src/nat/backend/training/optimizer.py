@@ -7,6 +7,7 @@ Steps go parameter by parameter, and so do the copies for an update that may hav
 first step, so the first gradient is computed without them.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from torch.optim.adamw import adamw
 
 from nat.backend.training.moments import KINDS, Moments
 from nat.wire.training import TrainingConfig
+
+logger = logging.getLogger(__name__)
 
 _HOST = torch.device("cpu")
 _MASTER = "master"
@@ -58,7 +61,12 @@ class MasterAdamW:
         self._config = TrainingConfig()
 
     def configure(self, config: TrainingConfig) -> None:
-        """Set the coefficients of a job and keep the moments."""
+        """Set the coefficients of a job and keep the moments; warns once of an offload that changes nothing."""
+        asked = config.optimizer_offload and not self._config.optimizer_offload
+        if asked and all(parameter.device == _HOST for parameter in self._parameters.values()):
+            logger.warning(
+                "optimizer_offload has no effect: the weights are in host memory, and so are AdamW's moments"
+            )
         self._config = config
 
     def zero_grad(self) -> None:

@@ -186,6 +186,16 @@ def test_offloading_does_not_change_the_weights(dtype, bits):
     assert same(found[0], found[2])
 
 
+def test_an_offload_that_changes_nothing_is_said_once(caplog):
+    """Weights in host memory have their moments there in any case; later jobs of the run do not repeat it."""
+    optimizer = MasterAdamW({"w": torch.nn.Parameter(torch.ones(2))})
+    for _ in range(2):
+        optimizer.configure(TrainingConfig(optimizer_offload=True))
+    assert caplog.messages == [
+        "optimizer_offload has no effect: the weights are in host memory, and so are AdamW's moments"
+    ]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_offloaded_moments_leave_the_gpu_after_each_step(dtype):
     """The moments alone move; without the option they stay. torch's fake tensors stand for a GPU's."""
