@@ -28,10 +28,6 @@ from nat.wire.serving import (
     options_class,
 )
 
-LARGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-"""Large tensors on a CPU get the system's large pages; handing out small ones takes a tenth of an update or more. torch
-reads this once, when it is imported."""
-
 
 def main() -> int:
     """Run the backend until it is stopped; return the exit code."""
@@ -40,7 +36,6 @@ def main() -> int:
     options = parse(sys.argv[1:], os.environ)
     for variable in KEY_VARIABLES.values():
         os.environ.pop(variable, None)
-    os.environ.update(LARGE_PAGES | os.environ)
     keep_memory_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if missing := missing_packages(LOCAL_PACKAGES):

@@ -184,7 +184,7 @@ class TrainingConfig(WireModel):
     """Split the shuffled rollouts into optimizer steps of at most this many tokens, instead of into `steps_per_batch`
     steps; the prompt that the rollouts of a group share counts once."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Tokens of one forward and backward pass; affects memory, not the gradient."""
+    """The most tokens of one forward and backward pass; affects memory, not the gradient."""
     gradient_checkpointing: GradientCheckpointing = "auto"
     """Compute the activations of decoder layers again in the backward pass instead of keeping them; affects memory and
     time, not the gradient. `auto` does so for as many layers as it takes to fit the activations of a micro-batch into

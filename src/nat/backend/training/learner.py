@@ -49,12 +49,17 @@ from nat.backend.training.mismatch import (
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at
 from nat.backend.training.weight_pair import WeightPair
-from nat.wire.training import TrainingGroup
+from nat.wire.training import TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
 
 USUAL_DIFFERENCE = 0.05
 """Mean |Δ log p| of sampler and learner above which a warning says that the batch is not from the current weights."""
+
+_ACTIVATION_BYTES = 2**23
+"""Largest activation of a micro-batch on a CPU; larger ones are slower, and the C library returns those of more than 32
+MB to the system, which clears their pages."""
+_FEWEST_TOKENS = 512
 
 Report = Callable[[float], None]
 """Takes the percentage that is done; an exception from it cancels the update and restores the weights."""
@@ -123,6 +128,7 @@ class Learner:
         self._reference = reference
         self._probe = probe
         self._checkpointing = Checkpointing(policy.model)
+        self._enough_tokens = _enough_tokens(policy)
         self.optimizer = MasterAdamW(policy.trainable_parameters())
         self.step = 0
 
@@ -148,6 +154,8 @@ class Learner:
         batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:
+            if pair is None:
+                self._policy.linears.forget()  # the update needs their memory, and makes them worthless
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
             with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
                 metrics |= self._train(batch.rows, resolved, report, on_step, earlier)
@@ -179,7 +187,7 @@ class Learner:
             return None
         drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))  # noqa: S311 - a sample, not a secret
         with pair.earlier():
-            scored = self._scores(self._policy_weights, pack(drawn, config.micro_batch_tokens), lambda: None)
+            scored = self._scores(self._policy_weights, self._pack(drawn, config), lambda: None)
         seen = earlier_difference(drawn, version, scored)
         check_sampler_logprobs(seen, config.max_logprob_difference, earlier_version=version)
         return _Earlier(version, seen)
@@ -191,10 +199,10 @@ class Learner:
         steps = optimizer_steps(rows, config, self.step)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
-        packed = pack(rows, config.micro_batch_tokens)
+        packed = self._pack(rows, config)
         update = _Update(resolved, report, on_step, TokenSums(self._policy.device), len(steps), earlier)
         update.passes = len(packed) * (needs_start + needs_reference)
-        update.passes += sum(len(pack(step, config.micro_batch_tokens)) for step in steps)
+        update.passes += sum(len(self._pack(step, config)) for step in steps)
         if needs_start:
             update.anchors.start = self._scores(self._policy_weights, packed, update.advance)
         if needs_reference:
@@ -237,10 +245,7 @@ class Learner:
         weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
-        losses = [
-            self._accumulate(self._micro_batch(part, weights), update, sums)
-            for part in pack(rows, config.micro_batch_tokens)
-        ]
+        losses = [self._accumulate(self._micro_batch(part, weights), update, sums) for part in self._pack(rows, config)]
         norm = self.optimizer.clip(config.max_grad_norm)
         check_sampler_logprobs(update.sums.sampler_difference, config.max_logprob_difference)
         factor = resolved.algorithm.learning_rate_factor(len(tokens), resolved.options)
@@ -261,6 +266,9 @@ class Learner:
             update.steps_done += 1
         update.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
+
+    def _pack(self, rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
+        return pack(rows, config.micro_batch_tokens, self._enough_tokens)
 
     def _micro_batch(self, rows: Sequence[Row], weights: Mapping[int, float]) -> MicroBatch:
         batch = make_micro_batch(rows, weights, self._policy.device)
@@ -312,8 +320,7 @@ class Learner:
         config, probe = update.resolved.config, self._probe.choose(rows)
         drawn = drawn_rows(rows, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         after, learned = (
-            self._scores(self._policy_weights, pack(scored, config.micro_batch_tokens), lambda: None)
-            for scored in (drawn, probe)
+            self._scores(self._policy_weights, self._pack(scored, config), lambda: None) for scored in (drawn, probe)
         )
         served = difference(probe, learned, self._probe.score(self._policy, probe))
         check_served_weights(served, config.max_served_difference or config.max_logprob_difference)
@@ -322,3 +329,10 @@ class Learner:
             "served_diff_mean": served.mean,
             "served_diff_max": served.largest,
         }
+
+
+def _enough_tokens(policy: LoadedModel) -> int | None:
+    """Tokens of a micro-batch with which a CPU trains fastest; None elsewhere, where more are faster."""
+    if policy.device.type != "cpu":
+        return None
+    return max(_FEWEST_TOKENS, _ACTIVATION_BYTES // (policy.widest_layer * policy.dtype.itemsize))

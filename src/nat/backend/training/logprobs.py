@@ -21,6 +21,10 @@ from nat.backend.training.linear_cross_entropy import TokenScores, linear_scores
 
 MAX_LOGITS = 2**24
 """Logits in memory at a time: 64 MB in fp32."""
+_CACHED_LOGITS = 2**20
+"""The same on a CPU, whose caches hold them; larger blocks take their memory anew from the system each time."""
+_NARROWEST = 256
+"""Tokens of a block of the vocabulary; products with fewer are slow."""
 
 
 def token_scores(
@@ -30,11 +34,12 @@ def token_scores(
     targets_K: Tensor,
     temperatures_K: Tensor | None = None,
     *,
-    max_logits: int = MAX_LOGITS,
+    max_logits: int | None = None,
 ) -> TokenScores:
     """Score `targets_K`, each at the packed output `keep_K`; differentiable where gradients are on.
 
-    Each is scored under softmax(logits / T) with its own temperature T; None stands for 1 everywhere.
+    Each is scored under softmax(logits / T) with its own temperature T; None stands for 1 everywhere. `max_logits`
+    bounds the logits in memory at a time; None chooses by the device.
     """
     hidden_KH = _decoder(model)(
         input_ids=packed.token_ids_T.unsqueeze(0),
@@ -44,14 +49,16 @@ def token_scores(
     ).last_hidden_state[0, keep_K]
     linear = linear_head(model)
     if linear is not None:
-        return linear_scores(hidden_KH, linear, targets_K, temperatures_K, max_logits=max_logits)
+        on_cpu = max(_CACHED_LOGITS, _NARROWEST * len(hidden_KH))
+        most = max_logits or (on_cpu if hidden_KH.device.type == "cpu" else MAX_LOGITS)
+        return linear_scores(hidden_KH, linear, targets_K, temperatures_K, max_logits=most)
     head = _head(model)
 
     def score_chunk(hidden_CH: Tensor, targets_C: Tensor, temperatures_C: Tensor | None) -> TokenScores:
         logits_CV = head(inputs_embeds=hidden_CH.unsqueeze(0), use_cache=False).logits[0]
         return _score(logits_CV, targets_C, temperatures_C)
 
-    chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
+    chunk = max(1, (max_logits or MAX_LOGITS) // model.config.get_text_config().vocab_size)
     temperatures = repeat(None) if temperatures_K is None else torch.split(temperatures_K, chunk)
     parts = [
         checkpoint(score_chunk, hidden_CH, targets_C, temperatures_C, use_reentrant=False)

@@ -22,6 +22,9 @@ from nat.backend.training.logprobs import token_scores
 from nat.backend.tree_attention import PackedTree, common_prefix
 from nat.wire.training import TrainingConfig
 
+_LONG_PREFIX = 1 / 8
+"""A longer share of a micro-batch's tokens is not computed again in the next one."""
+
 
 def optimizer_steps(rows: Sequence[Row], config: TrainingConfig, step: int = 0) -> list[list[Row]]:
     """Give the rows of each optimizer step; every pass of every update has all rows, in another order.
@@ -74,25 +77,29 @@ def _steps_of_tokens(rows: Sequence[Row], max_tokens: int, random: Random) -> li
     return steps
 
 
-def pack(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
+def pack(rows: Sequence[Row], max_tokens: int, enough: int | None = None) -> list[list[Row]]:
     """Fill micro-batches of at most `max_tokens` tokens, shared prefixes counted once; a longer row gets its own.
+
+    A micro-batch with `enough` tokens takes more rows only if these would otherwise compute a long prefix again.
 
     Rows of a group stand together, and rows with a common prefix side by side. The groups with the longest rows come
     first, so that the peak of memory comes first, too.
     """
+    enough = max_tokens if enough is None else min(enough, max_tokens)
     longest: dict[int, int] = {}
     for row in rows:
         longest[row.group] = max(longest.get(row.group, 0), len(row.input_ids))
     micro_batches: list[list[Row]] = []
-    room, previous = 0, np.empty(0, dtype=np.int64)
+    used, previous = 0, np.empty(0, dtype=np.int64)
     for row in sorted(rows, key=lambda row: (-longest[row.group], row.group, row.input_ids, row.index)):
         ids = np.array(row.input_ids, dtype=np.int64)
-        size = len(ids) - common_prefix(previous, ids)
-        if size > room or not micro_batches:
+        shared = common_prefix(previous, ids)
+        most = max_tokens if shared > _LONG_PREFIX * enough else enough
+        if used + len(ids) - shared > most or not micro_batches:
             micro_batches.append([])
-            room, size = max_tokens, len(ids)
+            used = shared = 0
         micro_batches[-1].append(row)
-        room -= size
+        used += len(ids) - shared
         previous = ids
     return micro_batches
 

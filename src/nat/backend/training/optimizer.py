@@ -25,6 +25,9 @@ _HOST = torch.device("cpu")
 _MASTER = "master"
 _FEW_BITS = 8
 
+_PART = 2**20
+"""Weights of a part."""
+
 DECAYED = 0.1
 """Share of the learning rate that is left after its decay; at zero the weights would not change, which fails a job."""
 
@@ -93,12 +96,12 @@ class MasterAdamW:
         before = master.detach().clone()
         self._keep(name, before)
         self._adamw(name, learning_rate)
-        moved = (master != before).any()
+        moved = _distance(master, before)
         if master is parameter:
-            return _norm(master - before), size, moved
-        served = parameter.detach().float()
+            return moved, size, moved > 0
+        served = parameter.detach().clone()
         parameter.copy_(master)
-        return _norm(parameter - served), size, moved
+        return _distance(parameter, served), size, moved > 0
 
     def _adamw(self, name: str, learning_rate: float) -> None:
         master, stored = self._masters[name], self._moments.get(name)
@@ -138,7 +141,7 @@ class MasterAdamW:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Undo the steps of the block if it fails; until the first one, this copies nothing."""
+        """Undo the steps of the block if it fails; until the first one, this copies nothing. Drop the gradients."""
         overwritten: dict[str, dict[str, Tensor]] = {}
         self._overwritten.append(overwritten)
         try:
@@ -146,10 +149,10 @@ class MasterAdamW:
         except BaseException:
             for name, own in overwritten.items():
                 self._restore(name, own)
-            self.zero_grad()
             raise
         finally:
             self._overwritten.pop()
+            self.zero_grad()
 
     def _keep(self, name: str, master: Tensor) -> None:
         """Keep what a step is about to overwrite, in host memory."""
@@ -197,3 +200,10 @@ def _placed(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Te
 def _norm(tensor: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
     return norm
+
+
+def _distance(one: Tensor, other: Tensor) -> Tensor:
+    """Norm of the difference, which is computed in parts that a CPU's caches hold."""
+    wide = torch.promote_types(one.dtype, torch.float32)
+    parts = zip(torch.split(one.flatten(), _PART), torch.split(other.flatten(), _PART), strict=True)
+    return _norm(torch.stack([_norm(here.to(wide) - there) for here, there in parts]))

@@ -1,5 +1,7 @@
 """Optimizer steps and micro-batches hold every row once and count shared prompts once."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,17 @@ def test_packing_keeps_every_row_within_the_limit(lengths, limit):
     packed = pack([row(i, length) for i, length in enumerate(lengths)], limit)
     assert sorted(r.index for part in packed for r in part) == list(range(len(lengths)))
     assert all(len(part) == 1 or unique_tokens([r.input_ids for r in part]) <= limit for part in packed)
+
+
+def test_a_full_micro_batch_takes_only_rows_that_share_much():
+    """`enough` tokens end a micro-batch, unless the next row would compute more than an eighth of them again."""
+
+    def sizes(prefix):
+        rows = [replace(row(i, 40), input_ids=[1] * prefix + [2 + i] * (40 - prefix)) for i in range(6)]
+        return [len(part) for part in pack(rows, 150, enough=80)]
+
+    assert sizes(10) == [2, 2, 2]
+    assert sizes(11) == [4, 2]
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3))
