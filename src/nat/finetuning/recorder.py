@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import sys
 from collections.abc import Sequence
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
@@ -10,6 +9,7 @@ from nat.finetuning.alarms import Alarm
 from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
+from nat.heap import return_free_pages
 from nat.runs.folder import append_metrics, doublings, files_due, write_rollouts
 from nat.runs.records import EpochRecord, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import RolloutRecord
@@ -78,15 +78,10 @@ class Recorder:
 
 
 def _free_memory() -> None:
-    """Collect reference cycles; with glibc, return free pages to the system.
+    """Collect reference cycles, and return free pages to the system.
 
     Commands let the collector run seldom, so it would not find the hundred objects in cycles that an epoch leaves. They
-    lie between objects that stay, and glibc returns such pages only on request.
+    lie between objects that stay.
     """
     gc.collect()
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415 - slow to import, and only long runs need it
-
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries lack it
-        if trim is not None:
-            trim(0)
+    return_free_pages()

@@ -283,7 +283,7 @@ def _step_tokens(loaded: LoadedModel) -> int:
     least, most = _STEP_TOKENS
     if loaded.device.type != "cpu":
         return most
-    return min(most, max(least, _ACTIVATION_BYTES // (loaded.widest_layer * loaded.dtype.itemsize)))
+    return min(most, max(least, loaded.tokens_within(_ACTIVATION_BYTES)))
 
 
 def _short_tokens(loaded: LoadedModel) -> int:

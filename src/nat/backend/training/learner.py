@@ -335,4 +335,4 @@ def _enough_tokens(policy: LoadedModel) -> int | None:
     """Tokens of a micro-batch with which a CPU trains fastest; None elsewhere, where more are faster."""
     if policy.device.type != "cpu":
         return None
-    return max(_FEWEST_TOKENS, _ACTIVATION_BYTES // (policy.widest_layer * policy.dtype.itemsize))
+    return max(_FEWEST_TOKENS, policy.tokens_within(_ACTIVATION_BYTES))

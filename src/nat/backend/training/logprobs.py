@@ -49,8 +49,7 @@ def token_scores(
     ).last_hidden_state[0, keep_K]
     linear = linear_head(model)
     if linear is not None:
-        on_cpu = max(_CACHED_LOGITS, _NARROWEST * len(hidden_KH))
-        most = max_logits or (on_cpu if hidden_KH.device.type == "cpu" else MAX_LOGITS)
+        most = max_logits or _most_logits(hidden_KH)
         return linear_scores(hidden_KH, linear, targets_K, temperatures_K, max_logits=most)
     head = _head(model)
 
@@ -67,6 +66,12 @@ def token_scores(
         )
     ]
     return TokenScores(torch.cat([part.logprobs_K for part in parts]), torch.cat([part.entropy_K for part in parts]))
+
+
+def _most_logits(hidden_KH: Tensor) -> int:
+    if hidden_KH.device.type != "cpu":
+        return MAX_LOGITS
+    return max(_CACHED_LOGITS, _NARROWEST * len(hidden_KH))
 
 
 def _score(logits_KV: Tensor, targets_K: Tensor, temperatures_K: Tensor | None) -> TokenScores:
