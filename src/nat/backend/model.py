@@ -75,11 +75,11 @@ class LoadedModel:
         """Bytes of one token's keys and values in all layers."""
         return self.layer_token_bytes * int(self.model.config.get_text_config().num_hidden_layers)
 
-    def tokens_within(self, activation_bytes: int) -> int:
-        """Tokens whose widest activation inside the model has at most so many bytes; the logits are wider."""
+    def tokens_within(self, values: int) -> int:
+        """Tokens whose widest activation inside the model has at most so many values; the logits are wider."""
         config = self.model.config.get_text_config()
         width = getattr(config, "intermediate_size", None) or 4 * int(config.hidden_size)
-        return activation_bytes // (width * self.dtype.itemsize)
+        return values // width
 
     @property
     def num_parameters(self) -> int:

@@ -28,9 +28,9 @@ _FREE_SHARES = 4, 16
 and the learner needs the rest."""
 _STEP_TOKENS = 256, 4096
 """Fewest and most tokens of a step, where the model chooses."""
-_ACTIVATION_BYTES = 2**24
-"""Largest activation of a step on a CPU: the C library gets each of more than 32 MB anew from the system, and the
-system clears its pages."""
+_ACTIVATION = 2**22
+"""Values of the largest activation of a step on a CPU: the C library gets each of more than 32 MB anew from the system,
+and the system clears its pages."""
 _COPIED_BYTES = 2**18
 """Keys and values of a prompt in one layer; of more than these, sequences read the prefix cache instead of a copy."""
 
@@ -283,7 +283,7 @@ def _step_tokens(loaded: LoadedModel) -> int:
     least, most = _STEP_TOKENS
     if loaded.device.type != "cpu":
         return most
-    return min(most, max(least, loaded.tokens_within(_ACTIVATION_BYTES)))
+    return min(most, max(least, loaded.tokens_within(_ACTIVATION)))
 
 
 def _short_tokens(loaded: LoadedModel) -> int:

@@ -56,9 +56,9 @@ logger = logging.getLogger(__name__)
 USUAL_DIFFERENCE = 0.05
 """Mean |Δ log p| of sampler and learner above which a warning says that the batch is not from the current weights."""
 
-_ACTIVATION_BYTES = 2**23
-"""Largest activation of a micro-batch on a CPU; larger ones are slower, and the C library returns those of more than 32
-MB to the system, which clears their pages."""
+_ACTIVATION = 2**21
+"""Values of the largest activation of a micro-batch on a CPU. Larger ones are slower in float32, and take more memory;
+the C library returns those of more than 32 MB to the system, which clears their pages."""
 _FEWEST_TOKENS = 512
 
 Report = Callable[[float], None]
@@ -335,4 +335,4 @@ def _enough_tokens(policy: LoadedModel) -> int | None:
     """Tokens of a micro-batch with which a CPU trains fastest; None elsewhere, where more are faster."""
     if policy.device.type != "cpu":
         return None
-    return max(_FEWEST_TOKENS, policy.tokens_within(_ACTIVATION_BYTES))
+    return max(_FEWEST_TOKENS, policy.tokens_within(_ACTIVATION))
