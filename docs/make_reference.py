@@ -44,11 +44,13 @@ including those of plug-ins.
 1. `nat` parses the file as YAML (JSON is YAML, too). `base: other.yml` inherits from another file, relative to the
    inheriting file: mappings merge key by key, other values replace those of the base.
 2. `-o KEY VALUE` on the command line replaces any value. `KEY` is a dotted path, in which a number is the index of a
-   list; `VALUE` is YAML.
+   list and `+` the place after its last item; `VALUE` is YAML.
 3. `nat` replaces `${NAME}` and `$NAME` with environment variables, value by value. `${NAME:-default}` gives the default
    if the variable is unset or empty. An unset variable without a default is an error. `\\$` is a dollar sign.
-4. The class of its `_type` validates each component. Unknown keys are errors.
-5. Every reference to another component must exist.
+4. The files and modules under `imports` are imported. A file is a path that ends in `.py`, such as `agent.py`; Python
+   searches its folder first, as for a script. `--import agent.py` on the command line adds one.
+5. The class of its `_type` validates each component. Unknown keys are errors.
+6. Every reference to another component must exist.
 
 `nat` reports all errors at once, each with its path. File paths are relative to the current folder.
 
@@ -208,6 +210,8 @@ def _metrics_table(meanings: Mapping[str, str]) -> str:
 def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]:
     yield f"## {name}\n"
     match name:
+        case "imports":
+            yield "A list, such as `[agent.py, my_package.evaluators]`. Paths start at the current folder."
         case "general":
             yield "No settings yet. `general.telemetry` and `general.front_end` cause only a warning."
         case "eval":

@@ -5,7 +5,6 @@ its `config.yml`; the calls of each agent are written to the file.
 """
 
 import asyncio
-import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.registry.discovery import discover_components
+from nat.registry.imports import import_components
 from nat.rollout.rollout import run_rollout
 
 DEADLINE_S = 60
@@ -29,13 +29,8 @@ DEADLINE_S = 60
 
 def code_of(folder: Path) -> ModuleType:
     """Execute the page's code."""
-    spec = importlib.util.spec_from_file_location("page", folder / "agent.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    import_components(str(folder / "agent.py"))
+    return sys.modules["agent"]
 
 
 def agents_of(module: ModuleType) -> Iterator[str]:

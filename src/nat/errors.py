@@ -70,6 +70,11 @@ class NatError(Exception):
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  → {self.hint}"
 
+    @property
+    def in_line(self) -> str:
+        """Problem and remedy in one line."""
+        return "; ".join(filter(None, [self.message, self.hint]))
+
 
 class ConfigError(NatError, ValueError):
     """One or more findings about the configuration; `findings` holds each as `path: what is wrong`."""
@@ -154,6 +159,10 @@ class AlgorithmError(BackendError):
 
 class ModelNotSupported(BackendError):
     """A checkpoint cannot be loaded, or its attention cannot be computed by the embedded backend."""
+
+
+class ModelUnavailable(BackendError):
+    """A model's folder or name does not exist, or it cannot be downloaded."""
 
 
 class CheckpointDamaged(BackendError):

@@ -41,6 +41,11 @@ class Block:
         found = re.fullmatch(r"# ([\w./-]+\.(?:yml|yaml|py|toml))", first)
         return found[1] if found else None
 
+    @property
+    def is_module(self) -> bool:
+        """Whether the block is a Python file that a configuration can import by its name."""
+        return self.language == "python" and self.file_name is not None and "/" not in self.file_name
+
 
 @dataclass(frozen=True)
 class Page:

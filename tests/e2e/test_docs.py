@@ -19,26 +19,36 @@ from e2e.doc_commands import check_command, command_lines
 from e2e.doc_configurations import check_configuration
 from e2e.doc_pages import ROOT, Block, Page, pages
 from nat.registry.catalog import pushed_catalog
+from nat.registry.imports import import_components
 
 PAGES = pages()
 by_name = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """The reader's folder; modules in it are forgotten, because other pages have files of the same names."""
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(tmp_path) in str(getattr(module, "__file__", None)):
+            del sys.modules[name]
+
+
 @by_name
-def test_blocks(page, tmp_path, monkeypatch):
+def test_blocks(page, folder, monkeypatch):
     """All blocks of a page work in order, in an empty folder; none is skipped.
 
     Python blocks run and share their names; YAML loads with the types that earlier blocks registered;
-    a block whose first line is a file name becomes that file for later blocks; commands are parsed.
+    a block whose first line is a file name becomes that file for later blocks, Python imports it; commands are parsed.
     """
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
     module = ModuleType(f"page_{abs(hash(page.name))}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with pushed_catalog(), asyncio.Runner() as runner:
         for block in page.blocks:
             try:
-                check(block, module, runner, tmp_path)
+                check(block, module, runner, folder)
             except Exception as error:
                 error.add_note(f"in the {block.language or 'unmarked'} block at {block.place}")
                 raise
@@ -50,6 +60,9 @@ def check(block: Block, module: ModuleType, runner: asyncio.Runner, folder: Path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text, encoding="utf-8")
     match block.language:
+        case "python" if block.is_module:
+            import_components(block.file_name)
+            vars(module).update(vars(sys.modules[Path(block.file_name).stem]))
         case "python":
             run_python(block, module, runner)
         case "yaml":

@@ -93,6 +93,12 @@ def write_json(writer: asyncio.StreamWriter, status: int, body: object, headers:
     writer.write(content)
 
 
+def write_body(writer: asyncio.StreamWriter, content: bytes, headers: Mapping[str, str]) -> None:
+    """Write a whole file; `headers` may give the length of another, for an answer to HEAD."""
+    _write_head(writer, "200 OK", {"content-length": str(len(content)), **headers})
+    writer.write(content)
+
+
 def begin_chunks(writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> None:
     """Write the head of a streamed response."""
     _write_head(writer, "200 OK", {**headers, "transfer-encoding": "chunked"})

@@ -74,8 +74,7 @@ class ComponentParser:
         try:
             config_type = self.catalog.component(group, type_name).config_type
         except RegistryError as error:
-            message = error.message if error.hint is None else f"{error.message}; {error.hint}"
-            self.findings.add((*path, "_type"), message)
+            self.findings.add((*path, "_type"), error.in_line)
             return None
         return validate(config_type, raw, path, self.texts, self.findings)
 

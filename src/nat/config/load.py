@@ -16,9 +16,10 @@ from nat.config.sources import Override, Tree, apply_overrides, expand_variables
 from nat.config.validation import drop_unsupported, validate
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
-from nat.errors import did_you_mean, one_of
+from nat.errors import RegistryError, did_you_mean, one_of
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
+from nat.registry.imports import import_components
 from nat.secrets import REDACTED, known_secrets
 
 
@@ -46,11 +47,26 @@ def parse_config(
     filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
     known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
     raw = drop_unsupported(filled.tree, findings)
+    _import(raw.get("imports"), findings)
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)
     check_references(raw, sections, findings)
     findings.raise_if_any(source)
     return Config(**sections)
+
+
+def _import(names: Any, findings: Findings) -> None:
+    """Import what the configuration names, before its components are looked up."""
+    if names is None:
+        return
+    if not isinstance(names, list):
+        findings.add(("imports",), f"expected a list of Python files and modules, got {preview(names)}")
+        return
+    for index, name in enumerate(names):
+        try:
+            import_components(str(name))
+        except RegistryError as error:
+            findings.add(("imports", index), error.in_line)
 
 
 def _sections(tree: Tree, texts: Mapping[KeyPath, str], findings: Findings) -> dict[str, Any]:

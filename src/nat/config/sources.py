@@ -108,8 +108,9 @@ def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     return tree
 
 
+APPEND = "+"
 Override = tuple[str, str]
-"""A dotted path, in which a number is a list index, and a YAML text."""
+"""A dotted path, in which a number is a list index and `+` the place after a list's last item; and a YAML text."""
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Findings) -> Tree:
@@ -134,6 +135,8 @@ def _replaced(node: Any, path: KeyPath, value: Any, findings: Findings, done: Ke
         return value
     key, rest = str(path[0]), path[1:]
     here = (*done, key)
+    if key == APPEND and (node is None or isinstance(node, list)):
+        return [*(node or []), _replaced(None, rest, value, findings, here)]
     if node is None or isinstance(node, dict):
         mapping = node or {}
         return {**mapping, key: _replaced(mapping.get(key), rest, value, findings, here)}

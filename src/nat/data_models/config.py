@@ -24,6 +24,8 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
+    imports: list[str] = []
+    """Python files (paths that end in `.py`) and modules that register components of this configuration."""
     general: GeneralConfig = GeneralConfig()
     """Settings of the process."""
     llms: dict[str, SerializeAsAny[LLMBaseConfig]] = {}

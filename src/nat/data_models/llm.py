@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -32,6 +32,15 @@ class LLMBaseConfig(TypedBaseModel):
 
     api_type: APITypeEnum = Field(default=APITypeEnum.CHAT_COMPLETION)
     """The HTTP API that the client uses."""
+
+    def pinned(self) -> Self:
+        """The same model by a name that always means these weights; a run keeps it. May download the model.
+
+        Raises:
+            BackendError: the model cannot be had.
+
+        """
+        return self
 
     @property
     def openai_endpoint(self) -> ModelEndpoint | None:

@@ -1,5 +1,6 @@
 """A run before anything is built: its configuration and its examples, read and checked."""
 
+import asyncio
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.errors import ConfigError, did_you_mean, one_of
+from nat.errors import BackendError, ConfigError, did_you_mean, one_of
 from nat.eval.dataset import answer_column_warning, check_expected_answers
 from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable
@@ -80,6 +81,7 @@ async def prepare(given: FinetuneRunConfig) -> PreparedRun:
 
     """
     config, given = resolve_config(given)
+    config = await asyncio.to_thread(_pinned, config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     training, dataset = await _read(config, given.dataset, config)
     findings = [answer_column_warning(training, dataset)]
@@ -108,6 +110,17 @@ def resolve_config(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]
     config = config.model_copy(update={"finetuning": finetuning})
     check_config(config, given)
     return config, given
+
+
+def _pinned(config: Config) -> Config:
+    """The configuration with models by names that always mean the same weights."""
+    llms = {}
+    for name, llm in config.llms.items():
+        try:
+            llms[name] = llm.pinned()
+        except BackendError as error:
+            raise ConfigError([f"llms.{name}: {error.message}"], hint=error.hint) from error
+    return config.model_copy(update={"llms": llms})
 
 
 def check_config(config: Config, given: FinetuneRunConfig) -> None:

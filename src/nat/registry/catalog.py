@@ -131,12 +131,16 @@ class RegisteredComponent:
         return self.config_type.__module__
 
 
+def _explain_unknown() -> str:
+    return f"{explain_failures()} If it is yours, name its Python file under `imports`, or by --import."
+
+
 class Catalog:
     """Components of every group, and LLM clients and tool wrappers of every framework."""
 
     def __init__(self) -> None:
         self.components = {
-            group: Registry[RegisteredComponent](noun, explain=explain_failures) for group, noun in NOUNS.items()
+            group: Registry[RegisteredComponent](noun, explain=_explain_unknown) for group, noun in NOUNS.items()
         }
         self.llm_clients: dict[str, Registry[BuildFn]] = {}
         self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper", explain=explain_failures)

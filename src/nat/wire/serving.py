@@ -22,7 +22,18 @@ KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY"}
 """The options that are keys, and their environment variables; vLLM's own clients read the second, too."""
 READY, FAILED = "ready", "failed"
 """Events of the backend's process: one line of JSON on stdout, `ready` with its ports or `failed` with the reason."""
-LOCAL_PACKAGES = ("fastapi", "httptools", "jinja2", "numpy", "peft", "safetensors", "torch", "transformers", "uvicorn")
+LOCAL_PACKAGES = (
+    "fastapi",
+    "httptools",
+    "huggingface_hub",
+    "jinja2",
+    "numpy",
+    "peft",
+    "safetensors",
+    "torch",
+    "transformers",
+    "uvicorn",
+)
 """Packages that the backend imports; the extra `local` installs them."""
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 """Folders inside the output folder."""
@@ -97,9 +108,11 @@ class ServeOptions(BaseModel):
     """Default key, if clients of the protocol expect a certain one; otherwise a key is generated."""
 
     model: Path
-    """Directory of a Hugging Face checkpoint: config.json, safetensors, tokenizer and chat template."""
+    """Directory of a Hugging Face checkpoint (config.json, safetensors, tokenizer and chat template), or OWNER/NAME."""
+    revision: str | None = None
+    """Branch, tag or commit of a model of the Hub."""
     served_model_name: str | None = None
-    """Name of the served model; by default the directory's name."""
+    """Name of the served model; by default the last part of `model`."""
     output_dir: Path | None = None
     """Folder for checkpoints and exported models; without it the backend only serves."""
     host: str = "127.0.0.1"

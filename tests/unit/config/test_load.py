@@ -176,3 +176,18 @@ def test_an_empty_file_is_an_empty_config(tmp_path):
     assert config.llms == {}
     assert isinstance(config.workflow, FunctionBaseConfig)
     assert parse_yaml(dump_resolved(config))["finetuning"]["enabled"] is False
+
+
+def test_named_files_are_imported_before_components_are_looked_up(tmp_path):
+    """A finding for an import has its index; what it would have registered is missing, and the error has a remedy."""
+    found = findings_of(changed(imports=["json", str(tmp_path / "agent.py"), 3], workflow={"_type": "of_agent"}))
+    assert [finding.split(": ")[0] for finding in found] == ["imports.1", "imports.2", "workflow._type"]
+    assert "does not exist" in found[0]
+    assert "name its Python file under `imports`" in found[2]
+
+
+def test_imports_are_a_list():
+    """A single name is refused with what was seen."""
+    assert findings_of(changed(imports="agent.py")) == [
+        "imports: expected a list of Python files and modules, got 'agent.py'"
+    ]

@@ -136,6 +136,11 @@ def test_lists_are_indexed():
     assert override({"a": [{"b": 1}, {"b": 2}]}, ("a.1.b", "3")) == {"a": [{"b": 1}, {"b": 3}]}
 
 
+def test_a_plus_appends_to_a_list():
+    """Also to one that is missing; what is appended may be inside of it."""
+    assert override({"a": [1]}, ("a.+", "2"), ("a.+", "x"), ("b.+.c", "3")) == {"a": [1, 2, "x"], "b": [{"c": 3}]}
+
+
 def test_missing_mappings_are_created():
     """An override can set a section that the file lacks."""
     assert override({}, ("a.b.c", "1")) == {"a": {"b": {"c": 1}}}

@@ -114,7 +114,7 @@ def inference_router(service: Service) -> APIRouter:
 async def _on_backend_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, BackendError), "registered for BackendError"
     status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-    return error_response(ApiError("; ".join(filter(None, [error.message, error.hint])), status=status))
+    return error_response(ApiError(error.in_line, status=status))
 
 
 def _explain_crash(error: Exception) -> ApiError:

@@ -14,6 +14,7 @@ from nat.builder.child_processes import python_module
 from nat.cli.commands.options import Command, checked_options
 from nat.config.secrets import environment_secrets
 from nat.errors import ConfigError
+from nat.hub import local_model
 from nat.wire.serving import (
     KEY_FD,
     KEY_VARIABLES,
@@ -56,10 +57,24 @@ def _serve_options(command: Command) -> Command:
 @_serve_options
 def serve_command(**given: object) -> None:
     """Serve and train a model on this machine."""
-    options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
+    options = with_folder(checked({name: value for name, value in given.items() if value is not None}, os.environ))
     key_fd = f"{KEY_FD}={handover_pipe(options, os.environ)}"
     command = [*python_module("nat.backend"), *backend_arguments(options), key_fd]
     os.execve(sys.executable, command, backend_environment(os.environ))  # noqa: S606 - our own interpreter
+
+
+def with_folder(options: ServeOptions) -> ServeOptions:
+    """The options with the folder of a model that is named; it is downloaded unless the cache has it.
+
+    Raises:
+        ModelUnavailable: it cannot be had.
+
+    """
+    found = local_model(options.model, options.revision)
+    if found.revision is None:
+        return options
+    name = options.served_model_name or options.model.name
+    return options.model_copy(update={"model": found.folder, "revision": None, "served_model_name": name})
 
 
 def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:

@@ -18,7 +18,7 @@ from nat.cli.commands.options import (
     endpoint_option,
     endpoint_timeout_option,
     json_option,
-    override_option,
+    override_options,
     result_json_path_option,
 )
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
@@ -41,7 +41,7 @@ _HEADER = ("Evaluator", "Avg Score", "Scored", "Output File")
 @endpoint_option
 @endpoint_timeout_option
 @click.option("--reps", type=click.IntRange(min=1), default=1, show_default=True, help="Times to run each row.")
-@override_option
+@override_options
 @json_option
 def eval_command(
     *,

@@ -16,7 +16,7 @@ from nat.cli.commands.options import (
     endpoint_option,
     endpoint_timeout_option,
     json_option,
-    override_option,
+    override_options,
     result_json_path_option,
 )
 from nat.cli.progress import console_progress
@@ -52,7 +52,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 @result_json_path_option
 @endpoint_option
 @endpoint_timeout_option
-@override_option
+@override_options
 @click.option(
     "--dry_run", is_flag=True, help="Check everything that can be checked without training, and print the plan."
 )

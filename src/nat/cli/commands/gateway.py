@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.options import address_options, checked_options, config_file_option, override_option
+from nat.cli.commands.options import address_options, checked_options, config_file_option, override_options
 from nat.cli.commands.serve import check_installed
 from nat.gateway.options import KEY_VARIABLE, GatewayOptions
 from nat.secrets import unredacted
@@ -26,7 +26,7 @@ def gateway_command() -> None:
     envvar=KEY_VARIABLE,
     help=f"Key for opening and closing rollouts; default: generated and printed. Better set as {KEY_VARIABLE}.",
 )
-@override_option
+@override_options
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
     """Serve the LLMs of a YAML to agents in other processes.
 

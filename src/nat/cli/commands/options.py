@@ -1,13 +1,17 @@
 """Options that several commands share, and the checks of those that a pydantic model describes."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from pydantic import BaseModel, ValidationError
 
 from nat.config.secrets import secrets_in
+from nat.config.sources import APPEND
 from nat.errors import ConfigError, findings_of
 from nat.secrets import known_secrets
 
@@ -35,13 +39,20 @@ result_json_path_option = click.option(
     "--result_json_path", default="$", show_default=True, help="JSON path of the answer in the workflow's output."
 )
 
-override_option = click.option(
+_override_option = click.option(
     "-o",
     "--override",
     type=(dotted_key, str),
     multiple=True,
     metavar="KEY VALUE",
     help="Set a dotted key of the YAML, for example `-o llms.judge.temperature 0`; may be repeated.",
+)
+_import_option = click.option(
+    "--import",
+    "imports",
+    multiple=True,
+    metavar="FILE_OR_MODULE",
+    help="Import your Python file or module, as `imports:` in the YAML does; may be repeated.",
 )
 
 endpoint_option = click.option(
@@ -63,6 +74,21 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 Command = Callable[..., None]
 Options = TypeVar("Options", bound=BaseModel)
+
+
+def override_options(command: Command) -> Command:
+    """`--override` and `--import`, which appends to the YAML's `imports`; the command gets both as `override`."""
+
+    @wraps(command)
+    def merged(*arguments: object, imports: Sequence[str], **options: Any) -> None:
+        if imports:
+            context = click.get_current_context()
+            pairs = (*options["override"], *((f"imports.{APPEND}", json.dumps(name)) for name in imports))
+            options["override"] = context.params["override"] = pairs
+            context.set_parameter_source("override", ParameterSource.COMMANDLINE)
+        command(*arguments, **options)
+
+    return _override_option(_import_option(merged))
 
 
 def address_options(*, host: str, port: int) -> Callable[[Command], Command]:

@@ -9,7 +9,7 @@ import click
 
 from nat.builder.context import RuntimeTypeEnum
 from nat.cli import event_loop
-from nat.cli.commands.options import config_file_option, json_option, override_option
+from nat.cli.commands.options import config_file_option, json_option, override_options
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.eval.result_path import answer_of
@@ -26,7 +26,7 @@ from nat.rollout.session import opened_session
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file whose text is the input.",
 )
-@override_option
+@override_options
 @json_option
 def run_command(
     *,

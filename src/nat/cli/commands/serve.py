@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.options import address_options, checked_options, config_file_option, override_option
+from nat.cli.commands.options import address_options, checked_options, config_file_option, override_options
 from nat.errors import ConfigError
 from nat.front_end.options import ServeOptions
 from nat.wire.extras import install_hint, missing_packages
@@ -17,7 +17,7 @@ _NEEDED = ("fastapi", "uvicorn")
 @config_file_option
 @address_options(host="localhost", port=8000)
 @click.option("--api_key", help="Key that requests need as a bearer token; better set as NAT_SERVE_API_KEY.")
-@override_option
+@override_options
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
     """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions. API reference: /docs."""
     check_installed("nat serve", *_NEEDED)

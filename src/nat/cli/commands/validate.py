@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from nat.cli.commands.options import config_file_option, json_option, override_option
+from nat.cli.commands.options import config_file_option, json_option, override_options
 from nat.config.components import summary_rows
 from nat.config.load import load_config
 from nat.errors import ConfigError
@@ -13,7 +13,7 @@ from nat.errors import ConfigError
 
 @click.command("validate")
 @config_file_option
-@override_option
+@override_options
 @json_option
 def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...], as_json: bool) -> None:
     """Check a configuration file: keys, types, values, and references between components."""

@@ -1,5 +1,6 @@
 """The `local` LLM: a checkpoint directory, served and trained by the embedded backend."""
 
+import asyncio
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
@@ -11,14 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig
-from nat.errors import ConfigError
+from nat.errors import ConfigError, ModelUnavailable
+from nat.hub import local_model
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.engine_choice import Engine, engine_advice, engine_choice
 from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import is_model, num_parameters
+from nat.wire.model_folder import num_parameters
 from nat.wire.serving import KEY_VARIABLES, LOCAL_PACKAGES, NOT_IN_4BIT, SERVER_URL, check_engine, check_words
 
 _MODEL_SECONDS = 120.0
@@ -40,12 +42,15 @@ class LoRAOptions(BaseModel):
 
 
 class LocalModelConfig(LLMBaseConfig, name="local"):
-    """A Hugging Face checkpoint directory that the embedded backend serves and trains on this machine."""
+    """A Hugging Face model that the embedded backend serves and trains on this machine."""
 
     model: Path
-    """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run."""
+    """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run; or the
+    name of a model on the Hugging Face Hub, OWNER/NAME, which is downloaded into the Hub's cache."""
+    revision: str | None = None
+    """Branch, tag or commit of a model of the Hub; a run records the commit."""
     model_name: str | None = None
-    """Name of the served model; the directory's name by default."""
+    """Name of the served model; the last part of `model` by default."""
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature of requests that set none; each answer is trained at the temperature it was sampled at."""
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -96,6 +101,10 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     timeout: float = Field(default=600.0, gt=0)
     """Seconds after which a request to the backend fails."""
 
+    def pinned(self) -> Self:
+        commit = local_model(self.model, self.revision).revision
+        return self if commit is None else self.model_copy(update={"revision": commit})
+
     @property
     def served_name(self) -> str:
         return self.model_name or self.model.resolve().name
@@ -129,7 +138,7 @@ class LocalProviderInfo(LLMProviderInfo):
 
     backend: BackendProcess
     block: LocalModelConfig
-    """The LLM's block in the YAML."""
+    """The LLM's block in the YAML, with the folder of its model."""
 
     async def advice(self) -> str | None:
         """Whether the other engine suits the model better; None if there is no choice, or no safetensors to count."""
@@ -185,16 +194,14 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
             source="the installation",
             hint=install_hint("local"),
         )
-    if not is_model(config.model):
-        finding = f"llms.{builder.llm_name}.model: {config.model} is not a checkpoint directory (it has no config.json)"
-        raise ConfigError(
-            [finding],
-            hint="give the directory of a Hugging Face model; paths start at the current folder. A model of the Hub is "
-            "downloaded first: `hf download OWNER/NAME --local-dir models/NAME`",
-        )
+    try:
+        found = await asyncio.to_thread(local_model, config.model, config.revision)
+    except ModelUnavailable as error:
+        raise ConfigError([f"llms.{builder.llm_name}.model: {error.message}"], hint=error.hint) from error
+    block = config.model_copy(update={"model": found.folder, "model_name": config.served_name})
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
         log_path = (builder.run_dir or Path(scratch)) / "backend.log"
-        arguments = backend_arguments(config, builder.run_dir)
+        arguments = backend_arguments(block, builder.run_dir)
         vllm = config.engine == "vllm"
         seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
         key = config.vllm_key(os.environ)
@@ -214,5 +221,5 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
                 config=client_config,
                 description=f"{config.model} on the embedded backend" + (", sampled by vLLM" if vllm else ""),
                 backend=backend,
-                block=config,
+                block=block,
             )

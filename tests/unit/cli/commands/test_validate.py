@@ -46,3 +46,12 @@ def test_json_for_machines(run):
     wrong = run("--json", "-o", "finetuning.num_epochs", "0")
     assert wrong.exit_code == 1
     assert json.loads(wrong.stdout)["errors"][0].startswith("finetuning.num_epochs: ")
+
+
+def test_imports_of_the_command_line_follow_those_of_the_file(run):
+    """`--import` may be repeated, beside `-o`; each is imported, and errors name the place in the list."""
+    wrong = run("--import", "none.py", "-o", "imports", "[json]", "--import", "no-module")
+    assert wrong.exit_code == 1
+    assert "imports.1: the file none.py does not exist" in wrong.stderr
+    assert "imports.2: there is no module 'no-module'" in wrong.stderr
+    assert run("--import", "json").exit_code == 0

@@ -1,0 +1,97 @@
+"""Models by name: find a model's folder on this machine, or download it from the Hugging Face Hub into its cache."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from nat.errors import ModelUnavailable, describe_error
+from nat.wire.extras import install_hint, missing_packages
+from nat.wire.model_folder import is_model
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+"""`OWNER/NAME`; a few old models have only a name."""
+_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
+"""Configuration, weights, chat template and vocabularies; repositories may also have weights in other formats."""
+_ELSEWHERE = ("*/*",)
+"""Folders of a repository hold other versions of the model."""
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model's folder on this machine."""
+
+    folder: Path
+    revision: str | None = None
+    """The commit of the Hub that it is; None for a folder that the user named."""
+
+
+def local_model(model: Path | str, revision: str | None = None) -> LocalModel:
+    """The folder of a model; a name of the Hub is downloaded unless the cache has it.
+
+    `huggingface_hub` reads its own settings: HF_HOME, HF_ENDPOINT (a mirror), HF_TOKEN, HF_HUB_OFFLINE.
+
+    Raises:
+        ModelUnavailable: there is no such folder or name, access is refused, or the download fails.
+
+    """
+    folder = Path(model)
+    if not (named := _NAME.fullmatch(str(model)) and not folder.exists()) and revision is not None:
+        raise ModelUnavailable(
+            f"{model} is a folder, which has no revision '{revision}'",
+            hint="remove `revision`, or give the name of a model on the Hub",
+        )
+    found = _downloaded(str(model), revision) if named else LocalModel(folder)
+    if not is_model(found.folder):
+        what = "a model of transformers" if named else "a checkpoint directory"
+        raise ModelUnavailable(
+            f"{model} is not {what} (it has no config.json)",
+            hint="give the directory of a Hugging Face model, or its name on the Hub, OWNER/NAME; paths start at the "
+            "current folder",
+        )
+    return found
+
+
+def _downloaded(name: str, revision: str | None) -> LocalModel:
+    if missing_packages(["huggingface_hub"]):
+        raise ModelUnavailable(
+            f"{name} is no folder here ({Path.cwd()}); names of the Hub need huggingface_hub, which is not installed",
+            hint=install_hint("local"),
+        )
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, and only names need it
+
+    try:
+        folder = snapshot_download(name, revision=revision, allow_patterns=[*_FILES], ignore_patterns=[*_ELSEWHERE])
+    except Exception as error:
+        raise _explained(name, revision, error) from error
+    return LocalModel(Path(folder), revision=Path(folder).name)
+
+
+def _explained(name: str, revision: str | None, error: Exception) -> ModelUnavailable:
+    from huggingface_hub import constants, errors  # noqa: PLC0415 - imported already
+
+    hub, get = constants.ENDPOINT, f"hf download {name}" + (f" --revision {revision}" if revision else "")
+    if isinstance(error, errors.GatedRepoError):
+        return ModelUnavailable(
+            f"{name} is gated: its owner has to grant you access",
+            hint=f"ask for it on {hub}/{name}, then run `hf auth login` or set HF_TOKEN",
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return ModelUnavailable(
+            f"{name} is neither a folder here ({Path.cwd()}) nor a model that {hub} shows",
+            hint="check the name; for a private model, run `hf auth login` or set HF_TOKEN",
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return ModelUnavailable(
+            f"{name} has no revision '{revision}' on {hub}", hint="give a branch, a tag or a commit of the model"
+        )
+    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        cause = f": {describe_error(error.__cause__)}" if error.__cause__ else ""
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{hub} does not answer{cause}"
+        return ModelUnavailable(
+            f"{name} is neither a folder here ({Path.cwd()}) nor complete in the cache {constants.HF_HUB_CACHE}; {why}",
+            hint=f"run `{get}` where there is a network, and copy the cache; HF_ENDPOINT names a mirror",
+        )
+    return ModelUnavailable(
+        f"{name} cannot be downloaded from {hub}: {describe_error(error)}",
+        hint=f"try `{get}`, which goes on with what is there",
+    )
