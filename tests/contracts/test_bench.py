@@ -119,7 +119,7 @@ def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_overlap_is_measured(tmp_path: Path):
-    """A run with overlap has a speed, held-out rewards before and after, and stale answers."""
+    """A run with overlap has a speed and held-out rewards; timing decides how many answers are stale."""
     more = ["-o", "trajectory_builders.games.num_generations", "4", "-o", "llms.player.threads", "1"]
     for split, option in (("train", "--dataset"), ("validation", "--validation_dataset")):
         lines = Path(f"examples/tic_tac_toe/data/{split}.jsonl").read_text().splitlines()[:6]
@@ -128,7 +128,7 @@ def test_overlap_is_measured(tmp_path: Path):
     run = overlap.measure(1, 0, 3, *more)
     assert run.epochs_per_minute > 0
     assert 0 <= run.before <= 1
-    assert 0 < run.staleness <= 1
+    assert 0 <= run.staleness <= 1
     assert 0 < run.overlapped <= 1
     assert run.row().count("|") == overlap.HEAD.splitlines()[0].count("|")
 

@@ -5,7 +5,7 @@ import pytest
 
 from nat.cli.main import cli
 
-COMMON = "--config_file -o/--override --json"
+COMMON = "--config_file -o/--override --import --json"
 
 COMMANDS = {
     "nat": "--version --log-level",
@@ -13,15 +13,15 @@ COMMANDS = {
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
     "nat export": "folder --checkpoint --output --json",
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
-    "nat serve": "--config_file -o/--override --host --port --api_key --allowed_hosts",
+    "nat serve": "--config_file -o/--override --import --host --port --api_key --allowed_hosts",
     "nat run": f"{COMMON} --input --input_file",
     "nat validate": COMMON,
     "nat info": "",
     "nat info components": "-t/--types -q/--query --json",
     "nat gateway": "",
-    "nat gateway serve": "--config_file -o/--override --host --port --llm --api_key --allowed_hosts",
+    "nat gateway serve": "--config_file -o/--override --import --host --port --llm --api_key --allowed_hosts",
     "nat backend": "",
-    "nat backend serve": "--model --host --port --inference_port --api_key --output_dir --served_model_name "
+    "nat backend serve": "--model --revision --host --port --inference_port --api_key --output_dir --served_model_name "
     "--load_in_4bit --lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --kv_cache_mb "
     "--prefix_cache_mb --threads --seed --save_every --keep_last --resume --exit_with_parent --allowed_hosts "
     "--max_models --s3_buckets --engine --vllm_command --vllm_url --vllm_api_key --vllm_args --vllm_startup_timeout "

@@ -13,6 +13,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
+from nat.backend.cores import share_cores
 from nat.errors import NatError, findings_of
 from nat.secrets import keep_files_private, keep_memory_private, known_secrets, redact_output
 from nat.wire.extras import install_hint, missing_packages
@@ -40,6 +41,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if missing := missing_packages(LOCAL_PACKAGES):
         return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))
+    share_cores(os.environ)
     from nat.backend.failures import explained  # noqa: PLC0415 - imports torch
     from nat.backend.serve import serve  # noqa: PLC0415 - likewise
 
