@@ -12,30 +12,15 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-"""Either one says how long libgomp's threads wait in a loop."""
+_TURNS, _POLICY = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"
+"""Variables of libgomp: turns of the loop before a thread sleeps, and whether it waits in a loop at all."""
 _BRIEFLY = "3000"
-"""Turns of the loop, after which a thread sleeps."""
 _BUSY = 0.3
 """Cores that others use, from which on threads wait briefly."""
 _SECONDS = 0.3
 _STAT = Path("/proc/stat")
 _IDLE = slice(3, 5)
 """Columns of /proc/stat: idle, and idle while waiting for a disk."""
-
-
-def share_cores(environment: MutableMapping[str, str], *, busy: Callable[[], float] | None = None) -> None:
-    """Let threads wait only briefly if other programs use the cores, unless the user has chosen how they wait."""
-    if any(name in environment for name in _VARIABLES):
-        return
-    if (others := (busy or busy_cores)()) >= _BUSY:
-        environment[_VARIABLES[0]] = _BRIEFLY
-        logger.info(
-            "other programs use %.1f cores, so torch's threads wait for each other only briefly (%s=%s)",
-            others,
-            _VARIABLES[0],
-            _BRIEFLY,
-        )
 
 
 def busy_cores(*, stat: Path = _STAT, seconds: float = _SECONDS) -> float:
@@ -46,6 +31,18 @@ def busy_cores(*, stat: Path = _STAT, seconds: float = _SECONDS) -> float:
     time.sleep(seconds)
     passed = [now - then for now, then in zip(_times(stat), before, strict=True)]
     return (os.cpu_count() or 1) * (1 - sum(passed[_IDLE]) / max(1, sum(passed)))
+
+
+def share_cores(environment: MutableMapping[str, str], *, busy: Callable[[], float] = busy_cores) -> None:
+    """Let threads wait only briefly if other programs use the cores, unless the user has chosen how they wait."""
+    if not environment.keys() & {_TURNS, _POLICY} and (others := busy()) >= _BUSY:
+        environment[_TURNS] = _BRIEFLY
+        logger.info(
+            "other programs use %.1f cores, so torch's threads wait for each other only briefly (%s=%s)",
+            others,
+            _TURNS,
+            _BRIEFLY,
+        )
 
 
 def _times(stat: Path) -> list[int]:

@@ -29,8 +29,7 @@ from nat.backend.packed_linear import PackedLinears
 from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
-from nat.errors import ModelNotSupported, ModelUnavailable, describe_error
-from nat.hub import local_model
+from nat.errors import ModelNotSupported, describe_error
 from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG, STATE, is_adapter, is_model, num_parameters
 
 logger = logging.getLogger(__name__)
@@ -194,14 +193,13 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def base_of(adapter: Path) -> Path:
     """The folder of an adapter's base model."""
-    base = LoraConfig.from_pretrained(str(adapter)).base_model_name_or_path or ""
-    try:
-        return local_model(base).folder
-    except ModelUnavailable as error:
+    base = Path(LoraConfig.from_pretrained(str(adapter)).base_model_name_or_path or "")
+    if not is_model(base):
         raise ModelNotSupported(
-            f"{adapter} is a LoRA adapter on {base}: {error.message}",
+            f"{adapter} is a LoRA adapter on {base}, which is not a model's folder on this machine",
             hint=f"put the model there, or name its folder as base_model_name_or_path in {adapter / ADAPTER_CONFIG}",
-        ) from error
+        )
+    return base
 
 
 def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:

@@ -109,8 +109,6 @@ class ServeOptions(BaseModel):
 
     model: Path
     """Directory of a Hugging Face checkpoint (config.json, safetensors, tokenizer and chat template), or OWNER/NAME."""
-    revision: str | None = None
-    """Branch, tag or commit of a model of the Hub."""
     served_model_name: str | None = None
     """Name of the served model; by default the last part of `model`."""
     output_dir: Path | None = None

@@ -55,26 +55,30 @@ def _serve_options(command: Command) -> Command:
 
 @backend_command.command("serve")
 @_serve_options
-def serve_command(**given: object) -> None:
+@click.option("--revision", help="Branch, tag or commit of a model of the Hub.")
+def serve_command(*, revision: str | None, **given: object) -> None:
     """Serve and train a model on this machine."""
-    options = with_folder(checked({name: value for name, value in given.items() if value is not None}, os.environ))
+    options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
+    options = with_folder(options, revision)
     key_fd = f"{KEY_FD}={handover_pipe(options, os.environ)}"
     command = [*python_module("nat.backend"), *backend_arguments(options), key_fd]
     os.execve(sys.executable, command, backend_environment(os.environ))  # noqa: S606 - our own interpreter
 
 
-def with_folder(options: ServeOptions) -> ServeOptions:
+def with_folder(options: ServeOptions, revision: str | None) -> ServeOptions:
     """The options with the folder of a model that is named; it is downloaded unless the cache has it.
+
+    The backend's process gets no token of the Hub, so it loads folders only.
 
     Raises:
         ModelUnavailable: it cannot be had.
 
     """
-    found = local_model(options.model, options.revision)
+    found = local_model(options.model, revision)
     if found.revision is None:
         return options
     name = options.served_model_name or options.model.name
-    return options.model_copy(update={"model": found.folder, "revision": None, "served_model_name": name})
+    return options.model_copy(update={"model": found.folder, "served_model_name": name})
 
 
 def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> ServeOptions:

@@ -87,7 +87,7 @@ def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
     loaded, learner = opened(base, LORA)
     path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, [])
     shutil.rmtree(base)
-    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}: {base} is not a checkpoint directory"):
+    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is not a model's folder"):
         load_model(path, device="cpu")
 
 
