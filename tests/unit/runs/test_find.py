@@ -1,0 +1,101 @@
+"""Runs are found by path, id, the beginning of an id, or `latest`."""
+
+from pathlib import Path
+
+import pytest
+
+from nat.errors import JournalError
+from nat.runs.find import find_run, list_runs
+from nat.runs.journal import JOURNAL_NAME
+
+OLD, NEW, OTHER = "20260314-092653-5a1f", "20260314-120000-77aa", "20260313-080000-0c0c"
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two output folders with three runs, and files of others."""
+    for folder in (f"nat/finetuning/{OLD}", f"nat/finetuning/{NEW}", f"tic_tac_toe/{OTHER}"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / JOURNAL_NAME).touch()
+    (tmp_path / "nat/finetuning/latest").symlink_to(OLD)
+    (tmp_path / "notes").mkdir()
+    return tmp_path
+
+
+def test_runs_are_listed_newest_first(root):
+    """Each run is listed once, whichever output folder it lies in; the link `latest` is not another run."""
+    assert [run.relative_to(root) for run in list_runs(root)] == [
+        Path(f"nat/finetuning/{NEW}"),
+        Path(f"nat/finetuning/{OLD}"),
+        Path(f"tic_tac_toe/{OTHER}"),
+    ]
+    assert list_runs(root / "missing") == []
+
+
+def test_folders_deep_below_are_not_searched(root):
+    """The search ends at the third level, and inside of a run."""
+    for folder in ("a/b/c/20260101-000000-dddd", f"tic_tac_toe/{OTHER}/20260101-000000-eeee"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / JOURNAL_NAME).touch()
+    assert len(list_runs(root)) == 3
+
+
+@pytest.mark.parametrize("name", [OLD, "20260314-09", "20260314-0926"])
+def test_by_id_or_its_beginning(root, name):
+    """A beginning that only one id has is enough."""
+    assert find_run(name, root) == root / "nat/finetuning" / OLD
+
+
+def test_latest_is_the_newest_of_all_output_folders(root):
+    """The word means the newest run below the root."""
+    assert find_run("latest", root).name == NEW
+
+
+def test_by_path(root, monkeypatch):
+    """A path wins over the root; a link gives the folder that it points to, so that its name is the run's id."""
+    assert find_run(str(root / "tic_tac_toe" / OTHER), root / "missing") == root / "tic_tac_toe" / OTHER
+    assert find_run(str(root / "nat/finetuning/latest"), root).name == OLD
+    monkeypatch.chdir(root / "tic_tac_toe" / OTHER)
+    assert find_run(".", root).name == OTHER
+
+
+def test_an_ambiguous_beginning_lists_the_runs(root):
+    """The error names the runs that it could be."""
+    with pytest.raises(JournalError) as caught:
+        find_run("20260314", root)
+    assert "'20260314' begins the id of 2 runs" in str(caught.value)
+    assert NEW in str(caught.value)
+    assert OLD in str(caught.value)
+
+
+def test_an_unknown_name_lists_what_is_there(root):
+    """The error has the runs below the root, the one that was probably meant, and how to look elsewhere."""
+    with pytest.raises(JournalError) as caught:
+        find_run("20260314-092653-5a1e", root)
+    text = str(caught.value)
+    assert f"Did you mean '{OLD}'?" in text
+    assert str(root / "tic_tac_toe" / OTHER) in text
+    assert "--output_dir" in text
+
+
+def test_a_folder_of_runs_is_not_a_run(root):
+    """The error lists the runs in it."""
+    with pytest.raises(JournalError, match=f"is not a run's folder, but it has .*{OTHER}"):
+        find_run(str(root / "tic_tac_toe"), root)
+
+
+@pytest.mark.parametrize("name", ["latest", "", "anything"])
+def test_without_any_run(tmp_path, name, monkeypatch):
+    """Nothing is found where no run is, and the error says where it looked."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JournalError, match=r"below \S+runs there are none"):
+        find_run(name, tmp_path / "runs")
+
+
+def test_of_many_runs_only_some_are_listed(tmp_path):
+    """An error stays short however many runs there are."""
+    for number in range(8):
+        (tmp_path / f"run-{number}").mkdir()
+        (tmp_path / f"run-{number}" / JOURNAL_NAME).touch()
+    with pytest.raises(JournalError, match=r"run-7.*run-3 and 3 more"):
+        find_run("run-", tmp_path)
