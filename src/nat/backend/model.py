@@ -75,6 +75,11 @@ class LoadedModel:
         """Bytes of one token's keys and values in all layers."""
         return self.layer_token_bytes * int(self.model.config.get_text_config().num_hidden_layers)
 
+    @property
+    def width(self) -> int:
+        """Size of the hidden states."""
+        return int(self.model.config.get_text_config().hidden_size)
+
     def tokens_within(self, values: int) -> int:
         """Tokens whose widest activation inside the model has at most so many values; the logits are wider."""
         config = self.model.config.get_text_config()

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
 from nat.data_models.evaluate import EvalGeneralConfig
@@ -24,6 +25,27 @@ from nat.secrets import excerpt
 __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
 
 logger = logging.getLogger(__name__)
+
+Choose = Callable[[Sequence[str]], Collection[str]]
+"""Given the ids of a dataset's examples, those to play."""
+
+_choice: ContextVar[Choose | None] = ContextVar("nat_choice_of_examples", default=None)
+
+
+@contextmanager
+def choosing_examples(choose: Choose | None) -> Iterator[None]:
+    """Evaluations and tasks that begin inside the block play only the chosen examples; with None, all."""
+    token = _choice.set(choose)
+    try:
+        yield
+    finally:
+        _choice.reset(token)
+
+
+def chosen_examples(ids: Sequence[str]) -> Collection[str]:
+    """Of the ids of a dataset's examples, those that an evaluation in this context plays."""
+    choose = _choice.get()
+    return set(ids) if choose is None else set(choose(ids))
 
 
 class EvaluationRun:
@@ -71,6 +93,8 @@ class EvaluationRun:
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
         items = repeat_items(await load_items(dataset, session.builder), self.config.reps)
         check_expected_answers(items, dataset, session.config.eval.evaluators)
+        chosen = chosen_examples([str(item.id) for item in items])
+        items = [item for item in items if str(item.id) in chosen]
         session.announce(len(items))
         rollouts = await _play_all(session, items, pass_index)
         played = [_played(item, rollout, path) for item, rollout in zip(items, rollouts, strict=True)]

@@ -11,6 +11,7 @@ from nat.data_models.finetuning import FinetuneRunConfig
 from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
 from nat.finetuning.runtime import build_components, check_health
 from nat.finetuning.workflow_sessions import opened_remote
+from nat.runs.records import Phase
 
 
 class FinetunePlan(BaseModel):
@@ -43,9 +44,8 @@ class FinetunePlan(BaseModel):
     config_text: str
     """The resolved configuration as YAML, secrets left out."""
 
-    @property
-    def rollouts_per_epoch(self) -> int | None:
-        return None if self.num_generations is None else self.num_examples * self.num_generations
+    rollouts_per_epoch: int | None
+    """None if the builder does not say."""
 
 
 async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
@@ -87,6 +87,7 @@ def _plan(
         num_epochs=finetuning.num_epochs,
         num_examples=prepared.num_examples,
         num_generations=num_generations(config),
+        rollouts_per_epoch=prepared.planned_rollouts.get(Phase.TRAIN),
         max_concurrency=config.eval.general.max_concurrency,
         num_held_out=prepared.num_held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,

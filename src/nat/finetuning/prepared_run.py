@@ -41,9 +41,9 @@ class PreparedRun:
     @property
     def planned_rollouts(self) -> dict[Phase, int]:
         """Number of rollouts of an epoch and of a validation, where it is known."""
-        generations = num_generations(self.config)
+        builder = _eval_builder(self.config)
         planned = {
-            Phase.TRAIN: None if generations is None else generations * self.num_examples,
+            Phase.TRAIN: builder.rollouts_of(self.num_examples) if builder else None,
             Phase.VALIDATION: self.num_held_out,
         }
         return {phase: count for phase, count in planned.items() if count is not None}
@@ -146,9 +146,14 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
 
 def num_generations(config: Config) -> int | None:
     """Rollouts per example; None if the builder does not declare them."""
-    name = config.finetuning.trajectory_builder
-    builder = config.trajectory_builders.get(name) if name is not None else None
-    return builder.num_generations if isinstance(builder, EvalTrajectoryBuilderConfig) else None
+    builder = _eval_builder(config)
+    return builder.num_generations if builder is not None else None
+
+
+def _eval_builder(config: Config) -> EvalTrajectoryBuilderConfig | None:
+    """The builder's configuration, if it plays the dataset."""
+    builder = config.trajectory_builders.get(str(config.finetuning.trajectory_builder))
+    return builder if isinstance(builder, EvalTrajectoryBuilderConfig) else None
 
 
 def trained_llm(config: Config) -> str | None:

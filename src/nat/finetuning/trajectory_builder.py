@@ -1,27 +1,33 @@
-"""The generic trajectory builder: `num_generations` passes over the dataset, played side by side.
+"""The generic trajectory builder: `num_generations` passes over the epoch's examples, played side by side.
 
 Plug-ins register thin subclasses of the class and of its configuration.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
+from nat.eval.evaluate import Choose, choosing_examples
+from nat.finetuning.example_choice import Spread, by_spread, in_turn, observed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.progress import append_progress
 from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.credit import credit_warnings
-from nat.finetuning.trajectories.groups import group_by_example
+from nat.finetuning.trajectories.groups import example_id, group_by_example, has_signal
 from nat.finetuning.trajectories.outcome import Outcome, failed, scored, unscored, unscored_by, with_facts
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
+
+
+ExampleChoice = Literal["in_turn", "by_spread"]
 
 
 class EvalTrajectoryBuilderConfig(TrajectoryBuilderConfig):
@@ -29,6 +35,25 @@ class EvalTrajectoryBuilderConfig(TrajectoryBuilderConfig):
 
     num_generations: int = Field(default=2, ge=1)
     """Rollouts of each example per epoch; training compares their rewards, so 1 gives no signal."""
+    examples_per_epoch: int | None = Field(default=None, ge=1)
+    """Examples that an epoch plays; null plays the whole dataset."""
+    choose_examples: ExampleChoice = "in_turn"
+    """Which examples an epoch plays, if not all: `in_turn`, the next ones of shuffled passes over the dataset;
+    `by_spread`, rather those whose rollouts had different rewards, and those not seen for long."""
+    max_refills: int = Field(default=0, ge=0, le=10)
+    """How often an epoch plays further examples in place of those whose rollouts all had the same reward."""
+
+    @model_validator(mode="after")
+    def _choice_needs_a_number(self) -> Self:
+        chosen = self.model_fields_set & {"choose_examples", "max_refills"}
+        if self.examples_per_epoch is None and chosen:
+            names = " and ".join(sorted(chosen))
+            raise ValueError(f"{names}: without examples_per_epoch an epoch plays all examples; set it too")
+        return self
+
+    def rollouts_of(self, num_examples: int) -> int:
+        """Rollouts of an epoch, without refills, of a dataset with so many examples."""
+        return self.num_generations * min(num_examples, self.examples_per_epoch or num_examples)
 
 
 class EvalTrajectoryBuilder(TrajectoryBuilder):
@@ -41,13 +66,14 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
     def __init__(self, trajectory_builder_config: EvalTrajectoryBuilderConfig) -> None:
         super().__init__(trajectory_builder_config)
         self.evaluation_runs: dict[str, list[asyncio.Task[EvaluationRunOutput]]] = {}
+        self._known: dict[str, Spread] = {}
         self._rollouts: dict[str, list[RolloutRecord]] = {}
 
     @property
     def num_generations(self) -> int:
         return self.trajectory_builder_config.num_generations
 
-    async def start_run(self, run_id: str, meta: dict[str, Any] | None = None) -> None:  # noqa: ARG002 - the guide's signature
+    async def start_run(self, run_id: str, meta: dict[str, Any] | None = None) -> None:
         """Launch the passes; they share the limit of concurrent rollouts.
 
         Raises:
@@ -57,10 +83,24 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         if run_id in self.evaluation_runs:
             raise ValueError(f"Run {run_id} is already in progress.")
         logger.info("Starting %d evaluation runs for run_id: %s", self.num_generations, run_id)
-        self.evaluation_runs[run_id] = [
-            asyncio.create_task(self.run_eval(), name=f"{run_id} generation {generation}")
-            for generation in range(self.num_generations)
-        ]
+        wanted = self.trajectory_builder_config.examples_per_epoch
+        self._play(run_id, None if wanted is None else partial(self._chosen, _epoch_of(meta), wanted, ()))
+
+    def _play(self, run_id: str, choose: Choose | None) -> None:
+        """Start one pass per generation over the chosen examples, or over all of them."""
+        with choosing_examples(choose):
+            self.evaluation_runs[run_id] = [
+                asyncio.create_task(self.run_eval(), name=f"{run_id} generation {generation}")
+                for generation in range(self.num_generations)
+            ]
+
+    def _chosen(self, epoch: int, count: int, without: Collection[str], ids: Sequence[str]) -> Sequence[str]:
+        """Give `count` examples for an epoch, other ones than those that it has played."""
+        config, seed = self.trajectory_builder_config, self.run_config.seed
+        if config.choose_examples == "by_spread":
+            return by_spread(ids, count, self._known, seed=seed, epoch=epoch, without=without)
+        begin = epoch * (config.examples_per_epoch or 0)
+        return in_turn(ids, len(without) + count, begin=begin, seed=seed)[len(without) :]
 
     async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
         """Wait for the passes and build a trajectory of each scored rollout.
@@ -72,21 +112,34 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         """
         if run_id not in self.evaluation_runs:
             raise ValueError(f"No evaluation runs found for run_id: {run_id}")
-        async with abandoned_on_error(self, run_id):
-            outputs = await asyncio.gather(*self.evaluation_runs[run_id])
-        del self.evaluation_runs[run_id]
         metadata = {"run_id": run_id} | {key: value for key, value in (meta or {}).items() if key == "epoch"}
+        epoch, refills = _epoch_of(meta), self.trajectory_builder_config.max_refills
         trajectories: list[Trajectory] = []
         self._rollouts[run_id] = []
-        for generation, output in enumerate(outputs):
-            outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
-            self._rollouts[run_id] += with_facts([outcome.record for outcome in outcomes], output.rollouts)
-            trajectories += [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
+        async with abandoned_on_error(self, run_id):
+            trajectories += (latest := await self._played(run_id, metadata))
+            while refills and (flat := sum(not has_signal(group) for group in group_by_example(latest))):
+                played = {record.example_id for record in self._rollouts[run_id]}
+                self._play(run_id, partial(self._chosen, epoch, flat, played))
+                trajectories += (latest := await self._played(run_id, metadata))
+                refills -= 1
         groups = group_by_example(trajectories)
+        self._known = observed(self._known, {example_id(g[0]): [t.reward for t in g] for g in groups}, epoch)
         for text in credit_warnings(self.run_config.reward_function, trajectories):
             logger.warning("%s", text)
         logger.info("Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(groups), run_id)
         return TrajectoryCollection(trajectories=groups, run_id=run_id)
+
+    async def _played(self, run_id: str, metadata: dict[str, Any]) -> list[Trajectory]:
+        """The trajectories of the passes that are going on, when they are done."""
+        outputs = await asyncio.gather(*self.evaluation_runs[run_id])
+        del self.evaluation_runs[run_id]
+        trajectories: list[Trajectory] = []
+        for generation, output in enumerate(outputs):
+            outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
+            self._rollouts[run_id] += with_facts([outcome.record for outcome in outcomes], output.rollouts)
+            trajectories += [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
+        return trajectories
 
     async def abandon(self, run_id: str) -> None:
         """Cancel the passes that are still running, and wait for their end."""
@@ -144,3 +197,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
             )
         result = output.results_of(reward.name)
         return result.eval_output_items if result is not None else ()
+
+
+def _epoch_of(meta: Mapping[str, Any] | None) -> int:
+    """The epoch in a trainer's facts; 0 without one."""
+    return int((meta or {}).get("epoch", 0))

@@ -33,6 +33,8 @@ UPDATE: Mapping[str, str] = {
     "all passes; only where `beta` or `kl_penalty_coef` needs the reference.",
     "approx_kl": "Estimate (k3) of the KL divergence per token from the policy before the update to that after it, "
     "over the tokens of a sixteenth of the rows, at least eight, drawn at random.",
+    "taken_back": "How often the update was taken back and repeated with a smaller learning rate, because it moved the "
+    "policy by more than `max_kl`.",
     "served_diff_mean": "Mean |Δ log p| between sampler and learner after the update, over the tokens of at most eight "
     "of the shorter rows.",
     "served_diff_max": "The largest such difference.",

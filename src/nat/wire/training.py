@@ -140,9 +140,10 @@ class TrainingConfig(WireModel):
     """Name of a built-in algorithm or of one from a plug-in; it sets the defaults of the other settings."""
     options: dict[str, JsonValue] = {}
     """The algorithm's own options; of the built-in algorithms, only `art` has some."""
-    learning_rate: float = Field(default=1e-5, gt=0)
-    """Peak learning rate of AdamW."""
-    warmup_steps: int = Field(default=0, ge=0)
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Peak learning rate of AdamW; null chooses it by the model's width: 1e-6 * (4096 / width)^(5/3), with LoRA
+    0.08 / width."""
+    warmup_steps: int = Field(default=5, ge=0)
     """Optimizer steps over which the learning rate rises linearly from zero."""
     decay_steps: int | None = Field(default=None, ge=1)
     """Optimizer steps over which the learning rate falls linearly to a tenth, where it stays; null keeps it constant.
@@ -178,8 +179,9 @@ class TrainingConfig(WireModel):
     """Truncated importance sampling: cap on π_old/μ per token, where μ is the sampler; null for no correction."""
     num_iterations: int = Field(default=1, ge=1, le=100)
     """Passes over the batch, each with its own optimizer steps."""
-    steps_per_batch: int = Field(default=1, ge=1)
-    """Optimizer steps per pass; the groups are shuffled and split evenly."""
+    steps_per_batch: int | None = Field(default=None, ge=1)
+    """Optimizer steps per pass; the groups are shuffled and split evenly. Null takes a step for each 32 rollouts, at
+    most 16 steps."""
     tokens_per_step: int | None = Field(default=None, ge=1)
     """Split the shuffled rollouts into optimizer steps of at most this many tokens, instead of into `steps_per_batch`
     steps; the prompt that the rollouts of a group share counts once."""
@@ -189,6 +191,9 @@ class TrainingConfig(WireModel):
     """Compute the activations of decoder layers again in the backward pass instead of keeping them; affects memory and
     time, not the gradient. `auto` does so for as many layers as it takes to fit the activations of a micro-batch into
     half of the free memory."""
+    max_kl: float | None = Field(default=0.1, gt=0)
+    """The most KL divergence per token by which an update may move the policy; a larger one is taken back and repeated
+    with a quarter of the learning rate. Null allows any."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Maximum global norm of the gradient; a larger one is scaled down."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -227,7 +232,7 @@ class TrainingConfig(WireModel):
 
     @model_validator(mode="after")
     def _one_way_to_split(self) -> Self:
-        if self.tokens_per_step is not None and self.steps_per_batch > 1:
+        if self.tokens_per_step is not None and (self.steps_per_batch or 1) > 1:
             seen = f"tokens_per_step {self.tokens_per_step} and steps_per_batch {self.steps_per_batch}"
             raise ValueError(f"{seen} are two ways to split a batch into optimizer steps; set one of them")
         return self

@@ -15,7 +15,7 @@ from nat.config.load import load_config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem
 from nat.errors import DatasetError, EvaluationError, NatError
-from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig
+from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig, choosing_examples
 from nat.registry.decorators import register_dataset_loader
 from nat.rollout.session import WorkflowSession, held_out_phase, using_session
 
@@ -50,6 +50,16 @@ async def test_every_row_is_played_and_scored(tmp_path: Path):
     assert kinds == ["WORKFLOW_START", "FUNCTION_START", "FUNCTION_END", "WORKFLOW_END"]
     assert output.eval_input.eval_input_items[0].trajectory[1].name == "<workflow>"
     assert not output.workflow_interrupted
+
+
+async def test_only_the_chosen_examples_are_played(tmp_path: Path):
+    """The choice gets all ids of the dataset; the other rows are not in the output."""
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    with scripted.registered():
+        config = EvaluationRunConfig(config_file=scripted.config_file)
+        with choosing_examples(lambda ids: ids[1:]):
+            output = await EvaluationRun(config).run_and_evaluate()
+    assert scores(output) == {"b": 0.0}
 
 
 async def test_a_failed_rollout_is_listed_and_reaches_no_evaluator(tmp_path: Path):

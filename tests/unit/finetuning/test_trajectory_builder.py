@@ -1,5 +1,6 @@
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 
@@ -9,6 +10,7 @@ from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, Eval
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
+from nat.eval.evaluate import chosen_examples
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.runs.rollouts import LeftOutCause
 
@@ -261,3 +263,70 @@ async def test_log_progress_appends_a_line(tmp_path):
     builder.log_progress("r", {"built": 5}, output_dir=str(tmp_path / "deep"))
     lines = [json.loads(line) for line in (tmp_path / "deep" / "trajectory_builder_r.jsonl").read_text().splitlines()]
     assert [(line["run_id"], line["num_generations"], line["built"]) for line in lines] == [("r", 4, 3), ("r", 4, 5)]
+
+
+class Plays(EvalTrajectoryBuilder):
+    """A builder whose passes score the chosen examples of a dataset by a function of example and generation."""
+
+    def __init__(self, score, **options):
+        super().__init__(EvalTrajectoryBuilderConfig(num_generations=2, **options))
+        self.score = score
+        self.played = []
+
+    async def run_eval(self):
+        chosen = sorted(chosen_examples([f"e{n}" for n in range(6)]))
+        self.played.append(chosen)
+        generation = sum(chosen == other for other in self.played) - 1
+        return output([item(example) for example in chosen], {e: self.score(e, generation) for e in chosen})
+
+
+async def test_an_epoch_plays_as_many_examples_as_asked_for():
+    """All generations play the same examples, and later epochs other ones."""
+    builder = await ready(Plays(lambda _, generation: generation, examples_per_epoch=2))
+    played = []
+    for epoch in range(3):
+        await builder.start_run("r", meta={"epoch": epoch})
+        groups = (await builder.finalize("r", meta={"epoch": epoch})).trajectories
+        assert [len(group) for group in groups] == [2, 2]
+        played += [group[0].metadata["id"] for group in groups]
+    assert sorted(played) == [f"e{n}" for n in range(6)]
+
+
+async def test_groups_without_a_difference_are_refilled():
+    """Further examples are played in their place; the flat ones stay in the records and in the collection."""
+    builder = Plays(lambda example, generation: generation if example in {"e1", "e4"} else 1, examples_per_epoch=3)
+    builder.trajectory_builder_config.max_refills = 1
+    groups = (await collected(builder)).trajectories
+    flat = [example for example in builder.played[0] if example not in {"e1", "e4"}]
+    assert len(groups) == 3 + len(flat)
+    assert not set(builder.played[-1]) & set(builder.played[0])
+    assert len(builder.rollouts("r")) == 2 * len(groups)
+
+
+async def test_refills_end_with_the_dataset():
+    """If no example is left, the epoch has what it has."""
+    groups = (await collected(Plays(lambda *_: 0, examples_per_epoch=4, max_refills=5))).trajectories
+    assert len(groups) == 6
+
+
+async def test_examples_whose_rewards_differ_are_played_more_often():
+    """Over many epochs the one example that teaches is played most."""
+    builder = await ready(
+        Plays(
+            lambda example, generation: generation if example == "e3" else 0,
+            examples_per_epoch=2,
+            choose_examples="by_spread",
+        )
+    )
+    for epoch in range(30):
+        await builder.start_run("r", meta={"epoch": epoch})
+        await builder.finalize("r", meta={"epoch": epoch})
+    counts = Counter(example for played in builder.played[::2] for example in played)
+    assert counts.most_common(1)[0][0] == "e3"
+    assert len(counts) == 6
+
+
+def test_a_choice_of_examples_needs_their_number():
+    """Without examples_per_epoch the options would have no effect."""
+    with pytest.raises(ValueError, match="choose_examples and max_refills: without examples_per_epoch"):
+        EvalTrajectoryBuilderConfig(choose_examples="by_spread", max_refills=1)

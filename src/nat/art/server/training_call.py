@@ -115,24 +115,23 @@ class TrainingCall:
 
 
 def stream_metrics(
-    step_metrics: Mapping[str, float], facts: Mapping[str, float], num_gradient_steps: int, learning_rate: float
+    step_metrics: Mapping[str, float], facts: Mapping[str, float], num_gradient_steps: int
 ) -> dict[str, float]:
     """Give one line of the stream: both families of names, and the facts of the batch, as finite numbers.
 
-    `learning_rate` is used where the step has none of its own. A call that trained nothing has neither steps nor
-    tokens, and no loss.
+    A call that trained nothing has neither steps nor tokens, and no loss.
     """
     line = {**facts, STEPS: num_gradient_steps, NEW_STEPS: num_gradient_steps}
     if num_gradient_steps:
-        step = {"learning_rate": learning_rate, **step_metrics}
-        line |= {name: step[ours] for names in (_OLD_NAMES, _NEW_NAMES) for ours, name in names.items() if ours in step}
+        named = [(ours, name) for names in (_OLD_NAMES, _NEW_NAMES) for ours, name in names.items()]
+        line |= {name: step_metrics[ours] for ours, name in named if ours in step_metrics}
     return {name: float(value) for name, value in line.items() if math.isfinite(value)}
 
 
 async def metrics_of(call: RunningCall) -> AsyncIterator[dict[str, float]]:
     """Each gradient step in the names that clients of all versions know."""
     async for step in call:
-        yield stream_metrics(step, call.facts, int(step[STEPS]), call.config.learning_rate)
+        yield stream_metrics(step, call.facts, int(step[STEPS]))
 
 
 class TrainingStream(StreamingResponse):

@@ -67,6 +67,8 @@ def training_config(
             "kl_penalty_coef": config.kl_penalty_coef or dev.kl_penalty_coef or 0.0,
             "importance_sampling_cap": dev.truncated_importance_sampling,
             "tokens_per_step": tokens_per_step,
+            "warmup_steps": 0,
+            "max_kl": None,
             "max_logprob_difference": OFF_POLICY_LIMIT,
             "max_served_difference": TrainingConfig().max_logprob_difference,
             **(trainer.model_dump(include=set(OptimizerArgs.model_fields), exclude_none=True) if trainer else {}),

@@ -57,6 +57,18 @@ class Resolved:
     """What the user set, then the algorithm's defaults, then the general ones; its factors are in `algorithm`."""
     options: AlgorithmOptions
 
+    def with_learning_rate(self, usual: float) -> "Resolved":
+        """The same with this learning rate, if the user has set none."""
+        if self.config.learning_rate is not None:
+            return self
+        return replace(self, config=self.config.model_copy(update={"learning_rate": usual}))
+
+    def slowed_down(self, factor: float) -> "Resolved":
+        """The same with a smaller learning rate."""
+        assert self.config.learning_rate is not None, "filled in by the learner"
+        rate = factor * self.config.learning_rate
+        return replace(self, config=self.config.model_copy(update={"learning_rate": rate}))
+
     def report(self) -> ResolvedTraining:
         """The same in plain values, for the records of a run."""
         settings = self.config.model_dump(mode="json", exclude={"algorithm"})

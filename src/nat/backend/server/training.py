@@ -7,7 +7,6 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nat.backend.algorithms.registry import resolve
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.training.jobs import TrainingJobs
@@ -69,7 +68,7 @@ class _Routes:
         return json_answer(_known(job_id, self._jobs.cancel(job_id)))
 
     async def resolve(self, http: Request) -> Response:
-        return json_answer(resolve(await read(http, _CONFIG)).report())
+        return json_answer(self._jobs.resolve(await read(http, _CONFIG)).report())
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs

@@ -17,12 +17,20 @@ from nat.backend.export import export_model
 from nat.backend.failures import explained
 from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.learner import Learner, Report
+from nat.backend.training.learner import Learner, Report, learning_rate_for
 from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import EngineFailed, TooManyJobs, TrainingFailed, UpdateCanceled, UpdateRejected
 from nat.wire.serving import EXPORTS
-from nat.wire.training import ExportedModel, JobFailure, JobState, JobStatus, SavedCheckpoint, TrainingJob
+from nat.wire.training import (
+    ExportedModel,
+    JobFailure,
+    JobState,
+    JobStatus,
+    SavedCheckpoint,
+    TrainingConfig,
+    TrainingJob,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -184,6 +192,15 @@ class TrainingJobs(JobTable):
             job = self.add_ended(trained.state, trained.digest)
         return job
 
+    def resolve(self, config: TrainingConfig) -> Resolved:
+        """The settings that an update of this model will use.
+
+        Raises:
+            AlgorithmError: the settings name no algorithm, or contradict it.
+
+        """
+        return resolve(config).with_learning_rate(learning_rate_for(self.loaded))
+
     def submit(self, job: TrainingJob) -> JobState:
         """Queue a job; a known id is not queued again.
 
@@ -193,7 +210,7 @@ class TrainingJobs(JobTable):
             ValueError: the id is known, but of another batch.
 
         """
-        resolved, digest = resolve(job.config), _digest(job)
+        resolved, digest = self.resolve(job.config), _digest(job)
         with self._submitting:
             known = self.find(job.id)
             if known is None:

@@ -47,7 +47,7 @@ from nat.backend.training.mismatch import (
     policy_shift,
     sampled_by,
 )
-from nat.backend.training.optimizer import MasterAdamW, learning_rate_at
+from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.backend.training.weight_pair import WeightPair
 from nat.wire.training import TrainingConfig, TrainingGroup
 
@@ -60,6 +60,9 @@ _ACTIVATION = 2**21
 """Values of the largest activation of a micro-batch on a CPU. Larger ones are slower in float32, and take more memory;
 the C library returns those of more than 32 MB to the system, which clears their pages."""
 _FEWEST_TOKENS = 512
+_SLOWER = 0.25
+"""Factor of the learning rate of an update that is repeated because it moved the policy too far."""
+_MOST_ATTEMPTS = 5
 
 Report = Callable[[float], None]
 """Takes the percentage that is done; an exception from it cancels the update and restores the weights."""
@@ -120,6 +123,20 @@ class _Earlier:
     """How far those weights are from the sampler's log probabilities, on some of the rows."""
 
 
+@dataclass(frozen=True)
+class _Watchers:
+    """Who is told of an update, and the weights that answer requests meanwhile."""
+
+    report: Report
+    on_step: OnStep
+    earlier: _Earlier | None
+    pair: WeightPair | None
+
+
+class _MovedTooFar(Exception):
+    """The policy moved by more than `max_kl`; the update is taken back."""
+
+
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
@@ -151,16 +168,15 @@ class Learner:
 
         """
         started = perf_counter()
+        resolved = resolved.with_learning_rate(learning_rate_for(self._policy))
         batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:
             if pair is None:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
-            with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
-                metrics |= self._train(batch.rows, resolved, report, on_step, earlier)
-                if pair is not None:
-                    pair.finish_requests()
+            with nullcontext() if pair is None else pair.training():
+                metrics |= self._train_within_reach(batch.rows, resolved, _Watchers(report, on_step, earlier, pair))
             if pair is not None:
                 self._policy.linears.forget()
         seconds = perf_counter() - started
@@ -192,15 +208,33 @@ class Learner:
         check_sampler_logprobs(seen, config.max_logprob_difference, earlier_version=version)
         return _Earlier(version, seen)
 
-    def _train(
-        self, rows: list[Row], resolved: Resolved, report: Report, on_step: OnStep, earlier: _Earlier | None
-    ) -> dict[str, float]:
-        config = resolved.config
+    def _train_within_reach(self, rows: list[Row], resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
+        """Train; if the policy moves by more than `max_kl`, take the update back and repeat it with smaller steps."""
+        most = resolved.config.max_kl
+        for taken_back in range(_MOST_ATTEMPTS):
+            try:
+                with self.all_or_nothing():
+                    metrics = self._train(rows, resolved, watchers)
+                    if taken_back + 1 < _MOST_ATTEMPTS:
+                        _check_reach(metrics["approx_kl"], most)
+                    if watchers.pair is not None:
+                        watchers.pair.finish_requests()
+            except _MovedTooFar:
+                resolved = resolved.slowed_down(_SLOWER)
+                logger.info("the update moved the policy by more than max_kl %g; repeated with smaller steps", most)
+            else:
+                return metrics | {"taken_back": float(taken_back)}
+        raise AssertionError("the last attempt returns")
+
+    def _train(self, rows: list[Row], resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
+        config, earlier = resolved.config, watchers.earlier
         steps = optimizer_steps(rows, config, self.step)
         needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
         packed = self._pack(rows, config)
-        update = _Update(resolved, report, on_step, TokenSums(self._policy.device), len(steps), earlier)
+        update = _Update(
+            resolved, watchers.report, watchers.on_step, TokenSums(self._policy.device), len(steps), earlier
+        )
         update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(self._pack(step, config)) for step in steps)
         if needs_start:
@@ -329,6 +363,16 @@ class Learner:
             "served_diff_mean": served.mean,
             "served_diff_max": served.largest,
         }
+
+
+def _check_reach(kl: float, most: float | None) -> None:
+    if most is not None and kl > most:
+        raise _MovedTooFar
+
+
+def learning_rate_for(policy: LoadedModel) -> float:
+    """Give the learning rate for these weights, unless the user sets one."""
+    return usual_learning_rate(policy.width, lora=policy.peft is not None)
 
 
 def _enough_tokens(policy: LoadedModel) -> int | None:

@@ -22,6 +22,10 @@ from nat.backend.training.logprobs import token_scores
 from nat.backend.tree_attention import PackedTree, common_prefix
 from nat.wire.training import TrainingConfig
 
+ROLLOUTS_PER_STEP = 32
+"""Rollouts of an optimizer step, unless the user says how many steps a batch has."""
+_MOST_STEPS = 16
+
 _LONG_PREFIX = 1 / 8
 """A longer share of a micro-batch's tokens is not computed again in the next one."""
 
@@ -29,10 +33,11 @@ _LONG_PREFIX = 1 / 8
 def optimizer_steps(rows: Sequence[Row], config: TrainingConfig, step: int = 0) -> list[list[Row]]:
     """Give the rows of each optimizer step; every pass of every update has all rows, in another order.
 
-    Groups are shuffled and split evenly into `steps_per_batch` steps, or into as many steps as there are groups if
-    those are fewer, because a step without rows has no gradient. With `tokens_per_step` steps are filled one after
-    another with whole rollouts, those of a group side by side; a longer rollout gets a step of its own. The prompt
-    that a group shares counts once in a step, so that many short answers to a long prompt fit into one step.
+    Groups are shuffled and split evenly into `steps_per_batch` steps (null: one for each ROLLOUTS_PER_STEP rollouts),
+    or into as many steps as there are groups if those are fewer, because a step without rows has no gradient. With
+    `tokens_per_step` steps are filled one after another with whole rollouts, those of a group side by side; a longer
+    rollout gets a step of its own. The prompt that a group shares counts once in a step, so that many short answers to
+    a long prompt fit into one step.
 
     `step` counts the optimizer steps before this update, so that a resumed run has the same order as one that was
     never interrupted.
@@ -43,8 +48,13 @@ def optimizer_steps(rows: Sequence[Row], config: TrainingConfig, step: int = 0) 
         if config.tokens_per_step is not None:
             steps += _steps_of_tokens(rows, config.tokens_per_step, random)
         else:
-            steps += _even_steps(rows, config.steps_per_batch, random)
+            steps += _even_steps(rows, config.steps_per_batch or usual_steps(rows), random)
     return steps
+
+
+def usual_steps(rows: Sequence[Row]) -> int:
+    """Optimizer steps of a pass over these rows, unless the user sets them."""
+    return min(_MOST_STEPS, max(1, len({row.rollout for row in rows}) // ROLLOUTS_PER_STEP))
 
 
 def _even_steps(rows: Sequence[Row], num_steps: int, random: Random) -> list[list[Row]]:

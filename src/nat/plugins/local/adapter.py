@@ -225,7 +225,12 @@ def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
 
 
 class LocalTrajectoryBuilderConfig(EvalTrajectoryBuilderConfig, name="local_traj_builder"):
-    """Plays the dataset `num_generations` times per epoch and groups the rollouts by example."""
+    """Plays the epoch's examples `num_generations` times and groups the rollouts by example."""
+
+    num_generations: int = Field(default=8, ge=1)
+    """Rollouts of each example per epoch; training compares their rewards, so 1 gives no signal."""
+    examples_per_epoch: int | None = Field(default=16, ge=1)
+    """Examples that an epoch plays; null plays the whole dataset."""
 
 
 class LocalTrainerConfig(TrainerConfig, name="local_trainer"):

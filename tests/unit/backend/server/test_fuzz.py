@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.json_bodies import bodies, check_answer, with_fields
+from nat.backend.algorithms.registry import resolve
 from nat.backend.server.app import inference_router
 from nat.backend.server.service import Service
 from nat.backend.server.training import training_router
@@ -31,6 +32,9 @@ class Jobs:
 
     def __init__(self, loaded):
         self.loaded = loaded
+
+    def resolve(self, config):
+        return resolve(config)
 
     def submit(self, job):
         return JobState(id=job.id, status=JobStatus.PENDING)

@@ -210,7 +210,13 @@ def test_update_raises_the_probability_of_rewarded_rollouts(make_learner, loaded
     assert metrics["effective_sample_size"] == pytest.approx(1, abs=1e-5)
 
 
-BASE = {"learning_rate": 1e-3, "adam_epsilon": 1e-3, "num_iterations": 2, "max_logprob_difference": 100}
+BASE = {
+    "learning_rate": 1e-3,
+    "warmup_steps": 0,
+    "adam_epsilon": 1e-3,
+    "num_iterations": 2,
+    "max_logprob_difference": 100,
+}
 
 
 @pytest.mark.parametrize(
@@ -448,6 +454,26 @@ def test_a_step_that_changes_no_weight_is_an_alarm(make_learner, loaded):
     assert error.kind == "weights_unchanged"
 
 
+def test_an_update_that_moves_the_policy_too_far_is_repeated_with_smaller_steps(make_learner, checkpoint):
+    """With `max_kl` the KL divergence stays below it, at a learning rate that was quartered as often as necessary."""
+    config = {"learning_rate": 3e-2, "max_served_difference": 100, "warmup_steps": 0}
+    metrics, after = [], []
+    for limit in (None, 0.05):
+        loaded = load_model(checkpoint, device="cpu")
+        learner = make_learner(loaded)
+        metrics.append(learner.update(random_groups(loaded), resolve(TrainingConfig(**config, max_kl=limit))))
+        after.append((learner.step, weights(loaded)))
+    free, bound = metrics
+    assert free["approx_kl"] > 0.05 > bound["approx_kl"]
+    assert (free["taken_back"], free["learning_rate"]) == (0, 3e-2)
+    assert bound["learning_rate"] == pytest.approx(3e-2 / 4 ** bound["taken_back"])
+    assert after[0][0] == after[1][0] == 1
+    fresh = load_model(checkpoint, device="cpu")
+    slow = TrainingConfig(**config | {"learning_rate": bound["learning_rate"]}, max_kl=None)
+    make_learner(fresh).update(random_groups(fresh), resolve(slow))
+    assert largest_gap(weights(fresh), after[1][1]) == 0
+
+
 def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
     """Small steps add up in the float32 masters; after the warm-up, an update without a changed weight fails."""
     config = {"learning_rate": 1e-6, "max_logprob_difference": 10}
@@ -456,7 +482,9 @@ def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
     metrics = learner.update(random_groups(loaded), resolve(TrainingConfig(**config, warmup_steps=1000)))
     assert (metrics["update_ratio"], metrics["optimizer_steps"]) == (0, 1)
     with pytest.raises(UpdateRejected, match="no weight changed"):
-        learner.update(random_groups(loaded), resolve(TrainingConfig(**config | {"learning_rate": 1e-9})))
+        learner.update(
+            random_groups(loaded), resolve(TrainingConfig(**config | {"learning_rate": 1e-9}, warmup_steps=0))
+        )
     with pytest.raises(UpdateRejected, match="no weight changed"):
         learner.update(
             random_groups(loaded), resolve(TrainingConfig(**config | {"learning_rate": 1e-30}, warmup_steps=1000))
@@ -616,6 +644,8 @@ def test_the_kl_penalty_keeps_the_model_near_the_reference(make_learner, checkpo
 
 def test_the_learning_rate_grows_with_the_rollouts_of_a_step(make_learner, loaded):
     """The learning rate grows with the number of rollouts in the step, to the given power."""
-    config = TrainingConfig(**art(learning_rate=1e-4, num_trajectories_learning_rate_multiplier_power=0.5))
+    config = TrainingConfig(
+        warmup_steps=0, **art(learning_rate=1e-4, num_trajectories_learning_rate_multiplier_power=0.5)
+    )
     metrics = make_learner(loaded).update(random_groups(loaded, groups=1, rollouts=4), resolve(config))
     assert metrics["learning_rate"] == pytest.approx(2e-4)

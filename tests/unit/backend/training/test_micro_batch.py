@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.backend.training.batch import Row
-from nat.backend.training.micro_batch import optimizer_steps, pack, shared_prefix
+from nat.backend.training.micro_batch import optimizer_steps, pack, shared_prefix, usual_steps
 from nat.backend.tree_attention import unique_tokens
 from nat.wire.training import TrainingConfig
 
@@ -127,3 +127,9 @@ def test_the_shared_prefix_is_common_to_all_prompts(prompts):
     assert shared < min(len(prompt) for prompt, _ in prompts)
     longest = min(len(prompt) for prompt, _ in prompts) - 1
     assert shared == longest or len({row.input_ids[shared] for row in rows}) > 1
+
+
+@pytest.mark.parametrize(("rollouts", "steps"), [(1, 1), (31, 1), (64, 2), (130, 4), (10_000, 16)])
+def test_the_usual_number_of_steps_follows_the_rollouts(rollouts, steps):
+    """One optimizer step for each 32 rollouts, at most 16."""
+    assert usual_steps([row(index, 3, group=index) for index in range(rollouts)]) == steps

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from nat.backend.training.optimizer import DECAYED, MasterAdamW, learning_rate_at
+from nat.backend.training.optimizer import DECAYED, MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.wire.training import TrainingConfig
 
 
@@ -141,7 +141,7 @@ def test_the_state_is_moments_and_masters():
 
 
 def rates(steps, **config):
-    return [learning_rate_at(TrainingConfig(learning_rate=1.0, **config), step) for step in steps]
+    return [learning_rate_at(TrainingConfig(**{"learning_rate": 1.0, "warmup_steps": 0} | config), s) for s in steps]
 
 
 def test_without_a_schedule_the_learning_rate_is_constant():
@@ -162,6 +162,15 @@ def test_the_learning_rate_falls_over_the_decay_and_stays():
 def test_warmup_and_decay_count_from_the_first_step():
     """Warm-up and decay both count from the first step, so they are independent."""
     assert rates([0, 1, 2], warmup_steps=2, decay_steps=10) == pytest.approx([0.5, 0.91, 0.82])
+
+
+@pytest.mark.parametrize(
+    ("width", "full", "lora"), [(64, 1.02e-3, 1.25e-3), (576, 2.63e-5, 1.39e-4), (4096, 1e-6, 1.95e-5)]
+)
+def test_wider_models_get_smaller_learning_rates(width, full, lora):
+    """The rates of the docstring: 1e-6 for all weights at a width of 4096, 4e-5 for adapters at 2048."""
+    assert usual_learning_rate(width, lora=False) == pytest.approx(full, rel=0.01)
+    assert usual_learning_rate(width, lora=True) == pytest.approx(lora, rel=0.01)
 
 
 @pytest.mark.parametrize("bits", [8, 32])

@@ -1,0 +1,210 @@
+"""What the defaults of training are worth: the held-out reward with nothing set, beside the best hand-tuned setting.
+
+Each run is `nat finetune` in a process of its own. `--rates` also trains with these multiples of the default learning
+rate, so that the table shows how far the default is from the best. The tasks are those of `bench.tasks`, which no
+default was chosen on, and the examples of the repository whose frameworks are installed here.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+from bench.tasks.models import TASKS
+
+ROLLOUTS = 6144
+"""Rollouts of a run."""
+EXAMPLES = {"tic_tac_toe": "player"}
+"""Examples of the repository, and the keys of their LLMs."""
+HEAD = "| task | weights | setting | seed | before | after | best | rate |\n|---|---|---|---:|---:|---:|---:|---:|"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: a task, its weights, and what is set for it."""
+
+    task: str
+    lora: bool
+    seed: int
+    name: str
+    settings: Mapping[str, Any]
+    """Dotted keys and values."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The held-out reward before and after a run."""
+
+    case: Case
+    before: float
+    after: float
+    best: float
+    """The highest of all validations."""
+    rate: float
+    """The learning rate of the last epoch."""
+
+    def row(self) -> str:
+        """Format the run as a line of the table."""
+        weights = "LoRA" if self.case.lora else "all"
+        return (
+            f"| {self.case.task} | {weights} | {self.case.name} | {self.case.seed} | {self.before:.3f} "
+            f"| {self.after:.3f} | {self.best:.3f} | {self.rate:.2g} |"
+        )
+
+
+def main() -> None:
+    """Print a line for each run, and the share of the best gain that the defaults reach."""
+    parser = argparse.ArgumentParser(prog="python -m bench.defaults", description=__doc__)
+    parser.add_argument("--tasks", nargs="*", default=[*TASKS, *EXAMPLES])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--rates", type=float, nargs="*", default=[], help="Multiples of the default learning rate.")
+    parser.add_argument("--weights", nargs="*", choices=("all", "LoRA"), default=["all", "LoRA"])
+    parser.add_argument("--set", nargs=2, action="append", default=[], help="A key and a value of all runs.")
+    parser.add_argument("--name", default="nothing set", help="What to call the setting in the table.")
+    parser.add_argument("--rollouts", type=int, default=ROLLOUTS)
+    parser.add_argument("--folder", type=Path, help="Where tasks and models are kept.")
+    parser.add_argument("--at_once", type=int, default=2)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        cases = list(_cases(options))
+        for task in sorted({case.task for case in cases} & TASKS.keys()):
+            _make(task, folder / task)
+        print(HEAD, flush=True)
+        with ThreadPoolExecutor(options.at_once) as pool:
+            found = list(pool.map(lambda case: _shown(measure(case, folder, options.rollouts)), cases))
+    for line in shares(found):
+        print(line)
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    for task in options.tasks:
+        for weights in options.weights:
+            for seed in options.seeds:
+                fixed = dict(options.set)
+                yield Case(task, weights == "LoRA", seed, options.name, fixed)
+                for factor in options.rates:
+                    yield Case(task, weights == "LoRA", seed, f"rate x {factor:g}", {**fixed, "rate": factor})
+
+
+def measure(case: Case, folder: Path, rollouts: int) -> Result:
+    """Train once, and read the figures from the run's folder."""
+    with tempfile.TemporaryDirectory() as output:
+        config = config_of(case, folder, Path(output), rollouts)
+        path = Path(output) / "config.yml"
+        path.write_text(yaml.safe_dump(config))
+        command = [str(Path(sys.executable).with_name("nat")), "--log-level", "error", "finetune"]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+        done = subprocess.run(  # noqa: S603 - our own
+            [*command, f"--config_file={path}", "--json"], env=environment, capture_output=True, text=True, check=False
+        )
+        run = next(iter((Path(output) / "runs").glob("*/summary.json")), None)
+        if done.returncode or run is None:
+            sys.stderr.write(f"{case}: {done.stderr[-2000:]}\n")
+            return Result(case, float("nan"), float("nan"), float("nan"), float("nan"))
+        summary = json.loads(run.read_text())
+        lines = [json.loads(line) for line in (run.parent / "training_metrics.jsonl").read_text().splitlines()]
+        rates = [0.0, *(line["metrics"].get("train/learning_rate", 0.0) for line in lines)]
+        best = summary["best"]["score"] if summary["best"] else summary["after"]
+        return Result(case, summary["before"], summary["after"], best, rates[-1])
+
+
+def config_of(case: Case, folder: Path, output: Path, rollouts: int) -> dict[str, Any]:
+    """The YAML of a run: nothing under `training` but what the case sets."""
+    settings = dict(case.settings)
+    factor = settings.pop("rate", None)
+    if case.task in EXAMPLES:
+        config = yaml.safe_load(Path(f"examples/{case.task}/configs/finetune.yml").read_text())
+        config["trajectory_builders"] = {"builder": {"_type": "local_traj_builder"}}
+        held_out, llm = config["finetuning"]["run_configuration"]["validation_dataset"], EXAMPLES[case.task]
+    else:
+        config, held_out, llm = _task_config(case, folder), str(folder / case.task / "held_out.jsonl"), "student"
+    builder = config["trajectory_builders"]["builder"]
+    training: dict[str, Any] = {}
+    for key, value in settings.items():
+        (builder if key in {"examples_per_epoch", "num_generations", "choose_examples", "max_refills"} else training)[
+            key
+        ] = yaml.safe_load(str(value))
+    if factor is not None:
+        from nat.backend.training.optimizer import usual_learning_rate  # noqa: PLC0415 - torch, for some runs only
+
+        width = json.loads((Path(config["llms"][llm]["model"]) / "config.json").read_text())["hidden_size"]
+        training["learning_rate"] = factor * usual_learning_rate(width, lora=case.lora)
+    if case.lora:
+        config["llms"][llm]["lora"] = {}
+    config["trainer_adapters"] = {"weights": {"_type": "local_trainer_adapter", "llm": llm, "training": training}}
+    per_epoch = builder.get("num_generations", 8) * (builder.get("examples_per_epoch", 16) or 32)
+    epochs = max(1, rollouts // per_epoch)
+    config["finetuning"] |= {
+        "trainer": "trainer",
+        "trajectory_builder": "builder",
+        "trainer_adapter": "weights",
+        "num_epochs": epochs,
+        "seed": case.seed,
+        "output_dir": str(output / "runs"),
+        "run_configuration": {"validation_dataset": held_out, "validation_interval": max(1, epochs // 4)},
+    }
+    config["eval"]["general"].pop("output_dir", None)
+    return dict(config)
+
+
+def _task_config(case: Case, folder: Path) -> dict[str, Any]:
+    task = TASKS[case.task]
+    return {
+        "imports": [str(Path(__file__).parent / "tasks" / "agents.py")],
+        "llms": {
+            "student": {
+                "_type": "local",
+                "model": str(folder / case.task / "model"),
+                "max_tokens": task.max_tokens,
+                "save_every": 1000,
+            }
+        },
+        "workflow": {"_type": task.workflow, "llm": "student"},
+        "eval": {
+            "general": {
+                "max_concurrency": 64,
+                "dataset": {"_type": "jsonl", "file_path": str(folder / case.task / "train.jsonl")},
+            },
+            "evaluators": {"score": {"_type": task.evaluator}},
+        },
+        "trajectory_builders": {"builder": {"_type": "local_traj_builder"}},
+        "trainers": {"trainer": {"_type": "local_trainer"}},
+        "finetuning": {"enabled": True, "reward_function": {"name": "score"}},
+    }
+
+
+def shares(found: Sequence[Result]) -> Iterator[str]:
+    """For each task and weights: the mean gain with nothing set, over that of the best setting."""
+    for task, lora in dict.fromkeys((each.case.task, each.case.lora) for each in found):
+        own = [each for each in found if (each.case.task, each.case.lora) == (task, lora)]
+        gains = {
+            name: fmean(each.after - each.before for each in own if each.case.name == name)
+            for name in dict.fromkeys(each.case.name for each in own)
+        }
+        text = ", ".join(f"{name} {gain:+.3f}" for name, gain in gains.items())
+        yield f"{task}, {'LoRA' if lora else 'all weights'}: {text}"
+
+
+def _make(task: str, folder: Path) -> None:
+    if not (folder / "model" / "model.safetensors").exists():
+        command = [sys.executable, "-m", "bench.tasks.models", task, str(folder)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+
+
+def _shown(result: Result) -> Result:
+    print(result.row(), flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    main()

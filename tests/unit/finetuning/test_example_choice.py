@@ -1,0 +1,77 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.finetuning.example_choice import by_spread, expected_variance, in_turn, observed
+
+IDS = [f"e{n}" for n in range(40)]
+EQUAL, MIXED = (1.0,) * 8, (0.0, 1.0) * 4
+
+
+def drawn(known, times):
+    """How often each example is chosen for the first epoch, over many seeds."""
+    chosen = Counter()
+    for seed in range(times):
+        chosen.update(by_spread(IDS, 8, known, seed=seed, epoch=1, without=()))
+    return chosen
+
+
+@given(size=st.integers(1, 12), count=st.integers(1, 15), epoch=st.integers(0, 9), seed=st.integers(0, 3))
+def test_an_epoch_has_different_examples(size, count, epoch, seed):
+    """As many as asked for, or the whole dataset if it is smaller; the same for the same seed."""
+    chosen = in_turn(IDS[:size], count, begin=epoch * count, seed=seed)
+    assert len(chosen) == len(set(chosen)) == min(size, count)
+    assert chosen == in_turn(IDS[:size], count, begin=epoch * count, seed=seed)
+
+
+def test_consecutive_epochs_pass_through_the_dataset():
+    """Five epochs of eight play each of forty examples once; the next pass has another order."""
+    passes = [[e for epoch in range(5) for e in in_turn(IDS, 8, begin=40 * n + 8 * epoch, seed=0)] for n in (0, 1)]
+    assert sorted(passes[0]) == sorted(passes[1]) == sorted(IDS)
+    assert passes[0] != passes[1]
+
+
+def test_a_longer_choice_begins_with_the_shorter_one():
+    """So the refill of an epoch continues where its examples ended."""
+    assert in_turn(IDS, 20, begin=32, seed=1)[:8] == in_turn(IDS, 8, begin=32, seed=1)
+
+
+def test_nothing_known_makes_all_examples_equally_likely():
+    """Every example is drawn, none more than about twice as often as another."""
+    counts = drawn({}, 400)
+    assert len(counts) == 40
+    assert max(counts.values()) < 2 * min(counts.values())
+
+
+def test_examples_whose_rewards_differ_are_preferred():
+    """Half of the examples are solved; most of the draws are of the others, yet each solved one is seen again."""
+    known = observed({}, {e: EQUAL if n % 2 else MIXED for n, e in enumerate(IDS)}, epoch=0)
+    counts = drawn(known, 200)
+    solved = sum(counts[e] for e in IDS[1::2])
+    assert 0 < solved < counts.total() / 3
+    assert all(counts[e] for e in IDS)
+
+
+def test_what_was_seen_long_ago_counts_less():
+    """A solved example is worth more the longer it was not seen; at last nearly as much as a new one."""
+    known = observed(observed({}, {"new": MIXED}, 0), {"solved": EQUAL}, 0)
+    worth = [expected_variance(["solved"], known, epoch)["solved"] for epoch in (0, 10, 100)]
+    assert worth == sorted(worth)
+    assert worth[0] == pytest.approx(1 / 9)
+    assert worth[-1] > 0.99
+
+
+def test_observations_of_an_example_are_weighted_by_their_age():
+    """A later observation moves the estimate towards itself."""
+    known = observed(observed({}, {"e": EQUAL, "f": MIXED}, 0), {"e": MIXED}, 1)
+    assert known["e"].rollouts == pytest.approx(8 * 0.9 + 8)
+    assert 0.125 < known["e"].variance < 0.25
+
+
+def test_examples_that_were_played_are_not_drawn_again():
+    """A refill of the epoch has other examples; with none left it is empty."""
+    first = by_spread(IDS, 30, {}, seed=0, epoch=2, without=())
+    assert not set(by_spread(IDS, 30, {}, seed=0, epoch=2, without=first)) & set(first)
+    assert by_spread(IDS, 5, {}, seed=0, epoch=2, without=IDS) == []
