@@ -142,7 +142,7 @@ class TrainingConfig(WireModel):
     """The algorithm's own options; of the built-in algorithms, only `art` has some."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Peak learning rate of AdamW; null chooses it by the model's width: 1e-6 * (4096 / width)^(5/3), with LoRA
-    0.08 / width."""
+    0.16 / width."""
     warmup_steps: int = Field(default=5, ge=0)
     """Optimizer steps over which the learning rate rises linearly from zero."""
     decay_steps: int | None = Field(default=None, ge=1)
