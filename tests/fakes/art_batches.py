@@ -18,7 +18,7 @@ PROMPT = [5, 6, 7, 8]
 
 def art_batch(loaded: LoadedModel, *, seed: int = 0, **config: object) -> ArtBatch:
     """A batch with a signal that is strong enough to change what is sampled."""
-    settings = {"learning_rate": 1e-2, "max_logprob_difference": 100, **config}
+    settings = {"learning_rate": 1e-2, "max_logprob_difference": 100, "max_kl": None, **config}
     return ArtBatch(random_groups(loaded, seed=seed), TrainingConfig.model_validate(settings), {"fact": 1.0})
 
 

@@ -48,7 +48,7 @@ def train(engine: VllmEngine, learner: Learner | None = None, *, prompt: int = 0
     """One update on the model thread, as a training job does it; gives the metrics."""
     learner = learner or learner_of(engine)
     groups = random_groups(engine.loaded, prompt=prompt)
-    resolved = resolve(TrainingConfig(learning_rate=1e-2, **config))
+    resolved = resolve(TrainingConfig(learning_rate=1e-2, max_kl=None, **config))
 
     def update() -> dict[str, float]:
         with engine.updating():

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nat.backend.algorithms.registry import resolve
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.training.jobs import TrainingJobs
@@ -68,7 +69,9 @@ class _Routes:
         return json_answer(_known(job_id, self._jobs.cancel(job_id)))
 
     async def resolve(self, http: Request) -> Response:
-        return json_answer(self._jobs.resolve(await read(http, _CONFIG)).report())
+        """Resolve settings, also in a backend that only serves: `--dry_run` and `nat probe` check them there."""
+        config, jobs = await read(http, _CONFIG), self._open_jobs
+        return json_answer((resolve(config) if jobs is None else jobs.resolve(config)).report())
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs

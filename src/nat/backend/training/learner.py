@@ -114,6 +114,18 @@ class _Update:
         self.report(100.0 * self.passes_done / self.passes)
 
 
+def _never_falling(report: Report) -> Report:
+    """Report the highest progress so far, so that it stays where it was while an update is repeated."""
+    highest = 0.0
+
+    def told(percent: float) -> None:
+        nonlocal highest
+        highest = max(highest, percent)
+        report(highest)
+
+    return told
+
+
 @dataclass(frozen=True)
 class _Earlier:
     """Tokens of a batch that the weights before the last update sampled."""
@@ -175,8 +187,9 @@ class Learner:
             if pair is None:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
+            watchers = _Watchers(_never_falling(report), on_step, earlier, pair)
             with nullcontext() if pair is None else pair.training():
-                metrics |= self._train_within_reach(batch.rows, resolved, _Watchers(report, on_step, earlier, pair))
+                metrics |= self._train_within_reach(batch.rows, resolved, watchers)
             if pair is not None:
                 self._policy.linears.forget()
         seconds = perf_counter() - started

@@ -3,6 +3,7 @@ from fastapi import APIRouter
 
 from fakes.keys import KEY
 from nat.backend.server.app import create_app
+from nat.backend.server.training import training_router
 from nat.errors import BackendError, ModelBusy, ModelNotPrepared, ModelNotServed
 
 
@@ -127,3 +128,14 @@ async def test_reused_prompt_tokens_are_reported(client):
     first, second = [(await client.post("/v1/chat/completions", json=body)).json()["usage"] for _ in range(2)]
     assert "prompt_tokens_details" not in first
     assert second["prompt_tokens_details"] == {"cached_tokens": second["prompt_tokens"] - 1}
+
+
+async def test_a_backend_that_only_serves_checks_settings_of_training(connect, worker):
+    """Settings are resolved without an output folder, for runs that are planned; jobs are refused."""
+    async with connect(worker, extra_routers=[training_router(None)]) as client:
+        resolved = await client.post("/v1/training/resolve", json={"algorithm": "rloo"})
+        unknown = await client.post("/v1/training/resolve", json={"algorithm": "rlo"})
+        refused = await client.get("/v1/training/jobs/1")
+    assert (resolved.status_code, resolved.json()["algorithm"]) == (200, "rloo")
+    assert "rloo" in unknown.text
+    assert refused.status_code == 409

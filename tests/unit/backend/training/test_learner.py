@@ -216,6 +216,7 @@ BASE = {
     "adam_epsilon": 1e-3,
     "num_iterations": 2,
     "max_logprob_difference": 100,
+    "max_kl": None,
 }
 
 

@@ -15,7 +15,7 @@ from nat.backend.training.weight_pair import WeightPair
 from nat.errors import UpdateRejected
 from nat.wire.training import SampledBy, TrainingConfig, TrainingGroup
 
-SETTINGS = resolve(TrainingConfig(learning_rate=3e-2, steps_per_batch=2))
+SETTINGS = resolve(TrainingConfig(learning_rate=3e-2, steps_per_batch=2, max_kl=None))
 
 
 @pytest.fixture(params=["all weights", "adapter"])
@@ -71,7 +71,7 @@ def test_the_served_weights_stay_during_an_update_and_change_at_its_end(model, p
 
 def test_answers_during_an_update_come_from_the_served_model(model, pair, make_learner):
     """Also while the reference is scored: with an adapter, the reference is the model with the adapter switched off."""
-    settings = resolve(TrainingConfig(learning_rate=3e-2, steps_per_batch=2, beta=0.1))
+    settings = resolve(TrainingConfig(learning_rate=3e-2, steps_per_batch=2, beta=0.1, max_kl=None))
     make_learner(model).update(random_groups(model), settings)  # an adapter that changes nothing would prove nothing
     rows = make_batch(random_groups(model), settings).rows[:2]
     before, seen = served_logprobs(model, rows), []
