@@ -35,6 +35,7 @@
     │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
     │   ├── TooManyFailures       more rollouts failed than the configuration allows
     │   └── RewardCollapse        the reward fell far below that of the first epochs
+    ├── ProjectRefused            a new project cannot be written as requested
     ├── StorageError              a file or folder cannot be written: a full disk, no permission, a limit
     └── JournalError              a run's folder or journal is missing, taken, or of another version
 
@@ -234,6 +235,10 @@ class TooManyFailures(RunFailed):
 
 class RewardCollapse(RunFailed):
     """The reward fell far below that of the first epochs."""
+
+
+class ProjectRefused(NatError, ValueError):
+    """A new project cannot be written: its name, its folder, its framework, or no model."""
 
 
 class StorageError(NatError):

@@ -9,6 +9,7 @@ COMMON = "--config_file -o/--override --import --json"
 
 COMMANDS = {
     "nat": "--version --log-level",
+    "nat init": "name --framework --no_model",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
     "nat export": "folder --checkpoint --output --json",

@@ -22,6 +22,7 @@ _LAST_SECONDS = 5.0
 _OVERRIDE = {"-o", "--override"}
 
 _COMMANDS = {
+    "init": ("nat.cli.commands.init:init_command", "Write a project that trains as it stands."),
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
     "export": ("nat.cli.commands.export:export_command", "Export a run's checkpoint as a plain model."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),

@@ -1,0 +1,50 @@
+"""`nat init`: write a project that trains as it stands, to be replaced piece by piece."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from nat.cli import event_loop
+from nat.errors import one_of
+from nat.project.frameworks import FRAMEWORKS, framework_named
+from nat.project.new_project import check_model_can_be_made, extras_of, folder_for, write_project
+from nat.wire.extras import install_hint, missing_of_extra
+
+
+@click.command("init")
+@click.argument("name")
+@click.option(
+    "--framework",
+    default="openai",
+    show_default=True,
+    help=f"What the agent is made with: {one_of(FRAMEWORKS)}. `command` is a program in any language.",
+)
+@click.option("--no_model", is_flag=True, help="Make no tiny model; config.yml then needs a model of yours.")
+def init_command(*, name: str, framework: str, no_model: bool) -> None:
+    """Write a project into the new folder NAME: agent, score, data, configuration, tiny model and test."""
+    chosen = framework_named(framework)
+    folder = folder_for(name)
+    if not no_model:
+        check_model_can_be_made()
+        click.echo("Making a tiny model, which takes about half a minute …")
+    event_loop.run(write_project(folder, chosen, with_model=not no_model))
+    click.echo(next_steps(folder, chosen, with_model=not no_model))
+
+
+def next_steps(folder: Path, framework: str, *, with_model: bool) -> str:
+    """What to do next, beginning with what is missing."""
+    steps = [(f"cd {folder}", "")]
+    if any(missing_of_extra(extra) for extra in extras_of(framework)):
+        steps.append((install_hint(*extras_of(framework)), ""))
+    if find_spec("pytest") is None:
+        steps.append(("pip install pytest", ""))
+    if not with_model:
+        steps.append(("edit config.yml", "set llms.student.model to your model"))
+    steps += [
+        ("pytest", "plays the agent; a script takes the model's part"),
+        ("nat finetune --config_file=config.yml", "trains the model, and says whether it improved"),
+    ]
+    lines = (f"  {command:<40}{f'# {what}' if what else ''}".rstrip() for command, what in steps)
+    title = FRAMEWORKS[framework].title
+    return "\n".join([f"Wrote {folder}/: an agent for {title}. README.md says what to replace. Next:", "", *lines])

@@ -1,0 +1,118 @@
+"""Write a new project: an agent, its score, its data, its configuration, a tiny model and a test."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+
+from nat.builder.child_processes import run_module
+from nat.errors import ProjectRefused
+from nat.files import replacing_folder
+from nat.project.frameworks import FRAMEWORKS, SHARED, TEMPLATES, Framework
+from nat.wire.extras import install_hint, missing_of_extra, requirement
+
+MODEL = "model"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_WORKFLOW = Path("workflow.yml")
+"""The part of the configuration that differs between an agent in Python and a program."""
+_IN_PYTHON = """\
+| `agent.py` | the agent |
+| `workflow.py` | what connects it with `nat`, and the tool |"""
+_PROGRAM = "| `program/` | the agent: a program that reads a question and prints its answer |"
+
+
+def folder_for(name: str) -> Path:
+    """The folder of a new project, in the current one.
+
+    Raises:
+        ProjectRefused: no project can have this name, or something else is there.
+
+    """
+    if not _NAME.fullmatch(name):
+        raise ProjectRefused(
+            f"'{name}' cannot be the name of a project",
+            hint="begin with a letter, and use letters, digits, '_' and '-' only; the project is a folder of this "
+            "name in the current one",
+        )
+    if name == "nat":
+        raise ProjectRefused(
+            "a project cannot have the name 'nat': Python would take its folder for a part of this package",
+            hint="choose another name",
+        )
+    folder = Path(name)
+    if not _may_replace(folder):
+        what = "is a folder with files in it" if folder.is_dir() else "exists, and is no folder"
+        raise ProjectRefused(
+            f"{folder.resolve()} {what}", hint="choose another name, or remove it; nothing was changed"
+        )
+    return folder
+
+
+def check_model_can_be_made() -> None:
+    """Raise ProjectRefused if the backend's packages are missing."""
+    if missing := missing_of_extra("local"):
+        raise ProjectRefused(
+            f"the tiny model cannot be made: these packages are not installed: {', '.join(missing)}",
+            hint=f"{install_hint('local')}; or give --no_model, and set a model in config.yml",
+        )
+
+
+def extras_of(framework: str) -> list[str]:
+    """The extras that the project needs to train."""
+    extra = FRAMEWORKS[framework].extra
+    return ["local"] if extra is None else ["local", extra]
+
+
+async def write_project(folder: Path, framework: str, *, with_model: bool) -> None:
+    """Write all files at once: after a failure there is no folder, or the empty one that was there."""
+    with replacing_folder(folder, may_replace=_may_replace) as draft:
+        _write_files(draft, folder.name, framework)
+        if with_model:
+            await _make_model(draft / MODEL, FRAMEWORKS[framework])
+
+
+def _may_replace(folder: Path) -> bool:
+    """True for nothing and for an empty folder."""
+    return not (folder.exists() or folder.is_symlink()) or (
+        folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
+    )
+
+
+def _write_files(draft: Path, name: str, framework: str) -> None:
+    files = dict(_files(SHARED)) | dict(_files(TEMPLATES / framework))
+    workflow = files.pop(_WORKFLOW).read_text("utf-8")
+    in_python = Path("agent.py") in files
+    if not in_python:
+        del files[Path("workflow.py")]
+    values = {
+        "name": name,
+        "title": FRAMEWORKS[framework].title,
+        "requirement": requirement(extras_of(framework)),
+        "files": _IN_PYTHON if in_python else _PROGRAM,
+        "workflow": workflow,
+    }
+    for path, source in files.items():
+        target = draft / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix in (".md", ".yml"):
+            target.write_text(Template(source.read_text("utf-8")).substitute(values), encoding="utf-8")
+        else:
+            shutil.copyfile(source, target)
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The files of a template, by their paths in the project."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path.relative_to(folder), path
+
+
+async def _make_model(folder: Path, framework: Framework) -> None:
+    answers = [] if framework.answer_tool is None else ["--answer_tool", framework.answer_tool]
+    code, output = await run_module("nat.backend.calculator", str(folder), "--tool", framework.tool, *answers)
+    if code:
+        raise ProjectRefused(
+            f"the tiny model cannot be made (exit code {code}): {output[-2000:]}",
+            hint="mend the installation, or give --no_model, and set a model in config.yml",
+        )
