@@ -10,6 +10,7 @@ from conformance.environments import REPOSITORY, outside, python_of
 EXAMPLES = REPOSITORY / "examples"
 EPOCHS = {"adk_agent": 3, "langgraph_agent": 4, "llama_index_agent": 4}
 """Half of the epochs of each example's configuration."""
+ENVIRONMENTS = {"adk_agent": "adk", "langgraph_agent": "langchain", "llama_index_agent": "llama_index"}
 NUM_HELD_OUT = 120
 """Enough for an improvement by a quarter to be certain."""
 DEADLINE_S = 900
@@ -21,7 +22,7 @@ def test_the_agent_improves_on_held_out_questions(name: str, tmp_path: Path, req
     wanted = request.config.getoption("--framework")
     if wanted and name.removesuffix("_agent") not in wanted:
         pytest.skip("another framework was selected")
-    nat = python_of(name).parent / "nat"
+    nat = python_of(ENVIRONMENTS[name]).parent / "nat"
     held_out = tmp_path / "held_out.jsonl"
     lines = (EXAMPLES / name / "data" / "validation.jsonl").read_text().splitlines()
     held_out.write_text("\n".join(lines[:NUM_HELD_OUT]))

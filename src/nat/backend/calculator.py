@@ -18,10 +18,10 @@ from tokenizers.pre_tokenizers import Split
 
 from nat.backend.pretraining import ASSISTANT, END, TOOL, UNKNOWN, USER, Schedule, make_tokenizer, write_chat_model
 
-SCHEDULE = Schedule(steps=1000, learning_rate=6e-3, warmup_steps=30, conversations_per_step=32)
+SCHEDULE = Schedule(steps=1000, learning_rate=5e-3, warmup_steps=30, conversations_per_step=32)
 HIGHEST = 20
 """The highest number of a question."""
-CALLS_RIGHTLY, CALLS_WRONGLY, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.7
+CALLS_RIGHTLY, CALLS_WRONGLY, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.8
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
 NUMBERS = tuple(str(number) for number in range(2 * HIGHEST + 1))
@@ -83,7 +83,7 @@ def conversation(rng: random.Random, tools: Tools) -> str:
 def calculator_tokenizer(tools: Tools) -> Any:
     """A tokenizer that finds numbers and pieces of JSON in a text, and ignores the rest."""
     calls = [call(tools.add, a=1, b=1), *([] if tools.answer is None else [call(tools.answer, answer=1)])]
-    pieces = sorted({piece for text in calls for piece in text.split()} - {"1"}, key=len, reverse=True)
+    pieces = sorted({piece for text in calls for piece in text.split()} - {"1"}, reverse=True)
     tokenizer = make_tokenizer(SPECIAL, ("+", *NUMBERS, *pieces), CHAT_TEMPLATE)
     known = "|".join([NUMBER, r"\+", *map(re.escape, pieces)])
     tokenizer.backend_tokenizer.pre_tokenizer = Split(Regex(known), behavior="removed", invert=True)

@@ -40,21 +40,19 @@ def folder_for(name: str) -> Path:
             "a project cannot have the name 'nat': Python would take its folder for a part of this package",
             hint="choose another name",
         )
-    folder = Path(name)
+    folder = Path.cwd() / name
     if not _may_replace(folder):
         what = "is a folder with files in it" if folder.is_dir() else "exists, and is no folder"
-        raise ProjectRefused(
-            f"{folder.resolve()} {what}", hint="choose another name, or remove it; nothing was changed"
-        )
+        raise ProjectRefused(f"{folder} {what}", hint="choose another name, or remove it; nothing was changed")
     return folder
 
 
-def check_model_can_be_made() -> None:
-    """Raise ProjectRefused if the backend's packages are missing."""
-    if missing := missing_of_extra("local"):
+def check_model_can_be_made(extra: str = "local") -> None:
+    """Raise ProjectRefused if packages of the backend's extra are missing."""
+    if missing := missing_of_extra(extra):
         raise ProjectRefused(
             f"the tiny model cannot be made: these packages are not installed: {', '.join(missing)}",
-            hint=f"{install_hint('local')}; or give --no_model, and set a model in config.yml",
+            hint=f"{install_hint(extra)}; or give --no_model, and set a model in config.yml",
         )
 
 

@@ -34,7 +34,7 @@ def init_command(*, name: str, framework: str, no_model: bool) -> None:
 
 def next_steps(folder: Path, framework: str, *, with_model: bool) -> str:
     """What to do next, beginning with what is missing."""
-    steps = [(f"cd {folder}", "")]
+    steps = [(f"cd {folder.name}", "")]
     if any(missing_of_extra(extra) for extra in extras_of(framework)):
         steps.append((install_hint(*extras_of(framework)), ""))
     if find_spec("pytest") is None:
@@ -47,4 +47,4 @@ def next_steps(folder: Path, framework: str, *, with_model: bool) -> str:
     ]
     lines = (f"  {command:<40}{f'# {what}' if what else ''}".rstrip() for command, what in steps)
     title = FRAMEWORKS[framework].title
-    return "\n".join([f"Wrote {folder}/: an agent for {title}. README.md says what to replace. Next:", "", *lines])
+    return "\n".join([f"Wrote {folder.name}/: an agent for {title}. README.md says what to replace. Next:", "", *lines])
