@@ -1,0 +1,63 @@
+"""`nat init`, its test and `nat finetune`, one after the other in an empty folder, as a newcomer runs them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NAT = (sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()")
+SHORT = ("-o", "finetuning.num_epochs", "4", "-o", "llms.student.threads", "1")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with a project that is named `demo`."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    assert "Wrote demo/" in done(folder, *NAT, "init", "demo")
+    return folder
+
+
+def done(folder: Path, *command: str) -> str:
+    """Run a command in the folder until it succeeds; gives its output."""
+    ended = subprocess.run(  # noqa: S603 - the project's own commands
+        command, cwd=folder, env=os.environ, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def assert_improves(project: Path) -> None:
+    """Its test passes, and a shortened run ends with an improvement."""
+    assert "2 passed" in done(project, sys.executable, "-m", "pytest", "-q")
+    done(project, *NAT, "finetune", "--config_file=config.yml", *SHORT)
+    summary = json.loads((project / "runs/latest/summary.json").read_text())
+    assert summary["verdict"] == "improved"
+    assert summary["failures"] == []
+    assert summary["broken_by"] == {}
+
+
+def test_a_new_project_trains_as_it_stands(folder):
+    """The agent on the OpenAI SDK, with the model that `nat init` made."""
+    assert_improves(folder / "demo")
+
+
+def test_a_program_trains_as_it_stands(folder):
+    """An agent as a program gets better through the gateway; the same model suits it."""
+    done(folder, *NAT, "init", "program", "--framework", "command", "--no_model")
+    shutil.copytree(folder / "demo" / "model", folder / "program" / "model")
+    assert_improves(folder / "program")
+
+
+def test_an_answer_comes_from_the_trained_agent(folder):
+    """`nat run` of the README asks the agent with the tiny model."""
+    said = done(folder / "demo", *NAT, "run", "--config_file=config.yml", "--input", "What is 7 + 5?")
+    assert "Workflow Result:" in said
+
+
+def test_the_project_can_be_checked_without_training(folder):
+    """Nothing is wrong with the configuration, to its last reference."""
+    assert "Configuration file is valid!" in done(folder / "demo", *NAT, "validate", "--config_file=config.yml")
