@@ -14,12 +14,14 @@ os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 
 from nat.backend.pretraining import (
     ASSISTANT,
+    CONVERSATIONS_PER_STEP,
     END,
     MAX_TOKENS,
     TOOL,
     UNKNOWN,
     USER,
     Schedule,
+    assistant_loss,
     make_tokenizer,
     write_chat_model,
     write_model,
@@ -29,12 +31,14 @@ logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 
 __all__ = [
     "ASSISTANT",
+    "CONVERSATIONS_PER_STEP",
     "END",
     "MAX_TOKENS",
     "TOOL",
     "UNKNOWN",
     "USER",
     "Schedule",
+    "assistant_loss",
     "make_tokenizer",
     "write_chat_model",
     "write_model",

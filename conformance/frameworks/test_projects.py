@@ -49,7 +49,7 @@ def test_langgraph_reaches_its_verdict(tmp_path: Path, request: pytest.FixtureRe
     if "langgraph" not in (request.config.getoption("--framework") or FRAMEWORKS):
         pytest.skip("another framework was selected")
     nat("langgraph", tmp_path, "init", "demo", "--framework", "langgraph")
-    assert trained("langgraph", tmp_path / "demo", num_epochs=4)["verdict"] == "improved"
+    assert trained("langgraph", tmp_path / "demo", num_epochs=6)["verdict"] == "improved"
 
 
 def trained(framework: str, project: Path, *, num_epochs: int) -> dict[str, object]:

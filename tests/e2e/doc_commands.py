@@ -1,5 +1,6 @@
-"""Check that the command lines of the documentation are valid; nothing is run."""
+"""Check that the command lines of the documentation are valid; only `nat init`, without a model, and `cd` are run."""
 
+import os
 import re
 import shlex
 from importlib.util import find_spec
@@ -8,7 +9,7 @@ from pathlib import Path, PurePath
 import click
 
 from e2e.doc_pages import ROOT, Block
-from nat.cli.main import cli
+from nat.cli.main import cli, exit_code
 
 OTHER_PROGRAMS = frozenset({"cd", "cp", "export", "git", "hf", "ls", "pip", "sqlite3", "source", "tail", "vllm"})
 """Programs that readers have or install; their arguments are not checked."""
@@ -33,6 +34,10 @@ def check_command(line: str, folder: Path) -> None:
     program, arguments = PurePath(words[0]).name, words[1:]
     if program == "nat":
         _check_nat(arguments, folder)
+        if arguments[0] == "init":
+            assert exit_code([*arguments, "--no_model"]) == 0
+    elif program == "cd" and Path(arguments[0]).is_dir():
+        os.chdir(arguments[0])
     elif program == "make":
         targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
         assert set(arguments) <= targets, f"make has no target {set(arguments) - targets}"
@@ -65,7 +70,7 @@ def _check_value(option: click.Parameter, value: object, context: click.Context,
         assert not option.required, f"{option.opts} is required"
     elif isinstance(option.type, click.Path):
         if option.type.exists and "latest" not in Path(str(value)).parts:  # a run of the reader's has made that
-            assert any((base / str(value)).exists() for base in (folder, ROOT)), f"there is no file {value}"
+            assert any((base / str(value)).exists() for base in (Path(), folder, ROOT)), f"there is no file {value}"
     elif not getattr(option, "is_flag", False):
         option.type_cast_value(context, value)
 

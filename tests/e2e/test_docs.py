@@ -61,7 +61,7 @@ def check(block: Block, module: ModuleType, runner: asyncio.Runner, folder: Path
         file.write_text(block.text, encoding="utf-8")
     match block.language:
         case "python" if block.is_module:
-            import_components(block.file_name)
+            import_components(str(folder / block.file_name))
             vars(module).update(vars(sys.modules[Path(block.file_name).stem]))
         case "python":
             run_python(block, module, runner)

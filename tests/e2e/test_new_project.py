@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 NAT = (sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()")
-SHORT = ("-o", "finetuning.num_epochs", "4", "-o", "llms.student.threads", "1")
+SHORT = ("-o", "finetuning.num_epochs", "6", "-o", "llms.student.threads", "1")
 
 
 @pytest.fixture(scope="module")

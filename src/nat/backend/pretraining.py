@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 END, USER, ASSISTANT, TOOL, UNKNOWN = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|unknown|>"
 MAX_TOKENS = 128
 """Maximum number of tokens of a conversation."""
+CONVERSATIONS_PER_STEP = 64
 
 
 class Schedule(NamedTuple):
@@ -31,7 +32,7 @@ class Schedule(NamedTuple):
     steps: int
     learning_rate: float
     warmup_steps: int
-    conversations_per_step: int = 64
+    conversations_per_step: int = CONVERSATIONS_PER_STEP
 
 
 def make_tokenizer(special: tuple[str, ...], words: tuple[str, ...], chat_template: str) -> Any:

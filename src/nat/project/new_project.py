@@ -43,7 +43,7 @@ def folder_for(name: str) -> Path:
     folder = Path.cwd() / name
     if not _may_replace(folder):
         what = "is a folder with files in it" if folder.is_dir() else "exists, and is no folder"
-        raise ProjectRefused(f"{folder} {what}", hint="choose another name, or remove it; nothing was changed")
+        raise ProjectRefused(f"{folder} {what}", hint="nothing was changed; choose another name, or remove it")
     return folder
 
 

@@ -1,11 +1,13 @@
 import ast
 
 import pytest
-from conformance.environments import PROJECT
+from conformance.environments import PROJECT, REPOSITORY
 
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.errors import ProjectRefused
 from nat.project.frameworks import FRAMEWORKS, SHARED, TEMPLATES, framework_named
+
+PAGES = REPOSITORY / "docs" / "guides" / "frameworks"
 
 
 def test_every_framework_has_a_template():
@@ -38,6 +40,13 @@ def test_every_extra_exists():
 def test_the_name_of_an_extra_is_understood(name):
     """A framework may be written as its extra."""
     assert framework_named(name) == "llama_index"
+
+
+def test_the_page_of_each_framework_begins_a_project():
+    """Each page of the docs has the command that writes a project for its framework."""
+    pages = [page for page in PAGES.glob("*.md") if page.stem not in ("index", "openai")]
+    assert len(pages) > 10
+    assert [page.name for page in pages if f"`nat init my_agent --framework {page.stem}`" not in page.read_text()] == []
 
 
 def test_an_unknown_framework_suggests_the_nearest():
