@@ -30,18 +30,22 @@ class Environment:
         command = [self.folder / "bin" / "python", "-m", "pip", *quiet, *arguments]
         subprocess.run(command, cwd=REPOSITORY, env=outside(), check=True, timeout=INSTALL_DEADLINE_S)
 
-    def nat(self, *arguments: str | Path, deadline_s: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run `nat ARGUMENTS` in the repository's root; gives its output."""
-        return self._run("nat", *arguments, deadline_s=deadline_s)
+    def nat(
+        self, *arguments: str | Path, deadline_s: float = 300, cwd: Path = REPOSITORY
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `nat ARGUMENTS`, by default in the repository's root; gives its output."""
+        return self._run("nat", *arguments, deadline_s=deadline_s, cwd=cwd)
 
     def python(self, *arguments: str | Path, deadline_s: float = 300) -> subprocess.CompletedProcess[str]:
         """Run `python ARGUMENTS`; gives its output."""
-        return self._run("python", *arguments, deadline_s=deadline_s)
+        return self._run("python", *arguments, deadline_s=deadline_s, cwd=REPOSITORY)
 
-    def _run(self, program: str, *arguments: str | Path, deadline_s: float) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, program: str, *arguments: str | Path, deadline_s: float, cwd: Path
+    ) -> subprocess.CompletedProcess[str]:
         command = [self.folder / "bin" / program, *arguments]
         return subprocess.run(
-            command, cwd=REPOSITORY, env=outside(), capture_output=True, text=True, check=False, timeout=deadline_s
+            command, cwd=cwd, env=outside(), capture_output=True, text=True, check=False, timeout=deadline_s
         )
 
 

@@ -110,6 +110,12 @@ def check_the_harness_alone(plain: Environment) -> None:
     assert refused.returncode != 0
     assert "[local]" in refused.stderr
     assert "Traceback" not in refused.stderr
+    without_torch = plain.nat("init", "demo", cwd=plain.folder)
+    assert "torch" in without_torch.stderr
+    assert "--no_model" in without_torch.stderr
+    written = plain.nat("init", "demo", "--no_model", cwd=plain.folder)
+    assert "[local]" in written.stdout, written.stderr
+    assert (plain.folder / "demo" / "data" / "train.jsonl").is_file()
 
 
 def check_it_trains(plain: Environment) -> None:
