@@ -34,7 +34,7 @@ def assert_improves(project: Path) -> None:
     """Its test passes, and a shortened run ends with an improvement."""
     assert "2 passed" in done(project, sys.executable, "-m", "pytest", "-q")
     done(project, *NAT, "finetune", "--config_file=config.yml", *SHORT)
-    summary = json.loads((project / "runs/latest/summary.json").read_text())
+    summary = json.loads((project / ".tmp/runs/latest/summary.json").read_text())
     assert summary["verdict"] == "improved"
     assert summary["failures"] == []
     assert summary["broken_by"] == {}
