@@ -51,6 +51,18 @@ def local_model(model: Path | str, revision: str | None = None) -> LocalModel:
     return found
 
 
+def cached_folder(name: str, revision: str | None = None) -> Path | None:
+    """The folder of a model of the Hub in the cache; None if it is not complete there. Nothing is downloaded."""
+    if _NAME.fullmatch(name) is None or missing_packages(["huggingface_hub"]):
+        return None
+    from huggingface_hub import errors, snapshot_download  # noqa: PLC0415 - slow to import, and only names need it
+
+    try:
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except errors.LocalEntryNotFoundError:
+        return None
+
+
 def _downloaded(name: str, revision: str | None) -> LocalModel:
     if missing_packages(["huggingface_hub"]):
         raise ModelUnavailable(

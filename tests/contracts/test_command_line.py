@@ -12,7 +12,12 @@ COMMANDS = {
     "nat init": "name --framework --no_model",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
-    "nat export": "folder --checkpoint --output --json",
+    "nat runs": "",
+    "nat runs list": "--output_dir --json",
+    "nat runs show": "run --epoch --validation --worst --best --failed --example --tokens --output_dir --json",
+    "nat runs compare": "a b --output_dir --json",
+    "nat runs export": "run --checkpoint --format --output --output_dir --json",
+    "nat export": "run --checkpoint --format --output --output_dir --json",
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
     "nat serve": "--config_file -o/--override --import --host --port --api_key --allowed_hosts",
     "nat run": f"{COMMON} --input --input_file",

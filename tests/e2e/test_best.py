@@ -81,7 +81,8 @@ async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(pr
     printed = summary_text(result, Path("c.yml"))
     assert "Best" in printed
     assert (
-        f"step_000001 (held-out score 0.750 after epoch 1); as a plain model: `nat export {result.run_dir}`" in printed
+        f"step_000001 (held-out score 0.750 after epoch 1); as a plain model: `nat runs export {result.run_dir}`"
+        in printed
     )
 
 
@@ -110,7 +111,7 @@ async def test_a_run_that_fails_names_the_best(project):
     run_dir = (project.output_dir / "latest").resolve()
     assert told.texts[-1] == (
         f"Best model: {project.output_dir / run_dir.name / 'checkpoints/step_000001'} (held-out score 0.750 after "
-        f"epoch 1); as a plain model: `nat export {project.output_dir / run_dir.name}`"
+        f"epoch 1); as a plain model: `nat runs export {project.output_dir / run_dir.name}`"
     )
 
 

@@ -1,6 +1,6 @@
 """Export the model as Hugging Face directories, which transformers and peft load.
 
-`python -m nat.backend.export CHECKPOINT TARGET` exports a checkpoint without a server.
+`python -m nat.backend.export CHECKPOINT TARGET FORMAT` exports a checkpoint without a server.
 """
 
 import copy
@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import TypeAdapter
 from transformers import PreTrainedModel
 
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, verify, write_manifest
 from nat.backend.four_bit import decode
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
-from nat.errors import ExportRefused, NatError
+from nat.errors import BackendError, ExportRefused, NatError
 from nat.files import replacing_folder
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, STATE, is_export
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, STATE, ExportFormat, is_export
 
 ADAPTER = "adapter"
 """Folder of the LoRA adapter inside an exported model."""
@@ -92,33 +93,47 @@ def merged(loaded: LoadedModel) -> PreTrainedModel:
     return model
 
 
-def export_checkpoint(checkpoint: Path, target: Path) -> None:
+def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf") -> None:
     """Export a checkpoint without the files of training; an adapter is merged, and copied beside it.
 
+    With the format `peft`, only the adapter is written.
+
     Raises:
+        BackendError: the format is `peft`, and the checkpoint has no adapter.
         CheckpointDamaged: a file of the checkpoint is not as it was written.
         ExportRefused: the target exists and is not an export.
         ModelNotSupported: the base model of an adapter cannot be loaded.
 
     """
     state = verify(checkpoint)
+    if form == "peft" and not state.lora:
+        raise BackendError(
+            f"{checkpoint} has all weights and no LoRA adapter, which the format peft would write",
+            hint="use the format hf; to train an adapter, set `lora` of the LLM",
+        )
     with export_folder(target) as folder:
-        if state.lora:
+        if form == "peft":
+            _copy_adapter(checkpoint, folder)
+        elif state.lora:
             write_model(load_model(checkpoint, verified=True), folder)
             (folder / ADAPTER).mkdir()
-            for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
-                shutil.copyfile(checkpoint / name, folder / ADAPTER / name)
+            _copy_adapter(checkpoint, folder / ADAPTER)
         else:
             for path in checkpoint.iterdir():
                 if path.name not in {STATE, OPTIMIZER, MANIFEST}:
                     shutil.copyfile(path, folder / path.name)
 
 
+def _copy_adapter(checkpoint: Path, folder: Path) -> None:
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+        shutil.copyfile(checkpoint / name, folder / name)
+
+
 def main(arguments: list[str]) -> int:
     """Export the checkpoint; print an error as text, and return the exit code."""
     try:
-        checkpoint, target = map(Path, arguments)
-        export_checkpoint(checkpoint, target)
+        checkpoint, target, form = arguments
+        export_checkpoint(Path(checkpoint), Path(target), TypeAdapter(ExportFormat).validate_python(form))
     except NatError as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the last word of a command line
         return 1

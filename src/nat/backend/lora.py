@@ -20,6 +20,7 @@ from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.model import LoadedModel
 from nat.errors import BackendError, ModelNotSupported
+from nat.wire.model_folder import hub_model
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +33,16 @@ class LoraSettings:
     alpha: int = 32
 
 
-def lora_config(lora: LoraSettings) -> LoraConfig:
-    """The settings as peft's config."""
+def lora_config(lora: LoraSettings, base: Path) -> LoraConfig:
+    """The settings as peft's config, with the commit of a base model of the Hub."""
+    named = hub_model(base)
     return LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM"
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules="all-linear",
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+        revision=None if named is None else named.revision,
     )
 
 
@@ -86,7 +93,7 @@ class Adapters:
 
     def create(self, lora: LoraSettings, *, seed: int) -> Adapter:
         """Create an adapter that does not change the model's outputs yet."""
-        return self._add(lora_config(lora), lora, seed)
+        return self._add(lora_config(lora, self.base.path), lora, seed)
 
     def load(self, folder: Path) -> Adapter:
         """Load an adapter in peft's format.
@@ -100,8 +107,9 @@ class Adapters:
             weights = load_file(folder / ADAPTER_WEIGHTS)
         except (OSError, ValueError, SafetensorError) as error:
             raise BackendError(f"{folder} has no readable LoRA adapter: {error}") from error
-        trained_on, base = Path(config.base_model_name_or_path or self.base.path).resolve(), self.base.path.resolve()
-        if trained_on != base:
+        base, name = self.base.path.resolve(), str(self.base.model.name_or_path)
+        trained_on = config.base_model_name_or_path or name
+        if trained_on != name and Path(trained_on).resolve() != base:
             logger.warning("the adapter in %s was trained on %s and is now used on %s", folder, trained_on, base)
         config.base_model_name_or_path = None  # peft sets the base model that it is loaded on
         config.inference_mode = False  # peft saves true; these weights may be trained again

@@ -30,7 +30,8 @@ from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
 from nat.errors import ModelNotSupported, describe_error
-from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG, STATE, is_adapter, is_model, num_parameters
+from nat.hub import cached_folder
+from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG, STATE, hub_model, is_adapter, is_model, num_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ def load_model(
     has_amx = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - no public name
     auto = fastest_dtype(where, _num_weights(path), has_amx=has_amx)
     model = load_weights(path, _DTYPES.get(dtype, auto))
+    if (named := hub_model(path)) is not None:
+        model.name_or_path = named.name  # adapters name it as their base, so that they load on other machines
     if load_in_4bit:
         quantize(model, where)
     model.train(mode=False).to(where)
@@ -93,7 +96,7 @@ def load_model(
         path=path,
         max_seq_length=limit,
         eos_token_ids=_eos_token_ids(model, tokenizer),
-        peft=None if lora is None else add_adapter(model, lora_config(lora), SOLE_ADAPTER, seed=seed),
+        peft=None if lora is None else add_adapter(model, lora_config(lora, path), SOLE_ADAPTER, seed=seed),
         linears=linears,
     )
 
@@ -107,8 +110,8 @@ def fastest_dtype(device: torch.device, num_weights: int, *, has_amx: bool) -> t
 def _num_weights(path: Path) -> int:
     """Weights of a folder; 0 if they are in other files or damaged, which loading them will say."""
     try:
-        return num_parameters(path) or 0
-    except (OSError, ValueError, KeyError):
+        return num_parameters(base_of(path) if is_adapter(path) else path) or 0
+    except (OSError, ValueError, KeyError, ModelNotSupported):
         return 0
 
 
@@ -192,12 +195,17 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def base_of(adapter: Path) -> Path:
-    """The folder of an adapter's base model."""
-    base = Path(LoraConfig.from_pretrained(str(adapter)).base_model_name_or_path or "")
-    if not is_model(base):
+    """The folder of an adapter's base model, which may be in the Hub's cache; nothing is downloaded."""
+    config = LoraConfig.from_pretrained(str(adapter))
+    name = config.base_model_name_or_path or ""
+    base = Path(name) if is_model(Path(name)) else cached_folder(name, config.revision)
+    if base is None or not is_model(base):
+        commit = f" --revision {config.revision}" if config.revision else ""
         raise ModelNotSupported(
-            f"{adapter} is a LoRA adapter on {base}, which is not a model's folder on this machine",
-            hint=f"put the model there, or name its folder as base_model_name_or_path in {adapter / ADAPTER_CONFIG}",
+            f"{adapter} is a LoRA adapter on {name}, which is neither a model's folder on this machine nor in the "
+            "cache of the Hugging Face Hub",
+            hint=f"for a model of the Hub, run `hf download {name}{commit}`; else put the model there, or name its "
+            f"folder as base_model_name_or_path in {adapter / ADAPTER_CONFIG}",
         )
     return base
 

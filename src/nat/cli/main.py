@@ -24,7 +24,8 @@ _OVERRIDE = {"-o", "--override"}
 _COMMANDS = {
     "init": ("nat.cli.commands.init:init_command", "Write a project that trains as it stands."),
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
-    "export": ("nat.cli.commands.export:export_command", "Export a run's checkpoint as a plain model."),
+    "runs": ("nat.cli.commands.runs:runs_command", "Look at runs, compare them, export their models."),
+    "export": ("nat.cli.commands.export:export_command", "The same as `nat runs export`."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
     "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),
     "serve": ("nat.cli.commands.serve:serve_command", "Serve a workflow over HTTP."),

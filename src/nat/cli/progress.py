@@ -1,7 +1,6 @@
 """A run's progress for people: a live view on a terminal, else one line per event."""
 
 import logging
-import math
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +17,11 @@ from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.progress import RunProgress
+from nat.reports.text import sparkline
 from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord, after_epoch, epoch_number
 from nat.secrets import redact
 
 _ROWS_SHOWN = 12
-_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class LineProgress(RunProgress):
@@ -195,17 +194,6 @@ def console_progress(console: Console) -> LineProgress | LiveProgress:
     if console.is_terminal:
         return LiveProgress(console)
     return LineProgress(console, logged=logging.getLogger().isEnabledFor(logging.INFO))
-
-
-def sparkline(values: list[float], width: int = 60) -> str:
-    """The values as a row of blocks, averaged down to `width` columns."""
-    if not values:
-        return ""
-    size = math.ceil(len(values) / width)
-    means = [sum(part) / len(part) for part in (values[i : i + size] for i in range(0, len(values), size))]
-    low, high = min(means), max(means)
-    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BLOCKS[round((mean - low) * scale)] for mean in means)
 
 
 def _mean(record: ValidationRecord) -> str:

@@ -1,6 +1,8 @@
 """The best weights of a run: keep their checkpoint, export them, and report their path."""
 
+import asyncio
 import logging
+from asyncio import CancelledError
 from pathlib import Path
 
 from nat.errors import describe_error
@@ -14,6 +16,9 @@ logger = logging.getLogger(__name__)
 
 BEST_MODEL = "best_model"
 """Folder in the run's folder that the best model is exported to."""
+SECONDS_AFTER_INTERRUPT = 12.0
+"""Time to export it after Ctrl-C or SIGTERM: `nat.cli.event_loop` gives the whole end of a run 30 s, and stopping a
+backend may take ten."""
 
 
 async def keep_if_best(
@@ -49,11 +54,17 @@ async def export_best(adapter: TrainerAdapter, run: RunContext) -> Path | None:
 
 
 async def export_best_after(error: BaseException, adapter: TrainerAdapter, run: RunContext) -> None:
-    """Export the best weights of a run that failed; a cancelled run ends at once."""
-    if not isinstance(error, Exception):
+    """Export the best weights of a run that failed or was interrupted; an interrupted one has only some seconds."""
+    if not isinstance(error, Exception | CancelledError):
         return
+    interrupted = isinstance(error, CancelledError)
+    if interrupted and isinstance(adapter, CheckpointKeeper):
+        run.progress.message(f"Exporting the best model, for at most {SECONDS_AFTER_INTERRUPT:g} s …")
     try:
-        path = await export_best(adapter, run)
+        async with asyncio.timeout(SECONDS_AFTER_INTERRUPT if interrupted else None):
+            path = await export_best(adapter, run)
+    except TimeoutError:
+        run.warn(f"the best model was not exported within {SECONDS_AFTER_INTERRUPT:g} s")
     except Exception as second:
         logger.exception("the best model could not be exported")
         error.add_note(f"the best model could not be exported: {describe_error(second)}")
@@ -82,5 +93,5 @@ def best_text(best: BestEpoch, run_dir: Path) -> str:
     if best.epoch == 0:
         return f"the one that the run started from ({best})"
     if best.checkpoint is not None:
-        return f"{run_dir / best.checkpoint} ({best}); as a plain model: `nat export {run_dir}`"
+        return f"{run_dir / best.checkpoint} ({best}); as a plain model: `nat runs export {run_dir}`"
     return f"{best.weights or 'not kept, as the adapter keeps no checkpoints'} ({best})"

@@ -21,6 +21,7 @@ from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import RunProgress
 from nat.runs.folder import create_run_folder, new_run_id, write_files
 from nat.runs.journal import Journal
+from nat.runs.liveness import marked_alive
 from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import Phase, RunState, ValidationRecord, after_epoch
 from nat.secrets import redacted_logs
@@ -127,6 +128,7 @@ def open_run(
     run_id = new_run_id(now(), uuid4().hex[:4])
     run_dir = create_run_folder(config.output_dir, run_id)
     with (
+        marked_alive(run_dir),
         Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
         redacted_logs(),
         in_run(RunContext(run_id, journal, progress or RunProgress(), now, plotter, planned or {})) as run,

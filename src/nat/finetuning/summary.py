@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nat.eval.failures import FAILURES_NAME
+from nat.finetuning.best_score import choice, cross_validated
 from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import BestEpoch, EpochRecord, JobRecord, RunSummary, ValidationRecord, num_rollouts, total_of
@@ -62,6 +63,8 @@ def summarise(
         served_model=served_model,
         plot=plot,
         best=best,
+        best_caveat=None if best is None else choice(best, validations, len(played)),
+        best_cross_validated=cross_validated(validations),
         best_model=best_model,
         next_step=next_step,
         **{name: value for name, value in held_out.items() if name in RunSummary.model_fields},

@@ -57,10 +57,14 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The verdict in words, with its numbers."""
+        return self.described(_CONCLUSION[self.verdict])
+
+    def described(self, conclusion: str) -> str:
+        """A conclusion of the caller's, with the numbers."""
         low, high = self.interval
         left_out = f" {self.num_left_out} more were left out, having no score." if self.num_left_out else ""
         return (
-            f"{_CONCLUSION[self.verdict]} {self.before:.3f} → {self.after:.3f} on the same {self.num_examples} "
+            f"{conclusion} {self.before:.3f} → {self.after:.3f} on the same {self.num_examples} "
             f"held-out examples; difference {self.difference:+.3f}, {self.confidence:.0%} interval "
             f"{low:+.3f} to {high:+.3f}.{left_out}{self._caveat}"
         )

@@ -16,10 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from nat.data_models.rollout_failure import FirstFailure
-from nat.errors import JournalError
+from nat.errors import JournalError, findings_of
 from nat.files import storage_failure
 from nat.runs.packed_rows import pack_rows, unpack_rows
 from nat.runs.records import BestEpoch, EpochRecord, JobRecord, Phase, RunInfo, RunState, RunSummary, ValidationRecord
@@ -185,6 +185,11 @@ class Journal:
     def epochs(self) -> list[EpochRecord]:
         return list(self.each_epoch())
 
+    def num_epochs(self) -> int:
+        """Finished epochs."""
+        (count,) = self._connection.execute("SELECT count(*) FROM epochs").fetchone()
+        return int(count)
+
     def each_epoch(self) -> Iterator[EpochRecord]:
         """One at a time, since those of a long run take megabytes."""
         return (EpochRecord.model_validate_json(text) for text in self._texts("epochs", "epoch"))
@@ -203,6 +208,13 @@ class Journal:
     def failures(self) -> list[FirstFailure]:
         """The first rollout of each kind of failure, in the order of time."""
         return [FirstFailure.model_validate_json(text) for text in self._texts("failures", "rowid")]
+
+    def played(self, phase: Phase) -> list[int]:
+        """The epochs that have rollouts, ascending."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", (phase.value,)
+        )
+        return [epoch for (epoch,) in rows]
 
     def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation, to save memory."""
@@ -276,6 +288,29 @@ class Journal:
         )
 
 
+@contextmanager
+def reading(run_dir: Path) -> Iterator[Journal]:
+    """Open the journal of any run to read it; the files of the run do not change.
+
+    Raises:
+        JournalError: there is none, or what the block reads is damaged or of another release.
+
+    """
+    try:
+        with Journal.open(run_dir, read_only=True) as journal:
+            yield journal
+    except sqlite3.DatabaseError as error:
+        raise JournalError(
+            f"{run_dir / JOURNAL_NAME} is damaged: {error}",
+            hint="restore the file from a copy; the other files of the folder were derived from it and may be whole",
+        ) from error
+    except ValidationError as error:
+        raise JournalError(
+            f"{run_dir / JOURNAL_NAME} has a record that this release cannot read: {findings_of(error)[0]}",
+            hint="read it with the release that wrote it",
+        ) from error
+
+
 def _identity(path: Path) -> tuple[int, int]:
     """Device and inode: the file's identity, whatever its name."""
     found = path.stat()
@@ -284,6 +319,8 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
+    if mode == "ro" and not _has_log(path):
+        uri += "&immutable=1"  # else SQLite would create its log and index, and leave them there
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous=FULL")
@@ -291,6 +328,12 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _has_log(path: Path) -> bool:
+    """True if the write-ahead log has transactions: the run is going on, or was killed."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:

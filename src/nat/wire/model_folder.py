@@ -2,8 +2,9 @@
 
 import json
 import math
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -18,6 +19,27 @@ MANIFEST = "manifest.json"
 """The kind of folder and the checksums of its files; written last."""
 STATE = "state.json"
 """A checkpoint's state besides tensors."""
+
+
+ExportFormat = Literal["hf", "peft"]
+"""A whole model as transformers loads it, or a LoRA adapter alone as peft does."""
+
+_CACHED = re.compile(r"models--(?P<name>.+)/snapshots/(?P<commit>[0-9a-f]{40})")
+"""The end of a model's path in the Hugging Face Hub's cache; names on the Hub have no `--`."""
+
+
+class HubModel(NamedTuple):
+    """A model of the Hugging Face Hub."""
+
+    name: str
+    revision: str
+    """Its commit."""
+
+
+def hub_model(folder: Path) -> HubModel | None:
+    """The model whose folder in the Hub's cache this is; None for any other folder."""
+    found = _CACHED.fullmatch("/".join(folder.absolute().parts[-3:]))
+    return None if found is None else HubModel(found["name"].replace("--", "/"), found["commit"])
 
 
 def is_model(folder: Path) -> bool:

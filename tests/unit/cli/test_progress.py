@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fakes.run_records import epoch_record, job_record, validation_record
-from nat.cli.progress import LineProgress, LiveProgress, console_progress, sparkline
+from nat.cli.progress import LineProgress, LiveProgress, console_progress
 from nat.data_models.rollout_failure import FailureCount
 from nat.runs.records import Phase
 
@@ -113,15 +113,6 @@ def test_the_live_view_counts_all_epochs_and_keeps_the_last_ones():
     file = output.file
     assert isinstance(file, StringIO)
     assert str(20 * FAILURES[0].count) in file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("values", "curve"),
-    [([], ""), ([1.0], "▁"), ([0.0, 1.0], "▁█"), ([0.0, 0.0, 1.0, 1.0], "▁█")],
-)
-def test_sparkline_spans_the_values_in_the_width(values, curve):
-    """The lowest mean is the lowest block, the highest the highest; long runs are averaged to the width."""
-    assert sparkline(values, width=2) == curve
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from nat.errors import JournalError
 from nat.runs.folder import create_run_folder
-from nat.runs.journal import JOURNAL_NAME, Journal
+from nat.runs.journal import JOURNAL_NAME, Journal, reading
 from nat.runs.records import Phase, RunState, RunSummary
 from nat.wire.training import AnswerReturn, JobStatus, TrainingRow
 
@@ -224,3 +224,50 @@ def test_the_journal_is_private_to_its_owner(tmp_path, monkeypatch):
         os.umask(mask)
     files = dict.fromkeys(["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"], "0o600")
     assert modes == {"run": "0o700", **files}
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_reading_a_finished_run_changes_no_file(journal):
+    """SQLite would leave its log and index behind, were it not told that nobody writes."""
+    journal.close()
+    before = files_of(journal.run_dir)
+    with reading(journal.run_dir) as read:
+        assert read.info().run_id == "run-1"
+        assert files_of(journal.run_dir) == before
+    assert files_of(journal.run_dir) == before
+
+
+def test_reading_a_running_run_sees_its_last_record(journal):
+    """What is committed is visible at once, also while the run writes on."""
+    with reading(journal.run_dir) as read:
+        journal.record_epoch(epoch_record(0))
+        assert read.num_epochs() == 1
+        journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a")])
+        assert (read.played(Phase.TRAIN), read.played(Phase.VALIDATION)) == ([0], [])
+
+
+def test_a_damaged_page_is_an_error_with_a_remedy(journal):
+    """Damage behind the beginning of the file is found when it is read, not when the file is opened."""
+    journal.record_rollouts(
+        Phase.TRAIN, 0, [rollout_record(str(n), messages=[{"role": "user"}] * 99) for n in range(99)]
+    )
+    journal.close()
+    path = journal.run_dir / JOURNAL_NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(JournalError, match=r"is damaged: .*\n.*restore the file"), reading(journal.run_dir) as read:
+        read.info()
+
+
+def test_a_record_of_another_release_is_an_error(journal):
+    """A field that this release does not know is named, instead of a traceback."""
+    journal._connection.execute("""UPDATE facts SET record = json_set(record, '$.mood', 'good')""")
+    journal.close()
+    with (
+        pytest.raises(JournalError, match=r"cannot read: mood: .*\n.*release that wrote it"),
+        reading(journal.run_dir) as r,
+    ):
+        r.info()

@@ -77,7 +77,7 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
     if (path / ADAPTER_CONFIG).is_file():
         raise EngineNotStarted(
             f"{path} is an adapter, which vLLM cannot start with",
-            hint="export it as a plain model first (`nat export`), and set model to that folder",
+            hint="export it as a plain model first (`nat runs export`), and set model to that folder",
         )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
     added = shlex.split(options.vllm_args)

@@ -1,37 +1,59 @@
-"""`nat export`: write a checkpoint as a plain model, even if its run is still running, failed or was killed."""
+"""`nat runs export`: write a checkpoint as a plain model, even if its run is still running, failed or was killed."""
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.options import json_option
+from nat.cli.commands.options import json_option, runs_root_option
 from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
-from nat.runs.journal import JOURNAL_NAME, Journal
-from nat.wire.model_folder import MANIFEST, STATE
+from nat.runs.find import find_run
+from nat.runs.journal import JOURNAL_NAME, reading
+from nat.wire.model_folder import MANIFEST, STATE, ExportFormat
 from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, NEWEST_CHECKPOINT
+
+_LAST = "last"
+"""Another word for the newest checkpoint."""
 
 
 @click.command("export")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run")
 @click.option(
     "--checkpoint",
-    help="Checkpoint to export: best, latest, or a folder's name.  [default: best if the run keeps one, else latest]",
+    help="Checkpoint to export: best, last, or a folder's name.  [default: best if the run keeps one, else last]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(get_args(ExportFormat)),
+    default="hf",
+    show_default=True,
+    help="hf: a whole model, with a LoRA adapter merged; peft: the adapter alone.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     help="Folder to write; only an earlier export is replaced.  [default: exports/<checkpoint> beside the checkpoints]",
 )
+@runs_root_option
 @json_option
-def export_command(folder: Path, checkpoint: str | None, output: Path | None, *, as_json: bool) -> None:
-    """Export a checkpoint as a plain model. FOLDER is a run's folder, a backend's output folder, or a checkpoint."""
+def export_command(
+    run: str, checkpoint: str | None, form: ExportFormat, output: Path | None, output_dir: Path, *, as_json: bool
+) -> None:
+    """Export a checkpoint as a plain model.
+
+    RUN is a run's id or the beginning of one, `latest`, or the folder of a run, a backend's output or a checkpoint.
+    """
+    folder = Path(run) if Path(run).is_dir() else find_run(run, output_dir)
     source = found_checkpoint(folder, checkpoint)
-    target = output or source.parent.parent / EXPORTS / source.name
-    event_loop.run(export_checkpoint(source, target))
-    click.echo(json.dumps({"checkpoint": str(source), "model": str(target)}) if as_json else f"{source} → {target}")
+    name = source.name if form == "hf" else f"{source.name}-{form}"
+    target = output or source.parent.parent / EXPORTS / name
+    event_loop.run(export_checkpoint(source, target, form))
+    record = {"checkpoint": str(source), "model": str(target), "format": form}
+    click.echo(json.dumps(record) if as_json else f"{source} → {target}")
 
 
 def found_checkpoint(folder: Path, name: str | None) -> Path:
@@ -44,9 +66,12 @@ def found_checkpoint(folder: Path, name: str | None) -> Path:
     if name is None and any((folder / each).is_file() for each in (MANIFEST, STATE)):
         return folder.resolve()
     checkpoints = folder / CHECKPOINTS if (folder / CHECKPOINTS).is_dir() else folder
+    name = NEWEST_CHECKPOINT if name == _LAST else name
     wanted = [BEST_CHECKPOINT, NEWEST_CHECKPOINT] if name is None else [name]
     found = next((checkpoints / each for each in wanted if (checkpoints / each).is_dir()), None)
     if found is None or found.resolve().parent != checkpoints.resolve():
+        if name in {None, BEST_CHECKPOINT}:
+            _check_that_no_other_is_better(folder)
         names = sorted(path.name for path in checkpoints.iterdir() if path.is_dir())
         raise BackendError(
             f"{checkpoints} has no checkpoint {' or '.join(wanted)}; it has {', '.join(names) or 'none'}",
@@ -61,10 +86,10 @@ def _check_that_no_other_is_better(folder: Path) -> None:
     """Raise if the run's best model is the one that it started from, of which there is no checkpoint."""
     if not (folder / JOURNAL_NAME).is_file():
         return
-    with Journal.open(folder, read_only=True) as journal:
+    with reading(folder) as journal:
         best = journal.best()
     if best is not None and best.epoch == 0:
         raise BackendError(
             f"the best model of this run is the one that it started from ({best}), which is not a checkpoint",
-            hint=f"use --checkpoint {NEWEST_CHECKPOINT} to export the newest one anyway",
+            hint=f"use --checkpoint {_LAST} to export the newest one anyway",
         )

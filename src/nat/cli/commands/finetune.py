@@ -126,14 +126,21 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if summary.model is not None:
         model = run_dir / summary.model
         rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
-    if summary.best_model is not None:
-        rows.append(("Best model", f"{run_dir / summary.best_model} ({summary.best})"))
-    elif summary.best is not None and summary.best.epoch != summary.epochs:
-        rows.append(("Best", best_text(summary.best, run_dir)))
+    rows += _best(summary, run_dir)
     if result.served_model is not None:
         served = result.served_model
         rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
     return f"\n{verdict}\n\n{_table(rows)}"
+
+
+def _best(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
+    """The best weights, unless they are the last ones, and how much of their score may be luck."""
+    if summary.best is None or (summary.best_model is None and summary.best.epoch == summary.epochs):
+        return []
+    row = ("Best", best_text(summary.best, run_dir))
+    if summary.best_model is not None:
+        row = ("Best model", f"{run_dir / summary.best_model} ({summary.best})")
+    return [row, ("", summary.best_caveat)] if summary.best_caveat else [row]
 
 
 def _trained(summary: RunSummary) -> str:

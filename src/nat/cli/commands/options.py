@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from nat.config.secrets import secrets_in
 from nat.config.sources import APPEND
 from nat.errors import ConfigError, findings_of
+from nat.runs.find import RUNS_ROOT
 from nat.secrets import known_secrets
 
 
@@ -53,6 +54,14 @@ _import_option = click.option(
     multiple=True,
     metavar="FILE_OR_MODULE",
     help="Import your Python file or module, as `imports:` in the YAML does; may be repeated.",
+)
+
+runs_root_option = click.option(
+    "--output_dir",
+    type=click.Path(path_type=Path),
+    default=RUNS_ROOT,
+    show_default=True,
+    help="Where to look for runs, up to three folders down; the `finetuning.output_dir` of your runs.",
 )
 
 endpoint_option = click.option(

@@ -21,6 +21,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
+from nat.files import remove_unfinished
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.finetuning.trainer import EpochTrainer
@@ -156,7 +157,12 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         """
         if self._best is None:
             return None
-        return await export_checkpoint(self._best, self._best.parent.parent / name)
+        folder = self._best.parent.parent
+        try:
+            return await export_checkpoint(self._best, folder / name)
+        except asyncio.CancelledError:  # the process was killed while it wrote
+            remove_unfinished(folder)
+            raise
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nat.builder.child_processes import run_module
 from nat.errors import BackendError, ExportRefused
-from nat.wire.model_folder import is_export
+from nat.wire.model_folder import ExportFormat, is_export
 
 
 def move_export(exported: Path) -> Path:
@@ -30,14 +30,14 @@ def move_export(exported: Path) -> Path:
     return target
 
 
-async def export_checkpoint(checkpoint: Path, target: Path) -> Path:
-    """Export a checkpoint as a plain model, in a separate process; returns the target.
+async def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf") -> Path:
+    """Export a checkpoint as a plain model or an adapter, in a separate process; returns the target.
 
     Raises:
         BackendError: the export failed; with the message of the process.
 
     """
-    code, output = await run_module("nat.backend.export", str(checkpoint), str(target))
+    code, output = await run_module("nat.backend.export", str(checkpoint), str(target), form)
     if code:
         text = output.rpartition("Error: ")[2]
         raise BackendError(text or f"the export of {checkpoint} ended with exit code {code}")

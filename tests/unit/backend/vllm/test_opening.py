@@ -40,7 +40,7 @@ def test_an_adapter_cannot_start_vllm(tmp_path, loaded):
     """The remedy is an export."""
     (tmp_path / "adapter_config.json").write_text("{}")
     given = ServeOptions(model=tmp_path, engine="vllm")
-    with pytest.raises(EngineNotStarted, match="nat export"), vllm_engine(given, loaded, version="m@0"):
+    with pytest.raises(EngineNotStarted, match="nat runs export"), vllm_engine(given, loaded, version="m@0"):
         pass
 
 

@@ -1,4 +1,4 @@
-"""`nat export` selects the checkpoint; the export itself is tested with the checkpoints."""
+"""`nat runs export` selects the checkpoint; the export itself is tested with the checkpoints."""
 
 import pytest
 
@@ -27,6 +27,7 @@ def test_the_best_is_selected_if_there_is_one_else_the_newest(run_dir):
     (checkpoints / "best").symlink_to("step_000002")
     assert found_checkpoint(run_dir, None) == checkpoints / "step_000002"
     assert found_checkpoint(run_dir, "latest") == checkpoints / "step_000005"
+    assert found_checkpoint(run_dir, "last") == checkpoints / "step_000005"
     assert found_checkpoint(checkpoints, "step_000005") == checkpoints / "step_000005"
     assert found_checkpoint(checkpoints / "step_000005", None) == checkpoints / "step_000005"
 
@@ -42,6 +43,7 @@ def test_the_newest_is_not_taken_for_the_best(run_dir):
     """If the starting model was the best, the newest checkpoint must be named explicitly."""
     with Journal.create(run_dir, "run-1", "", created_at=NOON) as journal:
         journal.record_best(BestEpoch(epoch=0, score=0.5, measure=BestMeasure.HELD_OUT))
-    with pytest.raises(BackendError, match=r"started from \(held-out score 0.500 before training\)"):
-        found_checkpoint(run_dir, None)
+    for name in (None, "best"):
+        with pytest.raises(BackendError, match=r"started from \(held-out score 0.500 before training\)"):
+            found_checkpoint(run_dir, name)
     assert found_checkpoint(run_dir, "latest").name == "step_000005"

@@ -1,0 +1,117 @@
+"""`nat runs`: list runs, show one or some of its rollouts, compare two, and export a model."""
+
+import json
+from pathlib import Path
+
+import click
+from pydantic import BaseModel
+
+from nat.cli.commands.export import export_command
+from nat.cli.commands.options import json_option, runs_root_option
+from nat.reports.comparison import compare_runs, comparison_page
+from nat.reports.overview import list_page, overviews
+from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_record
+from nat.reports.rollouts import RolloutChoice, played
+from nat.reports.run_page import run_page, run_report
+from nat.reports.token_text import row_text, tokenizer_of
+from nat.runs.find import find_run, list_runs
+from nat.runs.journal import Journal, reading
+from nat.runs.records import Phase
+
+
+@click.group("runs")
+def runs_command() -> None:
+    """Look at runs, compare them, export their models. Only `export` writes anything.
+
+    RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
+    """
+
+
+runs_command.add_command(export_command)
+
+
+@runs_command.command("list")
+@runs_root_option
+@json_option
+def list_command(output_dir: Path, *, as_json: bool) -> None:
+    """List the runs, the newest first."""
+    runs = overviews(list_runs(output_dir))
+    if as_json:
+        click.echo(json.dumps({"runs": [_plain(run) for run in runs]}))
+    else:
+        click.echo(list_page(runs, output_dir))
+
+
+@runs_command.command("show")
+@click.argument("run")
+@click.option("--epoch", type=click.IntRange(min=1), help="Show the training rollouts of this epoch, counted from 1.")
+@click.option(
+    "--validation", type=click.IntRange(min=0), help="Show the held-out rollouts after this epoch; 0: before training."
+)
+@click.option("--worst", type=click.IntRange(min=0), default=0, help="As conversations: so many of the lowest reward.")
+@click.option("--best", type=click.IntRange(min=0), default=0, help="As conversations: so many of the highest reward.")
+@click.option("--failed", type=click.IntRange(min=0), default=0, help="As conversations: so many without a reward.")
+@click.option("--example", "examples", multiple=True, help="As conversations: those of this example; may be repeated.")
+@click.option("--tokens", is_flag=True, help="Also show the text of each training row, with the sampled tokens marked.")
+@runs_root_option
+@json_option
+def show_command(
+    run: str,
+    epoch: int | None,
+    validation: int | None,
+    examples: tuple[str, ...],
+    output_dir: Path,
+    *,
+    worst: int,
+    best: int,
+    failed: int,
+    tokens: bool,
+    as_json: bool,
+) -> None:
+    """Show a run, or with --epoch or --validation its rollouts."""
+    choice = RolloutChoice(worst=worst, best=best, failed=failed, examples=examples)
+    _check_choice(epoch, validation, wishes=choice.any or tokens)
+    if tokens and not (choice.any or as_json):
+        raise click.UsageError("--tokens needs the rollouts to show: --worst, --best, --failed or --example.")
+    with reading(find_run(run, output_dir)) as journal:
+        if epoch is None and validation is None:
+            report = run_report(journal)
+            click.echo(json.dumps(_plain(report)) if as_json else run_page(report))
+            return
+        rollouts = _rollouts(journal, epoch, validation)
+        tokenizer = tokenizer_of(journal) if tokens else None
+    text = None if tokenizer is None else lambda row: row_text(row, tokenizer)
+    click.echo(
+        json.dumps(rollouts_record(rollouts, choice, text)) if as_json else rollouts_page(rollouts, choice, text)
+    )
+
+
+def _check_choice(epoch: int | None, validation: int | None, *, wishes: bool) -> None:
+    if epoch is not None and validation is not None:
+        raise click.UsageError("--epoch and --validation name different rollouts; give one of them.")
+    if epoch is None and validation is None and wishes:
+        raise click.UsageError(
+            "--worst, --best, --failed, --example and --tokens are about the rollouts of --epoch N or --validation N."
+        )
+
+
+def _rollouts(journal: Journal, epoch: int | None, validation: int | None) -> PlayedRollouts:
+    phase, number = (Phase.VALIDATION, validation or 0) if epoch is None else (Phase.TRAIN, epoch - 1)
+    return PlayedRollouts(journal.info().run_id, phase, number, played(journal, phase, number))
+
+
+@runs_command.command("compare")
+@click.argument("a")
+@click.argument("b")
+@runs_root_option
+@json_option
+def compare_command(a: str, b: str, output_dir: Path, *, as_json: bool) -> None:
+    """Compare two runs: settings that differ, held-out scores by example, rewards in training."""
+    with reading(find_run(a, output_dir)) as first, reading(find_run(b, output_dir)) as second:
+        compared = compare_runs(first, second)
+    click.echo(json.dumps(_plain(compared)) if as_json else comparison_page(compared))
+
+
+def _plain(record: BaseModel) -> object:
+    """The record's JSON; written with escapes, so that no terminal obeys it."""
+    return json.loads(record.model_dump_json())

@@ -1,0 +1,176 @@
+"""Two runs beside each other: what differs in their settings, their held-out scores by example, and their rewards."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nat.errors import EvaluationError
+from nat.finetuning.verdict import Comparison, compare
+from nat.reports.overview import RunOverview, config_of, overview
+from nat.reports.text import labelled, one_line, printable, sparkline, table
+from nat.runs.journal import Journal
+from nat.runs.records import Phase, RunRecord, ValidationRecord, Verdict, after_epoch
+
+_IGNORED = ("finetuning.run_configuration.override",)
+"""Its effects are the differences of other keys."""
+_DECIDE_REWARDS = ("eval.", "finetuning.reward_function", "finetuning.run_configuration.dataset")
+"""If these differ, rewards in training measure different things."""
+_CELL = 60
+_NOT_SET = "(not set)"
+_CONCLUSION = {
+    Verdict.IMPROVED: "B scores higher than A:",
+    Verdict.NOT_SHOWN: "No difference shown:",
+    Verdict.WORSE: "B scores lower than A:",
+}
+
+
+class ConfigDifference(RunRecord):
+    """A setting that the two runs do not share; None where a run does not have the key."""
+
+    key: str
+    a: str | None
+    b: str | None
+
+
+class HeldOutPair(RunRecord):
+    """The last held-out scores of both runs, on the examples that both played."""
+
+    epoch_a: int
+    epoch_b: int
+    comparison: Comparison
+    """A stands for before, B for after."""
+    sentence: str
+
+
+class RunsComparison(RunRecord):
+    """What `nat runs compare` shows."""
+
+    a: RunOverview
+    b: RunOverview
+    differences: list[ConfigDifference]
+    held_out: HeldOutPair | None
+    rewards_a: list[float]
+    rewards_b: list[float]
+    warnings: list[str]
+    """Why figures of the two runs may not be comparable."""
+
+
+def compare_runs(a: Journal, b: Journal) -> RunsComparison:
+    """Compare two runs, each of which may have ended in any way or be going on."""
+    differences = config_differences(*(config_of(each.info().config_text) for each in (a, b)))
+    held_out, warnings = _held_out(a, b)
+    if decisive := [each.key for each in differences if each.key.startswith(_DECIDE_REWARDS)]:
+        warnings.append(f"rewards in training may not be comparable, since {', '.join(decisive)} differ")
+    return RunsComparison(
+        a=overview(a),
+        b=overview(b),
+        differences=differences,
+        held_out=held_out,
+        rewards_a=[epoch.avg_reward for epoch in a.each_epoch()],
+        rewards_b=[epoch.avg_reward for epoch in b.each_epoch()],
+        warnings=warnings,
+    )
+
+
+def config_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[ConfigDifference]:
+    """The keys whose values differ, with dots between their parts."""
+    flat_a, flat_b = dict(_flat(a)), dict(_flat(b))
+    return [
+        ConfigDifference(key=key, a=flat_a.get(key), b=flat_b.get(key))
+        for key in dict.fromkeys([*flat_a, *flat_b])
+        if flat_a.get(key) != flat_b.get(key) and not key.startswith(_IGNORED)
+    ]
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves by path; a list is one leaf unless it has mappings in it."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _flat(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for number, item in enumerate(value):
+            yield from _flat(item, f"{path}.{number}")
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
+    """The comparison, or None with the reason among the warnings."""
+    last_a, last_b = _last(a), _last(b)
+    if last_a is None or last_b is None:
+        without = " and ".join(name for name, last in (("A", last_a), ("B", last_b)) if last is None)
+        return None, [f"held-out scores cannot be compared: {without} played no held-out examples"]
+    both = last_a.scores.keys() & last_b.scores.keys()
+    if not both:
+        return None, ["held-out scores cannot be compared: the runs have no held-out example in common, by id"]
+    warnings = []
+    if alone := len(last_a.scores.keys() ^ last_b.scores.keys()):
+        warnings.append(
+            f"the runs played different held-out examples: {alone} of {len(both) + alone} were in one run only "
+            "and are left out here"
+        )
+    if other := _other_questions(a, b, last_a.epoch, last_b.epoch):
+        warnings.append(
+            f"{other} of the {len(both)} common held-out examples begin with another user message: the ids stand for "
+            "other examples, or the agent or its seed differs"
+        )
+    if unequal := [each for each in (last_a, last_b) if each.epoch == 0]:
+        name = "A" if unequal[0] is last_a else "B"
+        warnings.append(f"the last held-out scores of {name} are those before training")
+    try:
+        result = compare(*({key: each.scores[key] for key in sorted(both)} for each in (last_a, last_b)))
+    except EvaluationError:
+        return None, [*warnings, "held-out scores cannot be compared: no common example has a score in both runs"]
+    sentence = result.described(_CONCLUSION[result.verdict])
+    return HeldOutPair(epoch_a=last_a.epoch, epoch_b=last_b.epoch, comparison=result, sentence=sentence), warnings
+
+
+def _last(journal: Journal) -> ValidationRecord | None:
+    return next(reversed(journal.validations()), None)
+
+
+def _other_questions(a: Journal, b: Journal, epoch_a: int, epoch_b: int) -> int:
+    """Common examples whose first user message differs between the runs."""
+    first, second = _questions(a, epoch_a), _questions(b, epoch_b)
+    return sum(first[key] != second[key] for key in first.keys() & second.keys())
+
+
+def _questions(journal: Journal, epoch: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for record in journal.rollouts(Phase.VALIDATION, epoch):
+        users = (message.get("content") for message in record.messages if message.get("role") == "user")
+        if (question := next(users, None)) is not None:
+            found.setdefault(record.example_id, question)
+    return found
+
+
+def comparison_page(compared: RunsComparison) -> str:
+    """The page about two runs."""
+    runs = [(name, f"{run.run_id}, {run.state}, {run.epochs} epochs, {run.folder}") for name, run in _named(compared)]
+    parts = [labelled(runs)]
+    parts += [f"Warning: {text}" for text in compared.warnings]
+    if (pair := compared.held_out) is not None:
+        when = f"(A {after_epoch(pair.epoch_a)}, B {after_epoch(pair.epoch_b)})"
+        parts.append(f"Held-out {when}\n{pair.sentence}")
+    if curves := _curves(compared):
+        parts.append(f"Mean reward in training, on one scale\n{curves}")
+    if compared.differences:
+        rows = [[one_line(cell or _NOT_SET, _CELL) for cell in (d.key, d.a, d.b)] for d in compared.differences]
+        parts.append(f"Settings that differ\n{table(('key', 'A', 'B'), rows, left=3)}")
+    else:
+        parts.append("The settings are the same.")
+    return printable("\n\n".join(parts))
+
+
+def _named(compared: RunsComparison) -> Sequence[tuple[str, RunOverview]]:
+    return (("A", compared.a), ("B", compared.b))
+
+
+def _curves(compared: RunsComparison) -> str:
+    every = [*compared.rewards_a, *compared.rewards_b]
+    rows = [
+        (name, f"{sparkline(rewards, limits=(min(every), max(every)))}  {rewards[0]:.3f} → {rewards[-1]:.3f}")
+        for name, rewards in (("A", compared.rewards_a), ("B", compared.rewards_b))
+        if rewards
+    ]
+    return labelled(rows) if rows else ""

@@ -1,0 +1,171 @@
+"""One run in a few facts, and the table of all runs."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import AwareDatetime, Field
+
+from nat.errors import JournalError
+from nat.reports.text import one_line, printable, table
+from nat.runs.journal import Journal, reading
+from nat.runs.liveness import is_alive
+from nat.runs.records import RunRecord, RunState, ValidationRecord, Verdict
+
+_MODEL_WIDTH = 40
+
+
+class ShownState(StrEnum):
+    """A run's state as far as it can be known from outside."""
+
+    RUNNING = "running"
+    KILLED = "killed"
+    """The journal says `running`, and no process holds the run's lock."""
+    RUNNING_OR_KILLED = "running or killed"
+    """The same, but the release that began the run made no lock."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    UNREADABLE = "unreadable"
+
+
+class RunOverview(RunRecord):
+    """The facts of a run that a list shows; only `problem` is set for a run that cannot be read."""
+
+    run_id: str
+    folder: Path
+    state: ShownState
+    problem: str | None = None
+    """Why the journal cannot be read."""
+    message: str | None = None
+    """Why the run failed or was canceled."""
+    created_at: AwareDatetime | None = None
+    finished_at: AwareDatetime | None = None
+    epochs: int = Field(default=0, ge=0)
+    """Finished epochs."""
+    num_epochs: int | None = None
+    """Epochs that were planned."""
+    verdict: Verdict | None = None
+    before: float | None = None
+    """Mean held-out score before training."""
+    after: float | None = None
+    """Mean held-out score of the last validation."""
+    model: str | None = None
+    """The model that was trained, as the configuration names it."""
+
+
+def overviews(folders: Sequence[Path]) -> list[RunOverview]:
+    """The runs in the same order; one that cannot be read does not hide the others."""
+    return [_overview_or_problem(folder) for folder in folders]
+
+
+def _overview_or_problem(folder: Path) -> RunOverview:
+    try:
+        with reading(folder) as journal:
+            return overview(journal)
+    except JournalError as error:
+        return RunOverview(run_id=folder.name, folder=folder, state=ShownState.UNREADABLE, problem=error.in_line)
+
+
+def overview(journal: Journal) -> RunOverview:
+    """The facts of one run."""
+    info, summary, validations = journal.info(), journal.summary(), journal.validations()
+    config = config_of(info.config_text)
+    before, after = _held_out(validations)
+    return RunOverview(
+        run_id=info.run_id,
+        folder=journal.run_dir,
+        state=shown_state(info.state, alive=is_alive(journal.run_dir)),
+        message=info.message,
+        created_at=info.created_at,
+        finished_at=info.finished_at,
+        epochs=journal.num_epochs(),
+        num_epochs=_planned(config),
+        verdict=summary.verdict if summary else None,
+        before=summary.before if summary and summary.verdict else before,
+        after=summary.after if summary and summary.verdict else after,
+        model=trained_model(config),
+    )
+
+
+def shown_state(state: RunState, *, alive: bool | None) -> ShownState:
+    """The journal's state, unless it says that a run goes on whose process has ended."""
+    if state is not RunState.RUNNING or alive:
+        return ShownState(state.value)
+    return ShownState.RUNNING_OR_KILLED if alive is None else ShownState.KILLED
+
+
+def _held_out(validations: Sequence[ValidationRecord]) -> tuple[float | None, float | None]:
+    before = validations[0].avg_reward if validations and validations[0].epoch == 0 else None
+    after = validations[-1].avg_reward if validations and validations[-1].epoch > 0 else None
+    return before, after
+
+
+def config_of(text: str) -> dict[str, Any]:
+    """The resolved configuration; empty if it is not a mapping."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def value_at(config: dict[str, Any], *keys: str | None) -> Any:
+    """The value under nested keys; None if one of them is missing."""
+    found: Any = config
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def trained_llm(config: dict[str, Any]) -> dict[str, Any]:
+    """The block of the LLM that the trainer adapter names, or else of the only one; empty if it is not clear."""
+    llms = value_at(config, "llms") or {}
+    name = value_at(config, "trainer_adapters", value_at(config, "finetuning", "trainer_adapter"), "llm")
+    name = name or value_at(config, "finetuning", "target_model") or (next(iter(llms)) if len(llms) == 1 else None)
+    found = value_at(config, "llms", name)
+    return found if isinstance(found, dict) else {}
+
+
+def trained_model(config: dict[str, Any]) -> str | None:
+    """The trained model's folder or name, with its revision if it has one."""
+    block = trained_llm(config)
+    name = block.get("model") or block.get("model_name")
+    revision = block.get("revision")
+    return None if name is None else f"{name} at {str(revision)[:12]}" if revision else str(name)
+
+
+def _planned(config: dict[str, Any]) -> int | None:
+    planned = value_at(config, "finetuning", "num_epochs") or config.get("num_epochs")
+    return planned if isinstance(planned, int) else None
+
+
+def list_page(runs: Sequence[RunOverview], root: Path) -> str:
+    """The table of the runs, the newest first."""
+    if not runs:
+        return f"No runs below {root}. --output_dir names another place, the `finetuning.output_dir` of your runs."
+    header = ("RUN", "STARTED (UTC)", "STATE", "EPOCHS", "HELD-OUT", "VERDICT", "MODEL")
+    page = table(header, map(_cells, runs), left=len(header))
+    problems = [f"{run.folder}: {run.problem}" for run in runs if run.problem]
+    return printable("\n".join([page, *(["", *problems] if problems else [])]))
+
+
+def _cells(run: RunOverview) -> tuple[str, ...]:
+    return (
+        one_line(run.run_id, 100),
+        f"{run.created_at:%Y-%m-%d %H:%M}" if run.created_at else "",
+        run.state,
+        "" if run.problem else f"{run.epochs}/{run.num_epochs or '?'}",
+        scores_text(run),
+        run.verdict or "",
+        one_line(run.model or "", _MODEL_WIDTH),
+    )
+
+
+def scores_text(run: RunOverview) -> str:
+    """Held-out scores before and after, as far as they are known."""
+    if run.before is None and run.after is None:
+        return ""
+    return " → ".join("?" if score is None else f"{score:.3f}" for score in (run.before, run.after))

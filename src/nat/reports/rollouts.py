@@ -1,0 +1,120 @@
+"""The rollouts of one epoch or validation: choose some of them, and find which answers were trained. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from nat.errors import JournalError, did_you_mean
+from nat.runs.journal import Journal
+from nat.runs.records import Phase, after_epoch, epoch_number
+from nat.runs.rollouts import RolloutRecord
+from nat.wire.training import TrainingRow
+
+_LISTED = 10
+
+
+@dataclass(frozen=True)
+class RolloutChoice:
+    """Which rollouts of an epoch to show; without any wish, none in detail."""
+
+    worst: int = 0
+    """The ones with the lowest reward."""
+    best: int = 0
+    failed: int = 0
+    """The first ones without a reward."""
+    examples: Sequence[str] = field(default=())
+
+    @property
+    def any(self) -> bool:
+        return bool(self.worst or self.best or self.failed or self.examples)
+
+
+def played(journal: Journal, phase: Phase, epoch: int) -> list[RolloutRecord]:
+    """The rollouts of an epoch, or of the validation after so many epochs.
+
+    Raises:
+        JournalError: it was not played; the message has those that were.
+
+    """
+    if found := list(journal.rollouts(phase, epoch)):
+        return found
+    train, held_out = journal.played(Phase.TRAIN), journal.played(Phase.VALIDATION)
+    what = f"epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"held-out examples {after_epoch(epoch)}"
+    there = [f"epochs {epoch_number(train[0])} to {epoch_number(train[-1])}"] if train else []
+    there += [f"held-out examples {', '.join(map(after_epoch, held_out))}"] if held_out else []
+    raise JournalError(
+        f"the journal of {journal.run_dir} has no rollouts of {what}; it has {' and '.join(there) or 'none at all'}",
+        hint="--epoch N is an epoch as the progress counts them, from 1; --validation N the held-out examples after "
+        "epoch N, 0 before training",
+    )
+
+
+def chosen(records: Sequence[RolloutRecord], choice: RolloutChoice) -> list[RolloutRecord]:
+    """The rollouts to show: the worst first, then the best, the failed, and those of the examples; each once.
+
+    Of equal rewards, first generations come first, so that few rollouts show many examples.
+
+    Raises:
+        JournalError: there is no such example; the message has some that there are.
+
+    """
+    ids = {record.example_id for record in records}
+    if unknown := [name for name in choice.examples if name not in ids]:
+        listed = ", ".join(sorted(ids, key=lambda name: (len(name), name))[:_LISTED])
+        more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
+        raise JournalError(
+            f"no rollout of example '{unknown[0]}' there; the examples are {listed}{more}."
+            f"{did_you_mean(unknown[0], ids)}",
+            hint="give the id of an example that was played in this epoch",
+        )
+    scored = [(record.reward, record.generation, place) for place, record in enumerate(records) if has_reward(record)]
+    lowest = sorted((reward or 0.0, generation, place) for reward, generation, place in scored)
+    highest = sorted((-(reward or 0.0), generation, place) for reward, generation, place in scored)
+    places = [place for _, _, place in (*lowest[: choice.worst], *highest[: choice.best])]
+    places += [place for place, record in enumerate(records) if not has_reward(record)][: choice.failed]
+    places += [place for place, record in enumerate(records) if record.example_id in choice.examples]
+    return [records[place] for place in dict.fromkeys(places)]
+
+
+def has_reward(record: RolloutRecord) -> bool:
+    """True if the evaluator scored it; it may have been left out all the same."""
+    return record.reward is not None
+
+
+def trained_tokens(record: RolloutRecord, phase: Phase) -> int:
+    """Sampled tokens of the rollout that were submitted for training."""
+    if phase is not Phase.TRAIN or record.left_out is not None:
+        return 0
+    return sum(row.num_sampled for row in record.rows)
+
+
+def spans(row: TrainingRow) -> list[tuple[bool, list[int]]]:
+    """The token ids of a row in turn: prompts (False), and answers that the model sampled (True)."""
+    pairs = zip(row.token_ids, row.logprobs, strict=True)
+    return [
+        (sampled, [token for token, _ in part]) for sampled, part in groupby(pairs, lambda pair: pair[1] is not None)
+    ]
+
+
+def answer_lengths(record: RolloutRecord) -> list[list[int | None]]:
+    """For each conversation, the sampled tokens of each of its answers; None where the rows do not tell.
+
+    Rows and conversations begin in the same order; they are matched only if each row has as many answers as its
+    conversation.
+    """
+    calls = [conversation.calls for conversation in record.conversations]
+    lengths = [[len(tokens) for sampled, tokens in spans(row) if sampled] for row in record.rows]
+    if [len(each) for each in lengths] == calls:
+        return [list(each) for each in lengths]
+    return [[None] * count for count in calls]
+
+
+def sampled_positions(messages: Sequence[dict[str, object]], calls: int) -> list[int]:
+    """The places of the answers that were sampled in this rollout: the last ones of the assistant."""
+    answers = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
+    return answers[len(answers) - calls :] if calls <= len(answers) else answers
+
+
+def without_reward(records: Iterable[RolloutRecord]) -> int:
+    """Number of rollouts that failed or were not scored."""
+    return sum(not has_reward(record) for record in records)

@@ -1,0 +1,199 @@
+"""One run: a record of its results so far, and the page about it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import fsum
+
+from nat.data_models.rollout_failure import FailureCount
+from nat.errors import EvaluationError
+from nat.finetuning.best_model import best_text
+from nat.finetuning.best_score import choice, cross_validated
+from nat.finetuning.summary import compared
+from nat.reports.overview import RunOverview, ShownState, overview, scores_text
+from nat.reports.text import labelled, printable, sparkline, table
+from nat.runs.journal import Journal
+from nat.runs.plot import duration
+from nat.runs.records import (
+    BestEpoch,
+    EpochRecord,
+    RunRecord,
+    RunSummary,
+    ValidationRecord,
+    after_epoch,
+    epoch_number,
+    num_rollouts,
+    total_of,
+)
+
+_STAGES = {
+    "rollouts": "time/rollout",
+    "hand-over": "time/submit",
+    "training": "time/train",
+    "both at once": "time/overlapped",
+}
+_ROWS = 12
+"""Epochs in the table, spread over the run."""
+_SHARE = 0.005
+"""Stages with a smaller share of the time are left out."""
+
+
+class RunReport(RunRecord):
+    """A run's results so far."""
+
+    run: RunOverview
+    sentence: str | None = None
+    """The verdict in words, on the validations before the first and after the last epoch."""
+    summary: RunSummary | None = None
+    """None until the run has completed."""
+    epochs: list[EpochRecord]
+    validations: list[ValidationRecord]
+    rollouts: int
+    failures: list[FailureCount]
+    left_out: dict[str, int]
+    """Training rollouts that were not trained on, by cause."""
+    best: BestEpoch | None = None
+    best_caveat: str | None = None
+    """How much of the best score may be luck."""
+    best_cross_validated: float | None = None
+    """Score of the weights that other examples choose; see `nat.finetuning.best_score`."""
+    seconds: dict[str, float]
+    """Seconds of the finished epochs and validations, by stage."""
+    algorithm: str | None = None
+    """As the backend reports it."""
+
+
+def run_report(journal: Journal) -> RunReport:
+    """Read everything that the page shows."""
+    run, epochs, validations, best = overview(journal), journal.epochs(), journal.validations(), journal.best()
+    jobs = journal.jobs()
+    left_out: Counter[str] = Counter()
+    for epoch in epochs:
+        left_out.update(epoch.left_out)
+    return RunReport(
+        run=run,
+        sentence=_sentence(validations, len(epochs)),
+        summary=journal.summary(),
+        epochs=epochs,
+        validations=validations,
+        rollouts=num_rollouts(epochs, validations),
+        failures=total_of(epochs, validations),
+        left_out=dict(left_out.most_common()),
+        best=best,
+        best_caveat=None if best is None else choice(best, validations, len(epochs)),
+        best_cross_validated=cross_validated(validations),
+        seconds=_seconds(epochs, validations),
+        algorithm=next((str(known["algorithm"]) for job in jobs if (known := job.training or {})), None),
+    )
+
+
+def _sentence(validations: Sequence[ValidationRecord], epochs: int) -> str | None:
+    try:
+        comparison = compared(validations, epochs)
+    except EvaluationError as error:
+        return error.message
+    return None if comparison is None else comparison.sentence
+
+
+def _seconds(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> dict[str, float]:
+    spent = {name: fsum(epoch.metrics.get(metric, 0.0) for epoch in epochs) for name, metric in _STAGES.items()}
+    spent["training"] -= spent["both at once"]
+    spent["validations"] = fsum(record.seconds for record in validations)
+    return {name: seconds for name, seconds in sorted(spent.items(), key=lambda entry: -entry[1]) if seconds > 0}
+
+
+def run_page(report: RunReport) -> str:
+    """The page about a run."""
+    run = report.run
+    rows = [("State", _state(run)), ("Folder", str(run.folder))]
+    if run.model:
+        rows.append(("Model", run.model + (f", trained by {report.algorithm}" if report.algorithm else "")))
+    rows.append(("Epochs", _epochs(report)))
+    if report.epochs:
+        rewards = [epoch.avg_reward for epoch in report.epochs]
+        rows.append(("Reward", f"{sparkline(rewards)}  {rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
+    if scores := [(record.epoch, score) for record in report.validations if (score := record.avg_reward) is not None]:
+        rows.append(("Held-out", f"{sparkline([score for _, score in scores])}  {scores_text(run)}"))
+    if report.best is not None:
+        rows.append(("Best", best_text(report.best, run.folder)))
+        rows += [("", report.best_caveat)] if report.best_caveat else []
+    rows += _failed(report)
+    rows += [("Left out", f"{count} x {cause}") for cause, count in report.left_out.items()]
+    if report.seconds:
+        rows.append(("Time", _times(report.seconds)))
+    if report.summary is not None and report.summary.next_step:
+        rows.append(("Next", report.summary.next_step))
+    verdict = report.sentence or "No verdict: " + _why_none(report)
+    parts = [f"run {run.run_id}", verdict, labelled(rows), _epoch_table(report.epochs, report.validations)]
+    return printable("\n\n".join(filter(None, parts)))
+
+
+def _why_none(report: RunReport) -> str:
+    if not report.validations:
+        return "no held-out example was played."
+    return "the held-out examples were not played both before the first and after the last epoch."
+
+
+def _state(run: RunOverview) -> str:
+    text = {
+        ShownState.KILLED: "killed: its process has ended without recording why; the journal ends there",
+        ShownState.RUNNING_OR_KILLED: "running or killed: a release without the run's lock began it",
+    }.get(run.state, str(run.state))
+    return text + (f": {' '.join(run.message.split())}" if run.message else "")
+
+
+def _epochs(report: RunReport) -> str:
+    run = report.run
+    text = f"{run.epochs} of {run.num_epochs}" if run.num_epochs else str(run.epochs)
+    begun = f", begun {run.created_at:%Y-%m-%d %H:%M} UTC" if run.created_at else ""
+    took = (
+        f", {duration((run.finished_at - run.created_at).total_seconds())}"
+        if run.finished_at and run.created_at
+        else ""
+    )
+    return f"{text}{begun}{took}, {report.rollouts:,} rollouts"
+
+
+def _failed(report: RunReport) -> list[tuple[str, str]]:
+    if not report.failures:
+        return []
+    failed = sum(each.count for each in report.failures)
+    rows = [("Failed", f"{failed} of {report.rollouts:,} rollouts; tracebacks in failures.txt")]
+    return rows + [("", str(each)) for each in report.failures]
+
+
+def _times(seconds: dict[str, float]) -> str:
+    whole = sum(seconds.values())
+    return ", ".join(f"{name} {spent / whole:.0%}" for name, spent in seconds.items() if spent / whole >= _SHARE)
+
+
+def _epoch_table(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> str:
+    """Some epochs, evenly spread, with the first and the last; held-out scores stand at the epoch before them."""
+    if not epochs:
+        return ""
+    held_out = {record.epoch: score for record in validations if (score := record.avg_reward) is not None}
+    places = range(len(epochs))
+    if len(epochs) > _ROWS:
+        places = sorted({round(place * (len(epochs) - 1) / (_ROWS - 1)) for place in range(_ROWS)})  # type: ignore[assignment]
+    header = ("epoch", "reward", "held-out after", "groups", "rollouts", "left out", "KL", "grad norm", "seconds")
+    rows = [_epoch_cells(epochs[place], held_out.get(epoch_number(epochs[place].epoch))) for place in places]
+    if 0 in held_out:
+        rows.insert(0, (after_epoch(0), "", f"{held_out[0]:.3f}", "", "", "", "", "", ""))
+    return table(header, rows)
+
+
+def _epoch_cells(epoch: EpochRecord, held_out: float | None) -> tuple[str, ...]:
+    return (
+        str(epoch_number(epoch.epoch)),
+        f"{epoch.avg_reward:.3f}",
+        "" if held_out is None else f"{held_out:.3f}",
+        f"{epoch.trained_groups}/{epoch.num_groups}",
+        str(epoch.num_rollouts),
+        str(sum(epoch.left_out.values())),
+        _metric(epoch, "train/approx_kl"),
+        _metric(epoch, "train/grad_norm"),
+        f"{epoch.seconds:.1f}",
+    )
+
+
+def _metric(epoch: EpochRecord, name: str) -> str:
+    return f"{epoch.metrics[name]:.3g}" if name in epoch.metrics else ""

@@ -1,0 +1,90 @@
+"""Two runs beside each other."""
+
+import copy
+
+from fakes.runs_on_disk import CONFIG, make_run
+from nat.reports.comparison import compare_runs, comparison_page, config_differences
+from nat.runs.journal import reading
+from nat.runs.records import RunState, Verdict
+
+
+def compared(a, b):
+    with reading(a) as first, reading(b) as second:
+        return compare_runs(first, second)
+
+
+def with_beta(value):
+    config = copy.deepcopy(CONFIG)
+    config["trainer_adapters"]["weights"]["training"]["beta"] = value
+    return config
+
+
+def test_the_same_examples_are_compared_in_pairs(tmp_path):
+    """The verdict is that of a run's own before and after; settings that differ are listed."""
+    result = compared(
+        make_run(tmp_path, "a", solved=(2, 2)), make_run(tmp_path, "b", solved=(2, 9), config=with_beta(0.5))
+    )
+    assert result.held_out is not None
+    assert result.held_out.comparison.verdict is Verdict.IMPROVED
+    assert result.held_out.sentence.startswith("B scores higher than A: 0.200 → 0.900 on the same 10 held-out examples")
+    assert result.warnings == []
+    page = comparison_page(result)
+    assert "trainer_adapters.weights.training.beta  0.02  0.5" in page
+    assert "Held-out (A after epoch 1, B after epoch 1)" in page
+
+
+def test_a_run_equals_itself(tmp_path):
+    """No difference is shown, and no setting differs."""
+    folder = make_run(tmp_path, "a")
+    result = compared(folder, folder)
+    assert result.held_out is not None
+    assert result.held_out.comparison.verdict is Verdict.NOT_SHOWN
+    assert "The settings are the same." in comparison_page(result)
+
+
+def test_other_examples_are_not_compared(tmp_path):
+    """Without a common example there is no figure, and the page says why."""
+    result = compared(make_run(tmp_path, "a"), make_run(tmp_path, "b", names=[f"other-{n}" for n in range(10)]))
+    assert result.held_out is None
+    assert "the runs have no held-out example in common" in comparison_page(result)
+
+
+def test_examples_of_one_run_only_are_left_out_with_a_warning(tmp_path):
+    """The common ones are compared."""
+    names = [f"held-{n}" for n in range(8)]
+    result = compared(make_run(tmp_path, "a"), make_run(tmp_path, "b", names=names))
+    assert result.held_out is not None
+    assert (result.held_out.comparison.num_examples, result.held_out.comparison.num_left_out) == (8, 0)
+    assert "2 of 10 were in one run only" in result.warnings[0]
+
+
+def test_the_same_ids_may_stand_for_other_examples(tmp_path):
+    """Datasets that are numbered have the same ids; the first user messages tell them apart."""
+    result = compared(make_run(tmp_path, "a"), make_run(tmp_path, "b", question="Other: {}"))
+    assert "10 of the 10 common held-out examples begin with another user message" in result.warnings[0]
+
+
+def test_another_score_makes_curves_incomparable(tmp_path):
+    """Rewards of other evaluators measure something else."""
+    config = copy.deepcopy(CONFIG)
+    config["eval"]["evaluators"]["right"]["_type"] = "llm_judge"
+    result = compared(make_run(tmp_path, "a"), make_run(tmp_path, "b", config=config))
+    assert result.warnings == ["rewards in training may not be comparable, since eval.evaluators.right._type differ"]
+
+
+def test_runs_without_results_can_be_compared(tmp_path):
+    """A run that has only begun has settings; the page says what is missing."""
+    begun = make_run(tmp_path, "a", solved=(), state=RunState.RUNNING)
+    page = comparison_page(compared(begun, make_run(tmp_path, "b")))
+    assert "held-out scores cannot be compared: A played no held-out examples" in page
+    assert "A  a, running or killed, 0 epochs" in page
+    early = compared(make_run(tmp_path, "c", solved=(2,)), make_run(tmp_path, "d"))
+    assert early.warnings == ["the last held-out scores of A are those before training"]
+
+
+def test_flattened_keys():
+    """Lists of plain values are one value; what one run does not have is None; overrides show in their keys."""
+    a = {"x": {"y": 1, "z": [1, 2]}, "tools": [{"name": "t"}], "e": {}}
+    b = {"x": {"y": 1.0, "z": [1, 3]}, "tools": [{"name": "u"}], "finetuning": {"run_configuration": {"override": [1]}}}
+    found = [(each.key, each.a, each.b) for each in config_differences(a, b)]
+    assert found == [("x.y", "1", "1.0"), ("x.z", "[1, 2]", "[1, 3]"), ("tools.0.name", "t", "u"), ("e", "{}", None)]

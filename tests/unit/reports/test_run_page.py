@@ -1,0 +1,87 @@
+"""The page about a run."""
+
+import json
+
+import pytest
+
+from fakes.run_records import epoch_record
+from fakes.runs_on_disk import make_run
+from nat.data_models.rollout_failure import FailureCount
+from nat.reports.run_page import run_page, run_report
+from nat.runs.journal import Journal, reading
+from nat.runs.liveness import marked_alive
+from nat.runs.records import RunState
+
+
+def page_of(folder):
+    with reading(folder) as journal:
+        return run_page(run_report(journal))
+
+
+def test_the_page_begins_with_the_verdict(tmp_path):
+    """Then come what was trained, the curves, the best weights with their luck, the time, and some epochs."""
+    lines = page_of(make_run(tmp_path, "run-1")).splitlines()
+    assert lines[2].startswith("Improved: 0.200 → 0.800 on the same 10 held-out examples")
+    text = "\n".join(lines)
+    assert "Reward    ▁▅█  0.300 → 0.500 in training" in text
+    assert "Held-out  ▁▆▇█  0.200 → 0.800" in text
+    assert "held-out score 0.800 after epoch 3" in text
+    assert "the highest of 4 validations on the same examples, so probably too high; 0." in text
+    assert "Left out  24 x its group has no difference in reward" in text
+    assert "Time      rollouts 67%, training 33%" in text
+    assert lines[-1].split()[:3] == ["3", "0.500", "0.800"]
+
+
+@pytest.mark.parametrize("state", list(RunState))
+def test_a_run_in_any_state_has_a_page(tmp_path, state):
+    """A failed run says why; a running one shows what it has so far."""
+    folder = make_run(tmp_path, "run-1", solved=(2,), state=state, message="the backend is dead\n  → start it")
+    text = page_of(folder)
+    assert "No verdict: the held-out examples were not played both before the first and after the last epoch." in text
+    assert "the backend is dead → start it" in text
+    assert "Epochs    0 of 3" in text
+
+
+def test_a_killed_run_says_so(tmp_path):
+    """Its process has ended without a word."""
+    folder = make_run(tmp_path, "run-1", state=RunState.RUNNING)
+    with marked_alive(folder):
+        assert "State     running\n" in page_of(folder)
+    assert "killed: its process has ended without recording why" in page_of(folder)
+
+
+def test_a_long_run_shows_some_epochs(tmp_path):
+    """The table has the first, the last and epochs between them; failures are counted by cause."""
+    folder = make_run(tmp_path, "run-1")
+    failures = [FailureCount(cause="the workflow raised an error", count=2, error="KeyError: 'city'")]
+    with Journal.open(folder) as journal:
+        for epoch in range(100):
+            journal.record_epoch(epoch_record(epoch, failures=failures))
+    text = page_of(folder)
+    assert "200 x the workflow raised an error: KeyError: 'city'" in text
+    table = text.splitlines()[-13:]
+    assert table[0].startswith("before training")
+    assert [line.split()[0] for line in table[1:]] == [
+        "1",
+        "10",
+        "19",
+        "28",
+        "37",
+        "46",
+        "55",
+        "64",
+        "73",
+        "82",
+        "91",
+        "100",
+    ]
+
+
+def test_the_record_is_json(tmp_path):
+    """Programs get the same facts, with the records of all epochs and validations."""
+    with reading(make_run(tmp_path, "run-1")) as journal:
+        record = json.loads(run_report(journal).model_dump_json())
+    assert record["run"]["state"] == "completed"
+    assert len(record["epochs"]) == 3
+    assert record["best"]["epoch"] == 3
+    assert record["seconds"] == {"rollouts": 18.0, "training": 9.0}
