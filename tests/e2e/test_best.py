@@ -1,5 +1,6 @@
 """A run keeps its best weights, names them in its results and exports them on request."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
 from fakes.openai_server import OpenAIServer
 from nat.cli.commands.finetune import summary_text
-from nat.data_models.finetuning import TrainingStatusEnum
+from nat.data_models.finetuning import TrainingJobRef, TrainingStatusEnum, TrajectoryCollection
 from nat.errors import TrainingFailed
+from nat.finetuning import best_model
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.progress import RunProgress
-from nat.runs.records import BestEpoch, BestMeasure
+from nat.runs.records import BestEpoch, BestMeasure, RunState
 
 
 class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
@@ -21,6 +23,9 @@ class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
     def __init__(self, project: FinetuningProject) -> None:
         super().__init__(AdapterConfig())
         self.kept: list[int] = []
+        self.canceled_at: int | None = None
+        """Jobs before the run is interrupted."""
+        self.export_seconds = 0.0
         self._project = project
 
     async def keep_best(self) -> KeptCheckpoint:
@@ -28,7 +33,15 @@ class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
         folder = (self._project.output_dir / "latest").resolve() / "checkpoints" / f"step_{self.kept[-1]:06d}"
         return KeptCheckpoint(name=f"tiny@{self.kept[-1]}", path=str(folder))
 
+    async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
+        if len(self.submitted) == self.canceled_at:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        return await super().submit(trajectories)
+
     async def export_best(self, name: str) -> Path | None:
+        await asyncio.sleep(self.export_seconds)
         return (self._project.output_dir / "latest").resolve() / name if self.kept else None
 
 
@@ -80,6 +93,9 @@ async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(pr
     assert json.loads((result.run_dir / "summary.json").read_text())["best"]["checkpoint"] == "checkpoints/step_000001"
     printed = summary_text(result, Path("c.yml"))
     assert "Best" in printed
+    assert "the highest of 5 validations on the same examples, so probably too high; 0." in printed
+    assert result.summary.best_cross_validated is not None
+    assert result.summary.best_cross_validated <= 0.75
     assert (
         f"step_000001 (held-out score 0.750 after epoch 1); as a plain model: `nat runs export {result.run_dir}`"
         in printed
@@ -131,6 +147,26 @@ async def test_export_best_writes_it_as_a_model(project, fails):
         told.texts.append(summary_text(result, Path("c.yml")))
     folder = (project.output_dir / "latest").resolve() / "best_model"
     assert "\n".join(told.texts).count(f"{folder} (held-out score 0.750 after epoch 1)") == 1
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_an_interrupted_run_exports_the_best_if_time_allows(project, monkeypatch, in_time):
+    """Ctrl-C leaves some seconds for it; after them, and without `export_best`, the message has the command."""
+    project.finetuning["export_best"] = True
+    project.adapter.canceled_at = 2
+    project.adapter.export_seconds = 0.0 if in_time else 60.0
+    monkeypatch.setattr(best_model, "SECONDS_AFTER_INTERRUPT", 60.0 if in_time else 0.05)
+    told = Told()
+    run = asyncio.create_task(project.run(progress=told, **held_out(project)))
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    run_dir = (project.output_dir / "latest").resolve()
+    exported = f"Best model: {run_dir / 'best_model'} (held-out score 0.750 after epoch 1)"
+    assert (exported in told.texts) == in_time
+    assert ("the best model was not exported within 0.05 s" in told.texts) == (not in_time)
+    assert told.texts[-1].endswith(f"as a plain model: `nat runs export {project.output_dir / run_dir.name}`")
+    with project.journal() as journal:
+        assert journal.info().state is RunState.CANCELED
 
 
 async def test_an_adapter_without_checkpoints_is_reported(project):

@@ -12,8 +12,10 @@ import pytest
 from e2e.doc_pages import ROOT
 from fakes.processes import await_end
 from fakes.vllm_server import FakeVllm
+from nat.files import UNFINISHED
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState
+from nat.wire.model_folder import is_export
 
 CONFIG = "examples/tic_tac_toe/configs/finetune.yml"
 SMALL = {
@@ -147,6 +149,32 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number)
     with Journal.open(run_dir, read_only=True) as journal:
         assert journal.info().state is RunState.CANCELED
         assert len(journal.epochs()) >= 2
+
+
+def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
+    """With `export_best`, SIGTERM leaves a model that loads, or the command that makes one if time is short."""
+    output_dir = tmp_path / "runs"
+    run = started(output_dir, *games, "--validation_interval=1", "-o", "finetuning.export_best", "true")
+    assert run.stdout is not None
+    shown = ""
+    for line in run.stdout:
+        shown += line
+        if "Best so far" in line and "after epoch" in line:
+            break
+    try:
+        run.send_signal(signal.SIGTERM)
+        rest, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 128 + signal.SIGTERM, shown + rest
+    run_dir = (output_dir / "latest").resolve()
+    assert f"as a plain model: `nat runs export {run_dir}`" in rest
+    if f"Best model: {run_dir / 'best_model'}" in rest:
+        assert is_export(run_dir / "best_model")
+    else:
+        assert "the best model was not exported within" in rest
+        assert not (run_dir / "best_model").exists()
+    assert not list(run_dir.glob(f"{UNFINISHED}*"))
 
 
 OVERLAP = ("-o", "finetuning.max_staleness", "1")

@@ -87,7 +87,7 @@ def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
     loaded, learner = opened(base, LORA)
     path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, [])
     shutil.rmtree(base)
-    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is not a model's folder"):
+    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is neither a model's folder"):
         load_model(path, device="cpu")
 
 
@@ -379,7 +379,7 @@ def test_a_checkpoint_becomes_a_plain_model(tmp_path, source, lora):
     loaded, learner = opened(source, lora)
     learner.update(random_groups(loaded), resolve(CONFIG))
     path = Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
-    assert main([str(path), str(tmp_path / "plain")]) == 0
+    assert main([str(path), str(tmp_path / "plain"), "hf"]) == 0
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
     tokens = AutoTokenizer.from_pretrained(tmp_path / "plain")("hello there")["input_ids"]
     with torch.no_grad():
@@ -394,6 +394,6 @@ def test_a_damaged_checkpoint_is_not_exported(tmp_path, source, capsys):
     """The error names the damaged file, and nothing is written."""
     saved(tmp_path, source)
     flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
-    assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain")]) == 1
+    assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain"), "hf"]) == 1
     assert "model.safetensors has another checksum" in capsys.readouterr().err
     assert not (tmp_path / "plain").exists()

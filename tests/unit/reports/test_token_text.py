@@ -1,0 +1,36 @@
+"""Training rows as text."""
+
+import json
+
+import pytest
+
+from fakes.runs_on_disk import make_run
+from fakes.tiny_model import tiny_tokenizer
+from nat.errors import JournalError
+from nat.reports.token_text import row_text, tokenizer_of
+from nat.runs.journal import reading
+from nat.wire.training import TrainingRow
+
+
+def test_sampled_tokens_are_marked_in_the_whole_row(tmp_path):
+    """The text is what the model saw, special tokens included; brackets of the model's own are escaped."""
+    run_dir = make_run(tmp_path, "run-1")
+    hf = tiny_tokenizer()
+    hf.save_pretrained(run_dir / "model")
+    prompt, answer = (hf(text)["input_ids"] for text in ("<|im_start|>user\nhé<|im_end|>", "⟦yes⟧<|im_end|>"))
+    row = TrainingRow(token_ids=prompt + answer, logprobs=[None] * len(prompt) + [-1.0] * len(answer))
+    with reading(run_dir) as journal:
+        tokenizer = tokenizer_of(journal)
+    assert row_text(row, tokenizer) == r"<|im_start|>user" "\n" r"hé<|im_end|>⟦\u27e6yes\u27e7<|im_end|>⟧"
+
+
+def test_without_a_tokenizer_the_error_says_where_it_looked(tmp_path):
+    """In the run's folder and beside the model that the configuration names; a broken file is an error, too."""
+    run_dir = make_run(tmp_path, "run-1")
+    with reading(run_dir) as journal:
+        with pytest.raises(JournalError, match=r"no tokenizer.json in .*run-1/model or .*models/small"):
+            tokenizer_of(journal)
+        (run_dir / "model").mkdir()
+        (run_dir / "model" / "tokenizer.json").write_text(json.dumps({"version": "?"}))
+        with pytest.raises(JournalError, match="cannot be read"):
+            tokenizer_of(journal)
