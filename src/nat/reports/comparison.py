@@ -146,7 +146,7 @@ def _questions(journal: Journal, epoch: int) -> dict[str, Any]:
 
 def comparison_page(compared: RunsComparison) -> str:
     """The page about two runs."""
-    runs = [(name, f"{run.run_id}, {run.state}, {run.epochs} epochs, {run.folder}") for name, run in _named(compared)]
+    runs = [(name, f"{run.run_id}, {run.state}, epochs {run.epochs}/{run.num_epochs or '?'}, {run.folder}") for name, run in _named(compared)]
     parts = [labelled(runs)]
     parts += [f"Warning: {text}" for text in compared.warnings]
     if (pair := compared.held_out) is not None:

@@ -166,6 +166,4 @@ def _cells(run: RunOverview) -> tuple[str, ...]:
 
 def scores_text(run: RunOverview) -> str:
     """Held-out scores before and after, as far as they are known."""
-    if run.before is None and run.after is None:
-        return ""
-    return " → ".join("?" if score is None else f"{score:.3f}" for score in (run.before, run.after))
+    return " → ".join(f"{score:.3f}" for score in (run.before, run.after) if score is not None)

@@ -117,7 +117,7 @@ def run_page(report: RunReport) -> str:
         rows.append(("Best", best_text(report.best, run.folder)))
         rows += [("", report.best_caveat)] if report.best_caveat else []
     rows += _failed(report)
-    rows += [("Left out", f"{count} x {cause}") for cause, count in report.left_out.items()]
+    rows += _left_out(report)
     if report.seconds:
         rows.append(("Time", _times(report.seconds)))
     if report.summary is not None and report.summary.next_step:
@@ -159,6 +159,13 @@ def _failed(report: RunReport) -> list[tuple[str, str]]:
     failed = sum(each.count for each in report.failures)
     rows = [("Failed", f"{failed} of {report.rollouts:,} rollouts; tracebacks in failures.txt")]
     return rows + [("", str(each)) for each in report.failures]
+
+
+def _left_out(report: RunReport) -> list[tuple[str, str]]:
+    """The causes that are not failures."""
+    failures = {each.cause for each in report.failures}
+    texts = [f"{count} x {cause}" for cause, count in report.left_out.items() if cause not in failures]
+    return [("" if place else "Left out", text) for place, text in enumerate(texts)]
 
 
 def _times(seconds: dict[str, float]) -> str:
