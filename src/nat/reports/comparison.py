@@ -144,10 +144,13 @@ def _questions(journal: Journal, epoch: int) -> dict[str, Any]:
     return found
 
 
+def _in_one_line(run: RunOverview) -> str:
+    return f"{run.run_id}, {run.state}, epochs {run.epochs}/{run.num_epochs or '?'}, {run.folder}"
+
+
 def comparison_page(compared: RunsComparison) -> str:
     """The page about two runs."""
-    runs = [(name, f"{run.run_id}, {run.state}, epochs {run.epochs}/{run.num_epochs or '?'}, {run.folder}") for name, run in _named(compared)]
-    parts = [labelled(runs)]
+    parts = [labelled([(name, _in_one_line(run)) for name, run in _named(compared)])]
     parts += [f"Warning: {text}" for text in compared.warnings]
     if (pair := compared.held_out) is not None:
         when = f"(A {after_epoch(pair.epoch_a)}, B {after_epoch(pair.epoch_b)})"
