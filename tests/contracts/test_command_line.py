@@ -12,6 +12,8 @@ COMMANDS = {
     "nat init": "name --framework --no_model",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
+    "nat probe": f"{COMMON} --dataset --result_json_path --endpoint --endpoint_timeout --examples --generations "
+    "--rescores --reward --output",
     "nat runs": "",
     "nat runs list": "--output_dir --json",
     "nat runs show": "run --epoch --validation --worst --best --failed --example --tokens --output_dir --json",

@@ -91,7 +91,7 @@ class EvaluationRun:
             check_writable(session.config.eval.general.report_dir, "eval.general.output_dir")
         dataset = select_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
-        items = repeat_items(await load_items(dataset, session.builder), self.config.reps)
+        items = repeat_items(session.choose(await load_items(dataset, session.builder)), self.config.reps)
         check_expected_answers(items, dataset, session.config.eval.evaluators)
         chosen = chosen_examples([str(item.id) for item in items])
         items = [item for item in items if str(item.id) in chosen]
@@ -166,13 +166,16 @@ async def _score_all(
     """Each evaluator's scores of the items that have an answer; all evaluators at the same time."""
     async with asyncio.TaskGroup() as tasks:
         scored = [
-            tasks.create_task(_score(name, evaluator.evaluate_fn, items, config), name=f"evaluator {name}")
+            tasks.create_task(score_items(name, evaluator.evaluate_fn, items, config), name=f"evaluator {name}")
             for name, evaluator in evaluators.items()
         ]
     return [(name, task.result()) for name, task in zip(evaluators, scored, strict=True)]
 
 
-async def _score(name: str, evaluate: EvaluateFn, items: list[EvalInputItem], config: EvalGeneralConfig) -> EvalOutput:
+async def score_items(
+    name: str, evaluate: EvaluateFn, items: list[EvalInputItem], config: EvalGeneralConfig
+) -> EvalOutput:
+    """The scores of one evaluator, within its time; if it fails, no item has a score."""
     if not items:
         return EvalOutput(average_score=None, eval_output_items=[])
     limit = None

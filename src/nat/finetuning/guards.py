@@ -107,7 +107,9 @@ def check_trajectories(
         )
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
-    message, hint = with_diagnosis("\n".join(lines), _remedy(tally, tally.failures), broken_by_update(before()))
+    message, hint = with_diagnosis(
+        "\n".join(lines), remedy_of_left_out(tally, tally.failures), broken_by_update(before())
+    )
     raise NoTrajectories(message, hint=hint)
 
 
@@ -128,7 +130,7 @@ def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epoc
     message, hint = with_diagnosis(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
         f"{max_failure_rate:.0%}): {'; '.join(map(str, failures))}",
-        _remedy(tally, failures),
+        remedy_of_left_out(tally, failures),
         broken_by_update(before()),
     )
     raise TooManyFailures(message, hint=hint)
@@ -226,7 +228,7 @@ def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> st
     return "Rollouts of the same example have equal rewards: raise num_generations, or use a more varied model."
 
 
-def _remedy(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
+def remedy_of_left_out(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
     """The remedy for the first, most frequent, of `failures`."""
     cause = LeftOutCause(failures[0].cause)
     if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):

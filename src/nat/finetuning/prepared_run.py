@@ -81,14 +81,14 @@ async def prepare(given: FinetuneRunConfig) -> PreparedRun:
 
     """
     config, given = resolve_config(given)
-    config = await asyncio.to_thread(_pinned, config)
+    config = await asyncio.to_thread(pinned, config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
-    training, dataset = await _read(config, given.dataset, config)
+    training, dataset = await read_examples(config, given.dataset, config)
     findings = [answer_column_warning(training, dataset)]
     num_held_out = None
     if given.validation_dataset is not None:
         other = given.validation_config_file
-        held_out, held_out_dataset = await _read(
+        held_out, held_out_dataset = await read_examples(
             config if other is None else load_config(Path(other)), given.validation_dataset, config
         )
         num_held_out = len(held_out)
@@ -98,21 +98,26 @@ async def prepare(given: FinetuneRunConfig) -> PreparedRun:
 
 
 def resolve_config(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
-    """The whole configuration, checked, and the run's own settings.
+    """The whole configuration, checked, and the run's own settings."""
+    config, given = configured(given)
+    check_config(config, given)
+    return config, given
 
-    Those that the caller set replace the ones under `finetuning.run_configuration`. Without a `target_model`
+
+def configured(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
+    """The whole configuration and the run's own settings; their finetuning sections are not checked.
+
+    Settings that the caller set replace the ones under `finetuning.run_configuration`. Without a `target_model`
     the LLM that the adapter trains is the target: answers of other models must not be trained on.
     """
     config = _loaded(given)
     given = _merged(config.finetuning.run_configuration, given)
     target = config.finetuning.target_model or trained_llm(config)
     finetuning = config.finetuning.model_copy(update={"run_configuration": given, "target_model": target})
-    config = config.model_copy(update={"finetuning": finetuning})
-    check_config(config, given)
-    return config, given
+    return config.model_copy(update={"finetuning": finetuning}), given
 
 
-def _pinned(config: Config) -> Config:
+def pinned(config: Config) -> Config:
     """The configuration with models by names that always mean the same weights."""
     llms = {}
     for name, llm in config.llms.items():
@@ -131,8 +136,7 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
             ["finetuning.enabled: Finetuning is not enabled in the provided configuration."],
             hint="set `finetuning.enabled: true`",
         )
-    findings = [*_reward_findings(config, given)]
-    findings += _sampling_findings(config)
+    findings = [*_reward_findings(config, given), *sampling_findings(config)]
     if finetuning.early_stopping is not None and given.validation_dataset is None:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
     if finetuning.max_staleness and finetuning.export_best and given.validation_dataset is None:
@@ -201,7 +205,7 @@ def _unknown_targets(config: Config) -> list[str]:
     ]
 
 
-def _sampling_findings(config: Config) -> list[str]:
+def sampling_findings(config: Config) -> list[str]:
     """Findings about the LLM blocks that `target_model` selects, by key or model name.
 
     Without `target_model`, blocks are reported only if none of them is trainable.
@@ -223,20 +227,24 @@ def _sampling_findings(config: Config) -> list[str]:
 def _reward_findings(config: Config, given: FinetuneRunConfig) -> list[str]:
     reward, evaluators = config.finetuning.reward_function, config.eval.evaluators
     if reward is not None:
-        return _unknown(reward.name, evaluators)
+        return unknown_reward(reward.name, evaluators)
     if given.validation_dataset is not None or num_generations(config) is not None:
         return [f"finetuning.reward_function: not set, so no rollout has a reward. Evaluators: {one_of(evaluators)}"]
     return []
 
 
-def _unknown(name: str, known: Collection[str]) -> list[str]:
+def unknown_reward(name: str, known: Collection[str]) -> list[str]:
+    """A finding if there is no evaluator of that name."""
     if name in known:
         return []
     suggestion = f"{did_you_mean(name, known)} There: {one_of(known)}."
     return [f"finetuning.reward_function.name: '{name}' is not under eval.evaluators.{suggestion}"]
 
 
-async def _read(config: Config, file: str | None, training: Config) -> tuple[list[EvalInputItem], DatasetBaseConfig]:
+async def read_examples(
+    config: Config, file: str | None, training: Config
+) -> tuple[list[EvalInputItem], DatasetBaseConfig]:
+    """The examples of the configured dataset or of `file`, checked for what the reward of `training` needs."""
     dataset = select_dataset(config.eval.general.dataset, file)
     async with WorkflowBuilder(eval_general=config.eval.general) as builder:
         items = await load_items(dataset, builder)

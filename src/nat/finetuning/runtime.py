@@ -132,6 +132,12 @@ async def check_health(adapter: TrainerAdapter) -> None:
         )
 
 
+async def check_llm_servers(config: Config, builder: WorkflowBuilder) -> None:
+    """Raise BackendUnreachable if a server that the harness started has died."""
+    for name in config.llms:
+        (await builder.get_llm_provider(name)).check()
+
+
 async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
     watch, config = Stopwatch(), prepared.config
@@ -204,11 +210,10 @@ async def _raise_if_server_died(error: BaseException, prepared: PreparedRun, com
     """Raise BackendUnreachable if a server has died, since that is why the rollouts failed."""
     if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
         return
-    for name in prepared.config.llms:
-        try:
-            (await components.builder.get_llm_provider(name)).check()
-        except BackendUnreachable as cause:
-            raise cause from error
+    try:
+        await check_llm_servers(prepared.config, components.builder)
+    except BackendUnreachable as cause:
+        raise cause from error
     if isinstance(error, NoTrajectories | TooManyFailures):
         try:
             await components.builder.probe_llms()

@@ -16,30 +16,37 @@ from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote
 from nat.rollout.rollout import Rollout
-from nat.rollout.session import Remote, WorkflowSession, using_session
+from nat.rollout.session import Choose, Remote, WorkflowSession, using_session
 
 
 async def open_sessions(stack: AsyncExitStack, prepared: PreparedRun, builder: EvalBuilder, run: RunContext) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
-    config, given = prepared.config, prepared.given
-    # Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
-    source = given.config_file if isinstance(given.config_file, Config) else config
-    path = given.config_file if isinstance(given.config_file, Path) else None
     remote = await opened_remote(stack, prepared, builder)
-    session = WorkflowSession(
-        source,
+    _use(stack, training_session(prepared, builder, remote), run)
+    if (file := prepared.given.validation_config_file) is not None:
+        held_out = await _validation_session(stack, Path(file), prepared.config, builder, remote)
+        _use(stack, held_out, run)
+    stack.enter_context(watched_loop())
+
+
+def training_session(
+    prepared: PreparedRun, builder: EvalBuilder, remote: Remote | None, *, choose: Choose = list
+) -> WorkflowSession:
+    """The session of training rollouts; `choose` selects the examples that are played.
+
+    Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
+    """
+    given = prepared.given
+    return WorkflowSession(
+        given.config_file if isinstance(given.config_file, Config) else prepared.config,
         builder,
-        config_file=path,
+        config_file=given.config_file if isinstance(given.config_file, Path) else None,
         override=given.override,
         training=True,
         remote=remote,
-        replaced=_replaced(config.finetuning),
+        replaced=_replaced(prepared.config.finetuning),
+        choose=choose,
     )
-    _use(stack, session, run)
-    if given.validation_config_file is not None:
-        held_out = await _validation_session(stack, Path(given.validation_config_file), config, builder, remote)
-        _use(stack, held_out, run)
-    stack.enter_context(watched_loop())
 
 
 async def opened_remote(stack: AsyncExitStack, prepared: PreparedRun, builder: Builder) -> Remote | None:

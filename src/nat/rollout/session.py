@@ -25,6 +25,8 @@ Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
 OnRollout = Callable[[Rollout], None]
 OnPass = Callable[[int], None]
+Choose = Callable[[list[EvalInputItem]], list[EvalInputItem]]
+"""Selects the examples of a dataset that are played."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ class WorkflowSession:
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
         remote: Remote | None = None,
         replaced: ReplacedSampling | None = None,
+        choose: Choose = list,
     ) -> None:
         """`replaced` overrides the sampling options of training rollouts; other rollouts keep the agent's."""
+        self.choose = choose
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed

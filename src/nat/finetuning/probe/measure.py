@@ -1,0 +1,129 @@
+"""From the rollouts of a probe to its numbers. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from nat.data_models.evaluate_runtime import EvaluationRunOutput
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.finetuning import FinetuneConfig, TrajectoryCollection
+from nat.errors import RunFailed
+from nat.finetuning import guards
+from nat.finetuning.metrics import epoch_metrics
+from nat.finetuning.prepared_run import PreparedRun, num_generations
+from nat.finetuning.probe.records import Answer, ExampleResult, Measured, ReferenceScores
+from nat.finetuning.probe.statistics import prospects, score_noise, value_counts
+from nat.finetuning.trajectories.groups import example_id, has_signal
+from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
+from nat.secrets import excerpt
+
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Played:
+    """The rollouts of a probe."""
+
+    examples: Sequence[EvalInputItem]
+    collected: TrajectoryCollection
+    records: Sequence[RolloutRecord]
+    passes: Sequence[EvaluationRunOutput]
+    """Their outputs, one pass for each generation; empty if the builder is not an `EvalTrajectoryBuilder`."""
+    seconds: float
+
+
+def measure(
+    played: Played,
+    prepared: PreparedRun,
+    *,
+    scores_EGK: Sequence[Sequence[Sequence[float]]],
+    references: ReferenceScores | None,
+    model: Mapping[str, str],
+    across_groups: bool,
+) -> Measured:
+    """All numbers of the report; `scores_EGK` has the scores of each output, by example and generation."""
+    finetuning, counts = prepared.config.finetuning, tally(played.records)
+    assert finetuning.reward_function is not None, "set before the run"
+    groups, examples = played.collected.trajectories, _results(played)
+    counts_EV = value_counts([example.rewards for example in examples if example.rewards])
+    return Measured(
+        config_file=str(prepared.given.config_file),
+        model=dict(model),
+        reward=finetuning.reward_function.name,
+        num_examples=prepared.num_examples,
+        examples=examples,
+        num_rollouts=counts.num_rollouts,
+        left_out={str(cause): count for cause, count in counts.causes.most_common()},
+        failures=list(counts.failures),
+        stops=_stops(counts, finetuning),
+        lost_remedy=guards.remedy_of_left_out(counts, counts.failures) if counts.failures else None,
+        metrics=epoch_metrics(played.records, groups, groups, seconds={"rollout": played.seconds}, job={}),
+        seconds_per_rollout=fmean(record.seconds for record in played.records) if played.records else 0.0,
+        longest_answer=max((record.completion_tokens for record in played.records), default=0),
+        across_groups=across_groups,
+        configured_generations=num_generations(prepared.config),
+        max_equal_groups=finetuning.guards.max_equal_groups,
+        max_truncated=finetuning.guards.max_truncated,
+        noise=score_noise(scores_EGK),
+        references=references,
+        answers=_answers(played),
+        prospects=prospects(counts_EV) if counts_EV else [],
+        warnings=list(prepared.example_warnings),
+    )
+
+
+def _stops(counts: RolloutTally, config: FinetuneConfig) -> str | None:
+    """The message of the guard that would end a run after these rollouts; its remedy is that of the causes."""
+    try:
+        guards.check_trajectories(counts, target_functions=config.target_functions, target_model=config.target_model)
+        guards.check_failures(counts, max_failure_rate=config.max_failure_rate)
+    except RunFailed as error:
+        return error.message
+    return None
+
+
+def _results(played: Played) -> list[ExampleResult]:
+    """One result per example, the hardest first; examples without a reward come last."""
+    differing = {example_id(group[0]) for group in played.collected.trajectories if has_signal(group)}
+    records: dict[str, list[RolloutRecord]] = {str(item.id): [] for item in played.examples}
+    for record in played.records:
+        records.setdefault(record.example_id, []).append(record)
+    results = [_result(example, own, differs=example in differing) for example, own in records.items()]
+    return sorted(results, key=lambda result: (result.mean is None, result.mean or 0.0))
+
+
+def _result(example: str, records: Sequence[RolloutRecord], *, differs: bool) -> ExampleResult:
+    usable = [record for record in records if record.left_out is None and record.reward is not None]
+    outputs = [record.output for record in usable]
+    return ExampleResult(
+        id=example,
+        rewards=[record.reward for record in usable if record.reward is not None],
+        left_out=len(records) - len(usable),
+        truncated=sum(record.truncated for record in records),
+        differs=differs,
+        same_outputs=len(outputs) > 1 and outputs[0] is not None and len(set(outputs)) == 1,
+    )
+
+
+def _answers(played: Played) -> list[Answer]:
+    """A rollout with the lowest reward and, if there is another reward, one with the highest."""
+    usable = [record for record in played.records if record.left_out is None and record.reward is not None]
+    if not usable:
+        return []
+    questions = {str(item.id): str(item.input_obj) for item in played.examples}
+    lowest = min(usable, key=_reward)
+    highest = max(usable, key=_reward)
+    shown = [lowest] if lowest.reward == highest.reward else [lowest, highest]
+    return [
+        Answer(
+            example_id=record.example_id,
+            question=excerpt(questions.get(record.example_id, ""), _SHOWN_CHARS),
+            output=excerpt(record.output or "", _SHOWN_CHARS),
+            reward=_reward(record),
+        )
+        for record in shown
+    ]
+
+
+def _reward(record: RolloutRecord) -> float:
+    return 0.0 if record.reward is None else record.reward

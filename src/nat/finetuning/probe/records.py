@@ -1,0 +1,191 @@
+"""What a probe found: the results of each example, the estimates, and the judgement."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cached_property
+from statistics import fmean, pstdev
+
+from pydantic import BaseModel, ConfigDict, computed_field
+
+from nat.data_models.rollout_failure import FailureCount
+
+Interval = tuple[float, float]
+
+
+class ProbeRecord(BaseModel):
+    """Base of the records."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ExampleResult(ProbeRecord):
+    """The rollouts of one example."""
+
+    id: str
+    rewards: list[float]
+    """Of the rollouts that training could use."""
+    left_out: int = 0
+    """Rollouts that training could not use."""
+    truncated: int = 0
+    """Rollouts in which an answer hit its token limit."""
+    differs: bool
+    """True if its group has a difference in reward (or return), as training compares them."""
+    same_outputs: bool = False
+    """True if all of at least two outputs are the same text."""
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's order of decorators
+    @cached_property
+    def mean(self) -> float | None:
+        return fmean(self.rewards) if self.rewards else None
+
+    @computed_field  # type: ignore[prop-decorator] # likewise
+    @cached_property
+    def spread(self) -> float | None:
+        """Standard deviation of the rewards."""
+        return pstdev(self.rewards) if self.rewards else None
+
+
+class Answer(ProbeRecord):
+    """One rollout in short."""
+
+    example_id: str
+    question: str
+    output: str
+    reward: float
+
+
+class Noise(ProbeRecord):
+    """Differences between scores of the same output."""
+
+    share: float
+    """Share of the variance of the scores within groups that is found within outputs, too."""
+    deviation: float
+    """Standard deviation of the scores of the same output."""
+    outputs: int
+    """Outputs that were scored several times."""
+    scores: int
+    """Scores of each."""
+
+
+class Prospect(ProbeRecord):
+    """What a number of generations would give."""
+
+    generations: int
+    share: float
+    """Expected share of groups with a difference in reward."""
+    signal: float
+    """Signal per rollout, of at most 1."""
+
+
+class ReferenceScores(ProbeRecord):
+    """Scores of answers that no model gave."""
+
+    right: float
+    """Mean score of the expected answers of the dataset."""
+    wrong: float
+    """Mean score of the expected answers of other examples."""
+
+
+class Measured(ProbeRecord):
+    """Everything that was counted and estimated."""
+
+    config_file: str
+    model: dict[str, str]
+    """Each LLM's key and where it is served."""
+    reward: str
+    """The evaluator."""
+    num_examples: int
+    """Examples in the dataset."""
+    examples: list[ExampleResult]
+    """Those that were played."""
+    num_rollouts: int
+    left_out: dict[str, int]
+    """Rollouts that training could not use, by cause."""
+    failures: list[FailureCount]
+    stops: str | None = None
+    """Why a run would end after these rollouts; None if it would train."""
+    lost_remedy: str | None = None
+    """For the most frequent cause of lost rollouts."""
+    metrics: dict[str, float]
+    """As of an epoch: docs/reference/metrics.md."""
+    seconds_per_rollout: float
+    """While others were played at the same time."""
+    longest_answer: int
+    """Most tokens that a rollout sampled."""
+    across_groups: bool = False
+    """True if the algorithm compares rewards of the whole batch."""
+    configured_generations: int | None
+    """num_generations of the YAML, if it has one."""
+    max_equal_groups: float
+    """Share of equal groups above which a run warns; likewise the next."""
+    max_truncated: float
+    noise: Noise | None = None
+    """None if there was nothing to compare, or `--rescores 0`."""
+    references: ReferenceScores | None = None
+    """Only if all rewards are equal and the dataset has expected answers."""
+    answers: list[Answer] = []
+    """A rollout with the lowest reward, and one with the highest."""
+    prospects: list[Prospect] = []
+    """Empty if no rollout can be trained on."""
+    warnings: list[str] = []
+
+    @property
+    def rewards(self) -> list[float]:
+        return [reward for example in self.examples for reward in example.rewards]
+
+    @property
+    def groups(self) -> Sequence[ExampleResult]:
+        """The examples with at least one rollout to train on."""
+        return [example for example in self.examples if example.rewards]
+
+    @property
+    def num_differing(self) -> int:
+        return sum(example.differs for example in self.examples)
+
+    @property
+    def truncated(self) -> float:
+        return self.metrics.get("rollout/truncated", 0.0)
+
+
+class Signal(StrEnum):
+    """Whether training on these examples has something to learn from."""
+
+    FOUND = "signal"
+    WEAK = "weak signal"
+    NONE = "no signal"
+
+
+class Cause(StrEnum):
+    """Why there is little or no signal."""
+
+    LOST = "rollouts are lost"
+    TRUNCATED = "answers are cut off"
+    TOO_HARD = "too hard"
+    TOO_EASY = "too easy"
+    CONSTANT = "the score is constant"
+    SAME_ANSWERS = "the answers do not vary"
+    ALL_OR_NOTHING = "each example always gets the same reward"
+    NOISE = "the evaluator is noisy"
+
+
+class Finding(ProbeRecord):
+    """A cause, the numbers that show it, and what to do."""
+
+    cause: Cause
+    seen: str
+    remedy: str
+
+
+class ProbeReport(ProbeRecord):
+    """The measurements and the judgement."""
+
+    signal: Signal
+    sentence: str
+    """The verdict in plain words."""
+    findings: list[Finding]
+    """The most likely cause first."""
+    advised_generations: int | None
+    """None if no rollout can be trained on."""
+    interval: Interval | None
+    """95 % interval of the share of groups with a difference, with this number of generations; None without groups."""
+    measured: Measured

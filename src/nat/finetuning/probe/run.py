@@ -1,0 +1,266 @@
+"""Play some examples with the untrained model as the first epoch would, and score their outputs again."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.capture.policy import stable_seed
+from nat.data_models.component_ref import EvaluatorRef
+from nat.data_models.config import Config
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig
+from nat.errors import ANY_FAILURE, ConfigError, one_of
+from nat.eval.dataset import answer_column_warning
+from nat.eval.evaluate import score_items
+from nat.finetuning import guards
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
+from nat.finetuning.prepared_run import (
+    PreparedRun,
+    configured,
+    pinned,
+    read_examples,
+    sampling_findings,
+    unknown_reward,
+)
+from nat.finetuning.probe.measure import Played, measure
+from nat.finetuning.probe.records import ProbeReport, ReferenceScores
+from nat.finetuning.probe.verdict import judge
+from nat.finetuning.run_context import Stopwatch
+from nat.finetuning.runtime import check_health, check_llm_servers
+from nat.finetuning.trajectories.groups import records_of
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.finetuning.workflow_sessions import opened_remote, training_session
+from nat.rollout.loop_watch import watched_loop
+from nat.rollout.session import WorkflowSession, using_session
+from nat.runs.rollouts import RolloutRecord
+from nat.secrets import redacted_logs
+from nat.wire import rewards
+
+logger = logging.getLogger(__name__)
+
+RUN_ID = "probe"
+_META = {"epoch": 0, "run_id": RUN_ID}
+
+Watch = Callable[[WorkflowSession], AbstractContextManager[None]]
+"""Shows the progress of a session's rollouts until its block ends."""
+
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """What to play."""
+
+    examples: int = 16
+    generations: int = 8
+    """Rollouts of each example."""
+    rescores: int = 2
+    """How often each output is scored again."""
+    reward: str | None = None
+    """Key of the evaluator, in place of `finetuning.reward_function.name`."""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """The report, and the rollouts that it is about."""
+
+    report: ProbeReport
+    records: Sequence[RolloutRecord]
+
+
+async def probe(
+    given: FinetuneRunConfig, options: ProbeOptions, *, watch: Watch = lambda _session: nullcontext()
+) -> ProbeResult:
+    """Play `options.examples` examples, score them again, and judge; nothing is trained and nothing is written.
+
+    A configuration without a `finetuning` section needs a workflow, a dataset and an evaluator. The trainer adapter, if
+    there is one, is opened as by `--dry_run`, because it may know how to reach the model.
+
+    Raises:
+        ConfigError: the configuration is wrong or incomplete.
+        DatasetError: the dataset cannot be read.
+        BackendError: the model's server is unreachable, or died.
+
+    """
+    prepared, chosen = await _prepare(given, options)
+    config = prepared.config
+    ids = {item.id for item in chosen}
+    async with AsyncExitStack() as stack:
+        stack.enter_context(redacted_logs())
+        building = WorkflowBuilder.from_config(
+            _with_generations(config, options.generations), workflow=prepared.given.endpoint is None
+        )
+        builder = await stack.enter_async_context(building)
+        remote = await opened_remote(stack, prepared, builder)
+        session = training_session(
+            prepared, builder, remote, choose=lambda items: [item for item in items if item.id in ids]
+        )
+        across_groups = await _open_adapter(config, builder)
+        await builder.probe_llms()
+        stack.enter_context(using_session(session))
+        stack.enter_context(watched_loop())
+        trajectories = await _trajectory_builder(config, builder, options.generations)
+        with watch(session):
+            played = await _play(trajectories, chosen)
+        if any(record.left_out is not None for record in played.records):
+            await check_llm_servers(config, builder)
+        scores_EGK = await _scored_again(played, options.rescores, trajectories, session)
+        references = None
+        if rewards.equal([scores_K[0] for scores_GK in scores_EGK for scores_K in scores_GK]):
+            references = await _reference_scores(chosen, trajectories, session)
+        model = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
+    measured = measure(
+        played, prepared, scores_EGK=scores_EGK, references=references, model=model, across_groups=across_groups
+    )
+    return ProbeResult(judge(measured), played.records)
+
+
+def choose_examples(items: Sequence[EvalInputItem], count: int, seed: int) -> list[EvalInputItem]:
+    """Choose examples at random, in their order; the same ones for the same seed."""
+    rng = Random(stable_seed(seed, RUN_ID))  # noqa: S311 - a choice, not a secret
+    places = rng.sample(range(len(items)), min(count, len(items)))
+    return [items[place] for place in sorted(places)]
+
+
+async def _prepare(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[PreparedRun, list[EvalInputItem]]:
+    """The run, and the examples to play."""
+    config, given = configured(given)
+    config = _with_reward(config, options.reward, given)
+    if findings := sampling_findings(config):
+        raise ConfigError(findings, source=str(given.config_file))
+    config = await asyncio.to_thread(pinned, config)
+    items, dataset = await read_examples(config, given.dataset, config)
+    warnings = tuple(filter(None, [answer_column_warning(items, dataset)]))
+    chosen = choose_examples(items, options.examples, config.finetuning.seed)
+    return PreparedRun(config, given, len(items), None, warnings), chosen
+
+
+def _with_reward(config: Config, name: str | None, given: FinetuneRunConfig) -> Config:
+    """The configuration with the named evaluator as reward; without a name its own, or its only evaluator."""
+    evaluators, own = config.eval.evaluators, config.finetuning.reward_function
+    wanted = name or (own.name if own is not None else next(iter(evaluators)) if len(evaluators) == 1 else None)
+    if wanted is None:
+        raise ConfigError(
+            [f"finetuning.reward_function: not set, so no rollout has a reward. Evaluators: {one_of(evaluators)}"],
+            source=str(given.config_file),
+            hint="add an evaluator under eval.evaluators, and name it there or with --reward",
+        )
+    if findings := unknown_reward(wanted, evaluators):
+        raise ConfigError(findings, source=str(given.config_file))
+    reference = EvaluatorRef(wanted)
+    reward = (own or RewardFunctionConfig(name=reference)).model_copy(update={"name": reference})
+    return config.model_copy(update={"finetuning": config.finetuning.model_copy(update={"reward_function": reward})})
+
+
+def _with_generations(config: Config, generations: int) -> Config:
+    """The configuration with so many rollouts per example, if its trajectory builder has that option."""
+    name = str(config.finetuning.trajectory_builder)
+    own = config.trajectory_builders.get(name)
+    if own is None or "num_generations" not in type(own).model_fields:
+        return config
+    changed = own.model_copy(update={"num_generations": generations})
+    return config.model_copy(update={"trajectory_builders": {**config.trajectory_builders, name: changed}})
+
+
+async def _open_adapter(config: Config, builder: WorkflowBuilder) -> bool:
+    """True if the algorithm compares rewards of the whole batch; False without an adapter."""
+    name = config.finetuning.trainer_adapter
+    if name is None:
+        return False
+    adapter: TrainerAdapter = await builder.get_trainer_adapter(name)
+    await adapter.initialize(config.finetuning)
+    await check_health(adapter)
+    return adapter.compares_across_groups
+
+
+async def _trajectory_builder(config: Config, builder: WorkflowBuilder, generations: int) -> TrajectoryBuilder:
+    name = config.finetuning.trajectory_builder
+    trajectories: TrajectoryBuilder = (
+        EvalTrajectoryBuilder(EvalTrajectoryBuilderConfig(num_generations=generations))
+        if name is None
+        else await builder.get_trajectory_builder(name)
+    )
+    await trajectories.initialize(config.finetuning)
+    return trajectories
+
+
+async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputItem]) -> Played:
+    """The rollouts of the first epoch; the builder's passes are kept, because their outputs are scored again."""
+    watch = Stopwatch()
+    async with abandoned_on_error(trajectories, RUN_ID):
+        await trajectories.start_run(RUN_ID, meta=_META)
+        passes = list(trajectories.evaluation_runs[RUN_ID]) if isinstance(trajectories, EvalTrajectoryBuilder) else []
+        collected = await trajectories.finalize(RUN_ID, meta=_META)
+    guards.check_rewards(collected)
+    return Played(
+        examples=examples,
+        collected=collected,
+        records=trajectories.rollouts(RUN_ID) or records_of(collected),
+        seconds=watch.total,
+        passes=[task.result() for task in passes],
+    )
+
+
+async def _scored_again(
+    played: Played, rescores: int, trajectories: TrajectoryBuilder, session: WorkflowSession
+) -> list[list[list[float]]]:
+    """All scores of each output of each example, the reward first; without outputs, the rewards alone."""
+    scores = {
+        (record.example_id, record.generation): [record.reward]
+        for record in played.records
+        if record.left_out is None and record.reward is not None
+    }
+    for _ in range(rescores):
+        async with asyncio.TaskGroup() as tasks:
+            scored = [
+                tasks.create_task(
+                    _rewards([item for item in items if (str(item.id), generation) in scores], trajectories, session)
+                )
+                for generation, items in enumerate(output.eval_input.eval_input_items for output in played.passes)
+            ]
+        for generation, task in enumerate(scored):
+            for example, reward in task.result().items():
+                scores[example, generation].append(reward)
+    by_example: dict[str, list[list[float]]] = {}
+    for (example, _), found in scores.items():
+        by_example.setdefault(example, []).append(found)
+    return list(by_example.values())
+
+
+async def _reference_scores(
+    examples: Sequence[EvalInputItem], trajectories: TrajectoryBuilder, session: WorkflowSession
+) -> ReferenceScores | None:
+    """Scores of the expected answers, for their own examples and for others; None if there are no such scores."""
+    known = [item for item in examples if item.expected_output_obj is not None]
+    others = [*known[1:], *known[:1]]
+    pairs = [
+        (item, other.expected_output_obj)
+        for item, other in zip(known, others, strict=True)
+        if item.expected_output_obj != other.expected_output_obj
+    ]
+    right = [item.copy_with_updates(output_obj=item.expected_output_obj) for item, _ in pairs]
+    wrong = [item.copy_with_updates(output_obj=other) for item, other in pairs]
+    scores = [list((await _rewards(items, trajectories, session)).values()) for items in (right, wrong)]
+    return ReferenceScores(right=fmean(scores[0]), wrong=fmean(scores[1])) if all(scores) else None
+
+
+async def _rewards(
+    items: list[EvalInputItem], trajectories: TrajectoryBuilder, session: WorkflowSession
+) -> dict[str, float]:
+    """The rewards of outputs by example; what cannot be scored has none."""
+    reward = trajectories.run_config.reward_function
+    assert reward is not None, "set before the run"
+    evaluator = session.builder.get_evaluator(reward.name)
+    output = await score_items(reward.name, evaluator.evaluate_fn, items, session.config.eval.general)
+    found = {}
+    for score in output.eval_output_items:
+        if score.score is not None:
+            try:
+                found[str(score.id)] = await trajectories.compute_reward(score, dict(_META))
+            except ANY_FAILURE as error:  # the boundary of one score: the reward is user code
+                logger.debug("compute_reward failed", exc_info=error)
+    return found
