@@ -1,7 +1,7 @@
 """`nat probe`: play some examples with the untrained model, and tell whether training has a signal."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -19,7 +19,7 @@ from nat.cli.commands.options import (
     result_json_path_option,
 )
 from nat.files import write_text
-from nat.finetuning.probe.records import ExampleResult, Measured, ProbeReport, Signal
+from nat.finetuning.probe.records import ExampleResult, Interval, Measured, Noise, ProbeReport, Signal
 from nat.finetuning.probe.run import ProbeOptions, ProbeResult, probe
 from nat.finetuning.probe.verdict import raise_without_signal
 from nat.runs.plot import duration
@@ -50,7 +50,6 @@ SHOWN_EXAMPLES = 4
     "--reward", help="The evaluator whose score is the reward; default: that of `finetuning`, or the only one."
 )
 @click.option(
-    "-O",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File for the report and all rollouts, as JSON.",
@@ -96,140 +95,114 @@ def record_text(result: ProbeResult) -> str:
 def page(report: ProbeReport) -> str:
     """The whole report on one page."""
     measured = report.measured
+    played = f"{len(measured.examples)} of {measured.num_examples} examples, {measured.num_rollouts} rollouts"
     parts = [
-        _head(measured),
+        f"Probe of {measured.config_file}: {played}, nothing trained",
         _columns(_facts(report), gap="  "),
-        "\n".join(_examples(measured.examples)),
-        "\n".join(_generations(report)),
-        "\n".join(_verdict(report)),
+        *((_examples(measured.examples), _prospects(report), _answers(measured)) if measured.rewards else ()),
+        _verdict(report),
     ]
-    return "\n\n".join(filter(None, parts))
-
-
-def _head(measured: Measured) -> str:
-    played, whole = len(measured.examples), measured.num_examples
-    return (
-        f"Probe of {measured.config_file}: {played} of {whole} examples, {measured.num_rollouts} rollouts, no training"
-    )
+    return "\n\n".join(parts)
 
 
 def _facts(report: ProbeReport) -> list[tuple[str, str]]:
-    measured = report.measured
-    metrics = measured.metrics
-    rows = [("LLM", f"{name}: {where}") for name, where in measured.model.items()]
+    measured, metrics = report.measured, report.measured.metrics
+    rows = [("LLM", f"{name}: {where}" if where else name) for name, where in measured.model.items()]
     rows += [("Warning", text) for text in measured.warnings]
-    seconds = f"{measured.seconds_per_rollout:.2g} s each, {duration(metrics['time/rollout'])} in all"
-    rows.append(("Time", seconds))
+    rows.append(
+        ("Time", f"{measured.seconds_per_rollout:.2g} s per rollout, {duration(metrics['time/rollout'])} in all")
+    )
     if "rollout/completion_tokens" in metrics:
-        sampled, prompt = metrics["rollout/completion_tokens"], metrics.get("rollout/prompt_tokens", 0.0)
-        rows.append(
-            (
-                "Tokens",
-                f"{sampled:.0f} sampled per rollout (at most {measured.longest_answer}), {prompt:.0f} in prompts; "
-                f"{measured.truncated:.0%} of the rollouts hit a token limit",
-            )
-        )
+        rows.append(("Tokens", _tokens(measured)))
     rows.append(("Calls", _calls(measured)))
     rows += [("Left out", f"{count} x {cause}") for cause, count in measured.left_out.items()]
-    rows += [("", f"e.g. {each.error}") for each in measured.failures if each.error]
-    if measured.rewards:
-        low, high = min(measured.rewards), max(measured.rewards)
-        mean = f"mean {metrics['reward/mean']:.3f}, from {low:g} to {high:g}"
-        rows.append(("Reward", f"{measured.reward}: {mean}"))
+    rows += [("", f"for example {each.error}") for each in measured.failures if each.error]
     if report.interval is not None:
-        rows.append(("Groups", _groups(report)))
-    rows.append(("Evaluator", _noise(measured)))
+        rows.append(("Reward", _reward(measured)))
+        rows.append(("Groups", _groups(measured, report.interval)))
+        rows.append(("Evaluator", _noise(measured.noise)))
     return rows
+
+
+def _tokens(measured: Measured) -> str:
+    sampled, prompt = (measured.metrics.get(f"rollout/{kind}_tokens", 0.0) for kind in ("completion", "prompt"))
+    limit = f"{measured.truncated:.0%} of the rollouts hit a token limit"
+    return f"{sampled:.0f} sampled per rollout (at most {measured.longest_answer}), {prompt:.0f} in prompts; {limit}"
 
 
 def _calls(measured: Measured) -> str:
     metrics = measured.metrics
-    parts = [f"{metrics.get('rollout/calls', 0.0):.1f} per rollout"]
-    named = {
-        "rollout/failed_calls": ("failed", measured.num_rollouts),
-        "drift/calls_without_logprobs": ("without log probabilities", 1),
-        "drift/untrainable_calls": ("not sampled from the model's own distribution", 1),
-        "drift/broken_prefixes": ("that do not continue the tokens of earlier answers", 1),
+    lost = {
+        "failed": metrics.get("rollout/failed_calls", 0.0) * measured.num_rollouts,
+        "without log probabilities": metrics.get("drift/calls_without_logprobs", 0.0),
+        "not sampled from the model's own distribution": metrics.get("drift/untrainable_calls", 0.0),
+        "that do not continue the tokens of earlier answers": metrics.get("drift/broken_prefixes", 0.0),
     }
-    for name, (text, times) in named.items():
-        if count := round(metrics.get(name, 0.0) * times):
-            parts.append(f"{count} {text}")
-    return "; ".join(parts)
+    counted = [f"{count:.0f} {text}" for text, count in lost.items() if round(count)]
+    return "; ".join([f"{metrics.get('rollout/calls', 0.0):.1f} per rollout", *counted])
 
 
-def _groups(report: ProbeReport) -> str:
-    measured = report.measured
-    assert report.interval is not None, "there are groups"
-    low, high = report.interval
+def _reward(measured: Measured) -> str:
+    low, high = min(measured.rewards), max(measured.rewards)
+    return f"{measured.reward}: mean {measured.metrics['reward/mean']:.3f}, from {low:g} to {high:g}"
+
+
+def _groups(measured: Measured, interval: Interval) -> str:
     count, total = measured.num_differing, len(measured.groups)
-    return f"{count} of {total} have a difference in reward: {count / total:.0%} (95% interval {low:.0%} to {high:.0%})"
+    shares = f"{count / total:.0%}, 95% interval {interval[0]:.0%} to {interval[1]:.0%}"
+    return f"{count} of {total} have a difference in reward ({shares})"
 
 
-def _noise(measured: Measured) -> str:
-    noise = measured.noise
+def _noise(noise: Noise | None) -> str:
     if noise is None:
-        return "its noise is not known: no outputs of one example could be compared"
-    if noise.share == 0:
-        return f"no noise: {noise.outputs} outputs got the same score {noise.scores} times"
-    return (
-        f"{noise.share:.0%} of the differences within groups are its own noise: {noise.scores} scores of the same output "
-        f"have a standard deviation of {noise.deviation:.3g}"
-    )
+        return "noise not measured: no two outputs of one example were scored again"
+    if noise.deviation == 0:
+        return f"no noise: each of {noise.outputs} outputs got the same score {noise.scores} times"
+    spread = f"{noise.scores} scores of the same output have a standard deviation of {noise.deviation:.3g}"
+    return f"{noise.share:.0%} of the differences within groups are its own noise ({spread})"
 
 
-def _examples(examples: Sequence[ExampleResult]) -> Iterator[str]:
+def _examples(examples: Sequence[ExampleResult]) -> str:
     """The hardest and the easiest examples."""
-    if not any(example.rewards for example in examples):
-        return
-    rows = [("Example", "Rollouts", "Reward", "Spread", "")]
-    hidden = len(examples) - 2 * SHOWN_EXAMPLES
-    shown = [*examples[:SHOWN_EXAMPLES], None, *examples[-SHOWN_EXAMPLES:]] if hidden > 1 else [*examples]
-    for example in shown:
-        if example is None:
-            rows.append((f"({hidden} more)", "", "", "", ""))
-        else:
-            rows.append(_row(example))
-    yield _columns(rows, gap="   ")
+    rows = [_row(example) for example in examples]
+    if (hidden := len(rows) - 2 * SHOWN_EXAMPLES) > 1:
+        rows[SHOWN_EXAMPLES:-SHOWN_EXAMPLES] = [(f"({hidden} between)", "", "", "", "")]
+    return _columns([("Example", "Rollouts", "Reward", "Spread", ""), *rows], gap="   ")
 
 
 def _row(example: ExampleResult) -> tuple[str, ...]:
-    notes = {"left out": example.left_out, "truncated": example.truncated}
-    return (
-        example.id,
-        str(len(example.rewards)),
-        "-" if example.mean is None else f"{example.mean:.2f}",
-        "-" if example.spread is None else f"{example.spread:.2f}",
-        ", ".join(f"{count} {name}" for name, count in notes.items() if count),
-    )
+    values = ("-" if value is None else f"{value:.2f}" for value in (example.mean, example.spread))
+    notes = {"left out": example.left_out, "hit a token limit": example.truncated}
+    noted = ", ".join(f"{count} {text}" for text, count in notes.items() if count)
+    return (example.id, str(len(example.rewards)), *values, noted)
 
 
-def _generations(report: ProbeReport) -> Iterator[str]:
-    """What each number of generations would give, the advised one marked."""
-    if not report.measured.prospects:
-        return
-    rows = [("Generations", "Groups with a difference", "Signal per rollout", "")]
-    for prospect in report.measured.prospects:
-        notes = []
-        if prospect.generations == report.advised_generations:
-            notes.append("advised")
-        if prospect.generations == report.measured.configured_generations:
-            notes.append("configured")
-        number = str(prospect.generations)
-        rows.append((number, f"{prospect.share:.0%}", f"{prospect.signal:.2f}", ", ".join(notes)))
-    yield _columns(rows, gap="   ")
+def _prospects(report: ProbeReport) -> str:
+    """What each number of generations would give."""
+    marks = {report.measured.configured_generations: "in the YAML"} | {report.advised_generations: "advised"}
+    rows = [
+        (str(each.generations), f"{each.share:.0%}", f"{each.signal:.2f}", marks.get(each.generations, ""))
+        for each in report.measured.prospects
+    ]
+    return _columns([("Generations", "Groups with a difference", "Signal per rollout", ""), *rows], gap="   ")
 
 
-def _verdict(report: ProbeReport) -> Iterator[str]:
-    yield report.sentence
+def _answers(measured: Measured) -> str:
+    shown = ((f"Reward {one.reward:g}", one.example_id, f"{one.question} → {one.output}") for one in measured.answers)
+    return _columns([("Answer", "Example", "Input → output"), *shown], gap="   ")
+
+
+def _verdict(report: ProbeReport) -> str:
+    lines = [report.sentence]
     for finding in report.findings:
-        yield f"- {finding.seen}"
-        if finding.remedy:
-            yield f"  → {finding.remedy}"
+        lines += [f"- {finding.seen}", *([f"  → {finding.remedy}"] if finding.remedy else [])]
     if report.signal is not Signal.NONE:
-        configured, advised = report.measured.configured_generations, report.advised_generations
-        yield f"Use num_generations: {advised}" + (f" (the YAML has {configured})." if configured else ".")
-    for answer in report.measured.answers:
-        yield f"Reward {answer.reward:g}, example {answer.example_id}: {answer.question!r} → {answer.output!r}"
+        configured = report.measured.configured_generations
+        lines.append(
+            f"Use num_generations: {report.advised_generations}"
+            + (f" (the YAML has {configured})." if configured else ".")
+        )
+    return "\n".join(lines)
 
 
 def _columns(rows: Sequence[tuple[str, ...]], *, gap: str) -> str:

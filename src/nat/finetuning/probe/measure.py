@@ -15,9 +15,9 @@ from nat.finetuning.probe.records import Answer, ExampleResult, Measured, Refere
 from nat.finetuning.probe.statistics import prospects, score_noise, value_counts
 from nat.finetuning.trajectories.groups import example_id, has_signal
 from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
-from nat.secrets import excerpt
+from nat.secrets import redact
 
-_SHOWN_CHARS = 200
+_SHOWN_CHARS = 120
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,16 @@ def _answers(played: Played) -> list[Answer]:
     return [
         Answer(
             example_id=record.example_id,
-            question=excerpt(questions.get(record.example_id, ""), _SHOWN_CHARS),
-            output=excerpt(record.output or "", _SHOWN_CHARS),
+            question=_in_line(questions.get(record.example_id, "")),
+            output=_in_line(record.output or ""),
             reward=_reward(record),
         )
         for record in shown
     ]
+
+
+def _in_line(text: str) -> str:
+    return " ".join(redact(text).split())[:_SHOWN_CHARS]
 
 
 def _reward(record: RolloutRecord) -> float:

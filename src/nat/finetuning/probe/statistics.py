@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, exp, lgamma, sqrt
-from statistics import NormalDist, fmean, variance
+from math import ceil, exp, fsum, lgamma, log, sqrt
+from statistics import fmean, variance
 
 from nat.finetuning.probe.records import Interval, Noise, Prospect
 from nat.wire import rewards
@@ -24,7 +24,8 @@ ENOUGH_SIGNAL = 0.75
 NOISE_TO_LEAVE = 0.2
 """Share of noise that averaging several scores should leave."""
 
-_Z = NormalDist().inv_cdf(0.975)
+_TAIL = 0.025
+_BISECTIONS = 50
 _CONCENTRATIONS = tuple(2.0**power for power in range(-3, 9))
 """Equally likely beforehand: from examples that always or never succeed to examples that are all alike."""
 _UNSEEN = 0.5
@@ -32,11 +33,11 @@ _UNSEEN = 0.5
 
 
 def interval_of_share(count: int, total: int) -> Interval:
-    """The 95 % interval of a share that was seen `count` times in `total` (Wilson, 1927)."""
-    share, spread = count / total, _Z**2 / total
-    middle = (share + spread / 2) / (1 + spread)
-    half = _Z * sqrt(share * (1 - share) / total + spread / total / 4) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    """The shares for which `count` of `total` is not among the outer 2.5 % (Clopper and Pearson, 1934).
+
+    It contains the true share in at least 95 % of samples, however small.
+    """
+    return 1 - _largest_share(total - count, total), _largest_share(count, total)
 
 
 def value_counts(rewards_EG: Sequence[Sequence[float]]) -> list[Counter[int]]:
@@ -95,9 +96,10 @@ def score_noise(scores_EGK: Sequence[Sequence[Sequence[float]]]) -> Noise | None
     freedom = [len(outputs) - 1 for outputs in means]
     of_means = sum(n * variance(outputs) for n, outputs in zip(freedom, means, strict=True)) / sum(freedom)
     between = max(0.0, of_means - within / K)
-    if within + between <= rewards.rounding(score for scores_K in scores_GK for score in scores_K) ** 2:
-        return None
-    return Noise(share=within / (within + between), deviation=sqrt(within), outputs=len(scores_GK), scores=K)
+    if within <= rewards.rounding(score for scores_K in scores_GK for score in scores_K) ** 2:
+        within = 0.0
+    share = within / (within + between) if within else 0.0
+    return Noise(share=share, deviation=sqrt(within), outputs=len(scores_GK), scores=K)
 
 
 def scores_to_average(noise_share: float) -> int | None:
@@ -105,6 +107,22 @@ def scores_to_average(noise_share: float) -> int | None:
     if noise_share >= 1:
         return None
     return max(1, ceil(noise_share / (1 - noise_share) * (1 - NOISE_TO_LEAVE) / NOISE_TO_LEAVE - rewards.EQUAL_UP_TO))
+
+
+def _largest_share(count: int, total: int) -> float:
+    """The share at which at most `count` of `total` has the probability `_TAIL`, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(_BISECTIONS if count < total else 0):
+        share = (low + high) / 2
+        odds, none = log(share / (1 - share)), total * log(1 - share)
+        chance = fsum(exp(_log_choices(total, k) + k * odds + none) for k in range(count + 1))
+        low, high = (share, high) if chance > _TAIL else (low, share)
+    return high
+
+
+def _log_choices(total: int, k: int) -> float:
+    """Logarithm of the binomial coefficient, which itself may be too large for a float."""
+    return lgamma(total + 1) - lgamma(k + 1) - lgamma(total - k + 1)
 
 
 def _shares(counts_EV: Sequence[Counter[int]]) -> list[float]:
