@@ -31,9 +31,9 @@ Example   Rollouts   Reward   Spread
 003       8          0.50     0.50
 
 Generations   Groups with a difference   Signal per rollout
-4             84%                        0.63
-8             97%                        0.85                 advised
-16            99%                        0.93
+4             86%                        0.65
+8             99%                        0.86                 advised
+16            100%                       0.94
 32            100%                       0.97
 
 Answer     Example   Input → output
@@ -252,7 +252,7 @@ async def test_a_server_that_is_not_there(project, capsys):
     project.config["llms"]["student"] |= {"_type": "openai", "base_url": address}
     text = await failure(project, capsys)
     assert "student" in text
-    assert address in text
+    assert f"no server answers at {address.removesuffix('/v1')}" in text
 
 
 async def test_a_server_that_dies(project, capsys):
