@@ -15,6 +15,8 @@ from fakes.openai_server import OpenAIServer, Refuse, Say, SeenRequest
 from fakes.training_backend import FakeTrainingBackend
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import BackendUnreachable, TrainingFailed
+from nat.finetuning.probe.records import Signal
+from nat.finetuning.probe.run import ProbeOptions, probe
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.registry.catalog import pushed_catalog
 from nat.runs.journal import Journal
@@ -73,14 +75,17 @@ async def served(**options) -> AsyncIterator[tuple[FakeTrainingBackend, OpenAISe
             yield backend, llm
 
 
-async def finetune(backend: FakeTrainingBackend, llm: OpenAIServer, **fields) -> RunResult:
+def given(backend: FakeTrainingBackend, llm: OpenAIServer, **fields) -> FinetuneRunConfig:
     override = (
         ("finetuning.num_epochs", "3"),
         ("llms.my_model.base_url", llm.base_url),
         ("trainer_adapters.my_adapter.backend.endpoint", backend.base_url),
     )
-    given = FinetuneRunConfig(config_file=YAML, override=override, **fields)
-    return await run_finetuning(given, plotter=blank_plot)
+    return FinetuneRunConfig(config_file=YAML, override=override, **fields)
+
+
+async def finetune(backend: FakeTrainingBackend, llm: OpenAIServer, **fields) -> RunResult:
+    return await run_finetuning(given(backend, llm, **fields), plotter=blank_plot)
 
 
 async def test_the_guides_plugin_trains_from_the_guides_yaml(project):
@@ -95,6 +100,16 @@ async def test_the_guides_plugin_trains_from_the_guides_yaml(project):
     roles = [item["role"] for item in job["groups"][0][0]["episode"]]
     assert roles == ["user", "assistant", "user", "assistant"]
     assert job["groups"][0][0]["episode"][1]["logprobs"]["content"]
+
+
+async def test_a_probe_plays_with_the_plugins_builder(project):
+    """Examples and generations are those of the probe; a builder that keeps no outputs leaves the noise unmeasured."""
+    async with served() as (backend, llm):
+        result = await probe(given(backend, llm), ProbeOptions(examples=2, generations=6))
+    measured = result.report.measured
+    assert [len(example.rewards) for example in measured.examples] == [6, 6]
+    assert (result.report.signal, measured.num_examples, measured.noise) == (Signal.FOUND, 3, None)
+    assert backend.jobs == []
 
 
 async def test_the_workflow_is_built_once_for_all_epochs_and_generations(project):

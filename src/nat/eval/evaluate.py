@@ -91,7 +91,7 @@ class EvaluationRun:
             check_writable(session.config.eval.general.report_dir, "eval.general.output_dir")
         dataset = select_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
-        items = repeat_items(session.choose(await load_items(dataset, session.builder)), self.config.reps)
+        items = repeat_items(await load_items(dataset, session.builder), self.config.reps)
         check_expected_answers(items, dataset, session.config.eval.evaluators)
         chosen = chosen_examples([str(item.id) for item in items])
         items = [item for item in items if str(item.id) in chosen]

@@ -16,7 +16,7 @@ from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote
 from nat.rollout.rollout import Rollout
-from nat.rollout.session import Choose, Remote, WorkflowSession, using_session
+from nat.rollout.session import Remote, WorkflowSession, using_session
 
 
 async def open_sessions(stack: AsyncExitStack, prepared: PreparedRun, builder: EvalBuilder, run: RunContext) -> None:
@@ -29,10 +29,8 @@ async def open_sessions(stack: AsyncExitStack, prepared: PreparedRun, builder: E
     stack.enter_context(watched_loop())
 
 
-def training_session(
-    prepared: PreparedRun, builder: EvalBuilder, remote: Remote | None, *, choose: Choose = list
-) -> WorkflowSession:
-    """The session of training rollouts; `choose` selects the examples that are played.
+def training_session(prepared: PreparedRun, builder: EvalBuilder, remote: Remote | None) -> WorkflowSession:
+    """The session of training rollouts.
 
     Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
     """
@@ -45,7 +43,6 @@ def training_session(
         training=True,
         remote=remote,
         replaced=_replaced(prepared.config.finetuning),
-        choose=choose,
     )
 
 

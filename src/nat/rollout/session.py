@@ -25,8 +25,6 @@ Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
 OnRollout = Callable[[Rollout], None]
 OnPass = Callable[[int], None]
-Choose = Callable[[list[EvalInputItem]], list[EvalInputItem]]
-"""Selects the examples of a dataset that are played."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,8 @@ class WorkflowSession:
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
         remote: Remote | None = None,
         replaced: ReplacedSampling | None = None,
-        choose: Choose = list,
     ) -> None:
         """`replaced` overrides the sampling options of training rollouts; other rollouts keep the agent's."""
-        self.choose = choose
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed

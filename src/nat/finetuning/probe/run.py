@@ -5,19 +5,20 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
-from random import Random
 from statistics import fmean
+from typing import Any
 
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.capture.policy import stable_seed
 from nat.data_models.component_ref import EvaluatorRef
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig
-from nat.errors import ANY_FAILURE, ConfigError, one_of
+from nat.errors import ANY_FAILURE, ConfigError, describe_error, one_of
 from nat.eval.dataset import answer_column_warning
-from nat.eval.evaluate import score_items
+from nat.eval.evaluate import choosing_examples, score_items
 from nat.finetuning import guards
+from nat.finetuning.example_choice import in_turn
+from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.prepared_run import (
@@ -32,7 +33,7 @@ from nat.finetuning.probe.measure import Played, measure
 from nat.finetuning.probe.records import ProbeReport, ReferenceScores
 from nat.finetuning.probe.verdict import judge
 from nat.finetuning.run_context import Stopwatch
-from nat.finetuning.runtime import check_health, check_llm_servers
+from nat.finetuning.runtime import build_components, check_health, check_llm_servers
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.finetuning.workflow_sessions import opened_remote, training_session
@@ -77,8 +78,8 @@ async def probe(
 ) -> ProbeResult:
     """Play `options.examples` examples, score them again, and judge; nothing is trained and nothing is written.
 
-    A configuration without a `finetuning` section needs a workflow, a dataset and an evaluator. The trainer adapter, if
-    there is one, is opened as by `--dry_run`, because it may know how to reach the model.
+    A configuration without `finetuning.enabled` needs a workflow, a dataset and an evaluator. Otherwise the trainer
+    adapter is opened as by `--dry_run`, because it may know how to reach the model.
 
     Raises:
         ConfigError: the configuration is wrong or incomplete.
@@ -88,22 +89,18 @@ async def probe(
     """
     prepared, chosen = await _prepare(given, options)
     config = prepared.config
-    ids = {item.id for item in chosen}
     async with AsyncExitStack() as stack:
         stack.enter_context(redacted_logs())
-        building = WorkflowBuilder.from_config(
-            _with_generations(config, options.generations), workflow=prepared.given.endpoint is None
-        )
+        building = WorkflowBuilder.from_config(_as_asked(config, options), workflow=prepared.given.endpoint is None)
         builder = await stack.enter_async_context(building)
         remote = await opened_remote(stack, prepared, builder)
-        session = training_session(
-            prepared, builder, remote, choose=lambda items: [item for item in items if item.id in ids]
-        )
-        across_groups = await _open_adapter(config, builder)
+        session = training_session(prepared, builder, remote)
+        adapter = await _opened_adapter(stack, config, builder)
+        across_groups = adapter is not None and adapter.compares_across_groups
         await builder.probe_llms()
         stack.enter_context(using_session(session))
         stack.enter_context(watched_loop())
-        trajectories = await _trajectory_builder(config, builder, options.generations)
+        trajectories = await _trajectory_builder(config, builder, options)
         with watch(session):
             played = await _play(trajectories, chosen)
         if any(record.left_out is not None for record in played.records):
@@ -119,13 +116,6 @@ async def probe(
     return ProbeResult(judge(measured), played.records)
 
 
-def choose_examples(items: Sequence[EvalInputItem], count: int, seed: int) -> list[EvalInputItem]:
-    """Choose examples at random, in their order; the same ones for the same seed."""
-    rng = Random(stable_seed(seed, RUN_ID))  # noqa: S311 - a choice, not a secret
-    places = rng.sample(range(len(items)), min(count, len(items)))
-    return [items[place] for place in sorted(places)]
-
-
 async def _prepare(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[PreparedRun, list[EvalInputItem]]:
     """The run, and the examples to play."""
     config, given = configured(given)
@@ -135,8 +125,9 @@ async def _prepare(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Pre
     config = await asyncio.to_thread(pinned, config)
     items, dataset = await read_examples(config, given.dataset, config)
     warnings = tuple(filter(None, [answer_column_warning(items, dataset)]))
-    chosen = choose_examples(items, options.examples, config.finetuning.seed)
-    return PreparedRun(config, given, len(items), None, warnings), chosen
+    chosen = set(in_turn([str(item.id) for item in items], options.examples, begin=0, seed=config.finetuning.seed))
+    prepared = PreparedRun(config, given, len(items), None, warnings)
+    return prepared, [item for item in items if str(item.id) in chosen]
 
 
 def _with_reward(config: Config, name: str | None, given: FinetuneRunConfig) -> Config:
@@ -156,31 +147,45 @@ def _with_reward(config: Config, name: str | None, given: FinetuneRunConfig) -> 
     return config.model_copy(update={"finetuning": config.finetuning.model_copy(update={"reward_function": reward})})
 
 
-def _with_generations(config: Config, generations: int) -> Config:
-    """The configuration with so many rollouts per example, if its trajectory builder has that option."""
+def _as_asked(config: Config, options: ProbeOptions) -> Config:
+    """The configuration with the asked numbers of examples and generations, as far as its builder has such options."""
     name = str(config.finetuning.trajectory_builder)
-    own = config.trajectory_builders.get(name)
-    if own is None or "num_generations" not in type(own).model_fields:
+    if (own := config.trajectory_builders.get(name)) is None:
         return config
-    changed = own.model_copy(update={"num_generations": generations})
-    return config.model_copy(update={"trajectory_builders": {**config.trajectory_builders, name: changed}})
+    known = {key: value for key, value in _numbers(options).items() if key in type(own).model_fields}
+    builders = {**config.trajectory_builders, name: own.model_copy(update=known)}
+    return config.model_copy(update={"trajectory_builders": builders})
 
 
-async def _open_adapter(config: Config, builder: WorkflowBuilder) -> bool:
-    """True if the algorithm compares rewards of the whole batch; False without an adapter."""
-    name = config.finetuning.trainer_adapter
-    if name is None:
-        return False
-    adapter: TrainerAdapter = await builder.get_trainer_adapter(name)
-    await adapter.initialize(config.finetuning)
-    await check_health(adapter)
-    return adapter.compares_across_groups
+def _numbers(options: ProbeOptions) -> dict[str, Any]:
+    """The options of an `EvalTrajectoryBuilderConfig`: its first epoch plays the probe's examples, each once."""
+    numbers = {"num_generations": options.generations, "examples_per_epoch": options.examples}
+    return {**numbers, "choose_examples": "in_turn", "max_refills": 0}
 
 
-async def _trajectory_builder(config: Config, builder: WorkflowBuilder, generations: int) -> TrajectoryBuilder:
+async def _opened_adapter(stack: AsyncExitStack, config: Config, builder: WorkflowBuilder) -> TrainerAdapter | None:
+    """The adapter, initialized; None without the `finetuning` section. Its trainer is built to clean up at the end."""
+    if not config.finetuning.enabled:
+        return None
+    components = await build_components(config, builder)
+    stack.push_async_callback(_clean_up, components.trainer)
+    await components.adapter.initialize(config.finetuning)
+    await check_health(components.adapter)
+    return components.adapter
+
+
+async def _clean_up(trainer: Trainer) -> None:
+    """Let the trainer close what the adapter opened; it may not expect that it was never initialized."""
+    try:
+        await trainer.cleanup()
+    except ANY_FAILURE as error:
+        logger.warning("%s.cleanup failed after the probe: %s", type(trainer).__name__, describe_error(error))
+
+
+async def _trajectory_builder(config: Config, builder: WorkflowBuilder, options: ProbeOptions) -> TrajectoryBuilder:
     name = config.finetuning.trajectory_builder
     trajectories: TrajectoryBuilder = (
-        EvalTrajectoryBuilder(EvalTrajectoryBuilderConfig(num_generations=generations))
+        EvalTrajectoryBuilder(EvalTrajectoryBuilderConfig(**_numbers(options)))
         if name is None
         else await builder.get_trajectory_builder(name)
     )
@@ -190,9 +195,10 @@ async def _trajectory_builder(config: Config, builder: WorkflowBuilder, generati
 
 async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputItem]) -> Played:
     """The rollouts of the first epoch; the builder's passes are kept, because their outputs are scored again."""
-    watch = Stopwatch()
+    watch, ids = Stopwatch(), {str(item.id) for item in examples}
     async with abandoned_on_error(trajectories, RUN_ID):
-        await trajectories.start_run(RUN_ID, meta=_META)
+        with choosing_examples(lambda _every: ids):
+            await trajectories.start_run(RUN_ID, meta=_META)
         passes = list(trajectories.evaluation_runs[RUN_ID]) if isinstance(trajectories, EvalTrajectoryBuilder) else []
         collected = await trajectories.finalize(RUN_ID, meta=_META)
     guards.check_rewards(collected)
