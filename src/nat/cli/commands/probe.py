@@ -179,7 +179,9 @@ def _row(example: ExampleResult) -> tuple[str, ...]:
 
 def _prospects(report: ProbeReport) -> str:
     """What each number of generations would give."""
-    marks = {report.measured.configured_generations: "in the YAML"} | {report.advised_generations: "advised"}
+    marks = {report.measured.configured_generations: "in the YAML"}
+    if report.signal is not Signal.NONE:
+        marks[report.advised_generations] = "advised"
     rows = [
         (str(each.generations), f"{each.share:.0%}", f"{each.signal:.2f}", marks.get(each.generations, ""))
         for each in report.measured.prospects
