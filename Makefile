@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks agents engines installs conformance docs bench mutants pins clean
+.PHONY: install demo test lint interop frameworks toolkit agents engines installs conformance docs bench mutants pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -36,6 +36,11 @@ frameworks: install
 	$(BIN)/pytest conformance/frameworks --numprocesses 2
 	PYTHONPATH=tests $(BIN)/python -m conformance.frameworks.figures --check
 
+# An agent of the upstream toolkit, unmodified and in its own environment, trained through the gateway.
+toolkit: install
+	$(BIN)/python -m conformance.environments toolkit
+	$(BIN)/pytest conformance/toolkit
+
 # Released coding agents, unmodified, through the gateway; npm installs each into a folder of its own.
 agents: install
 	$(BIN)/python -m conformance.environments agents
@@ -50,8 +55,8 @@ engines: install
 installs: install
 	$(BIN)/pytest conformance/installs -m ""
 
-# The last five: everything that is proven with other people's releases.
-conformance: interop frameworks agents engines installs
+# The last six: everything that is proven with other people's releases.
+conformance: interop frameworks toolkit agents engines installs
 
 # Style, types, layers.
 lint: install

@@ -4,6 +4,7 @@
 |---|---|---|
 | `interop/` | clients and servers of OpenPipe ART and of the upstream toolkit train with ours | `interop` |
 | `frameworks/` | the calls of each framework's agent are captured exactly, and its new project trains | `frameworks` |
+| `toolkit/` | an agent of the upstream toolkit, in its own environment, gets better | `toolkit` |
 | `coding_agents/` | released coding agents do a task through the gateway; each gives one training row | `agents` |
 | `engines/` | vLLM samples for training runs, and the faults that they survive | `engines` |
 | `installs/` | `nat` trains after a plain `pip install` | `installs` |

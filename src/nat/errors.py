@@ -5,7 +5,8 @@
     ├── RegistryError             a component type is unknown, ambiguous or registered twice
     ├── DatasetError              a dataset cannot be read, or its rows contradict each other
     ├── WorkflowError             a workflow or function cannot be built or called as requested
-    │   └── CommandFailed         a program as workflow ended with an error, not in time, or without its answer
+    │   ├── CommandFailed         a program as workflow ended with an error, not in time, or without its answer
+    │   └── ServiceFailed         a service as workflow gave no answer, or answered without a call to its model
     ├── EvaluationError           an evaluator is missing, or could not score its items
     ├── BackendError              the training or inference server failed
     │   ├── BackendUnreachable    it is dead, or did not answer before its deadline
@@ -100,6 +101,10 @@ class WorkflowError(NatError, ValueError):
 
 class CommandFailed(WorkflowError):
     """A program as workflow ended with an error, not in time, or without its answer."""
+
+
+class ServiceFailed(WorkflowError):
+    """A service as workflow gave no answer, or answered without a call to its model."""
 
 
 class EvaluationError(NatError):

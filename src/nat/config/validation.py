@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from nat.config.findings import Findings, KeyPath
 from nat.config.sources import Tree
+from nat.registry.discovery import STAYS_IN_THE_TOOLKIT
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ def drop_unsupported(tree: Tree, findings: Findings) -> Tree:
     kept = dict(tree)
     for section, what in UNSUPPORTED_SECTIONS.items():
         if kept.pop(section, None):
-            findings.add((section,), f"{what} are not part of this project; remove the section")
+            findings.add((section,), f"{what} are not part of this project; remove the section, or: {STAYS_IN_THE_TOOLKIT}")
     for path in WITHOUT_EFFECT:
         kept = _dropped(kept, path, ".".join(path))
     return kept

@@ -4,5 +4,18 @@
 speak, `app` has the routes.
 """
 
+from nat.errors import ConfigError
+from nat.wire.extras import install_hint, missing_packages
+
 WRAPPER_TYPE = "gateway"
 """Wrapper type with which `get_llm` gives the LLM's `Upstream`."""
+
+
+def check_installed(workflow: str) -> None:
+    """Raise ConfigError unless the packages are installed with which a workflow of this type serves its gateway."""
+    if missing := missing_packages(("uvicorn", "httptools")):
+        raise ConfigError(
+            [f"workflow: `_type: {workflow}` needs packages that are not installed: {', '.join(missing)}"],
+            source="the installation",
+            hint=install_hint("serve"),
+        )

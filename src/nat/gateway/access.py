@@ -35,6 +35,11 @@ class RolloutAccess:
         return next(iter(self._upstreams.values()))
 
     @property
+    def used(self) -> bool:
+        """Whether a call has come with its key."""
+        return self.bytes_spent > 0
+
+    @property
     def models(self) -> list[str]:
         """The YAML keys of its LLMs."""
         return list(self._upstreams)

@@ -25,6 +25,10 @@ ROUTES = {
 }
 MODELS = "/v1/models"
 HEALTH = "/health"
+KEY_FIELD = "nat_rollout_key"
+"""The field of a request to a service that is always up, with the key for the calls that it causes."""
+_KEY_HEADER = b"x-payload-nat-rollout-key"
+"""The toolkit's `nat serve` sends unknown fields of its requests along in such headers of its calls to models."""
 _NO_ROLLOUT = "this key belongs to no open rollout: the key is wrong, or its rollout is over"
 
 
@@ -76,7 +80,7 @@ class GatewayApp:
             raise ApiError(f"{method} {path}: {status.phrase}; there are POST {', '.join(ROUTES)}", status=status)
 
     def _access(self, scope: Scope) -> RolloutAccess:
-        access = self._keyring.find(key_of(scope))
+        access = self._keyring.find(header(scope, _KEY_HEADER) or key_of(scope))
         if access is None:
             raise ApiError(_NO_ROLLOUT, status=401)
         return access

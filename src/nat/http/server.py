@@ -26,26 +26,29 @@ _LOOPBACK = HostNames("127.0.0.1")
 def bind(host: str, port: int, *, command: str, option: str = "--port") -> socket.socket:
     """A socket on the port; bind before loading a model, so that a taken port is reported at once.
 
-    Of two addresses of the host it takes the IPv4 one.
-
     Raises:
         ConfigError: the port is taken, or the host is not this machine; in terms of the command's options.
 
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, _, _, address = min(found, key=lambda entry: entry[0] is not socket.AF_INET)
-        with contextlib.ExitStack() as on_error:
-            listener = on_error.enter_context(socket.socket(family, kind))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            on_error.pop_all()
+        return bound_socket(host, port)
     except OSError as error:
         raise ConfigError(
             [f"--host {host} {option} {port}: cannot listen there: {error.strerror or error}"],
             source=f"the options of `{command}`",
             hint=f"choose another {option}; 0 takes a free one",
         ) from error
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket on the port; of two addresses of the host it takes the IPv4 one; OSError if it cannot be had."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, _, _, address = min(found, key=lambda entry: entry[0] is not socket.AF_INET)
+    with contextlib.ExitStack() as on_error:
+        listener = on_error.enter_context(socket.socket(family, kind))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        on_error.pop_all()
     return listener
 
 

@@ -13,3 +13,4 @@ import nat.plugins.llms.register
 import nat.plugins.local.adapter
 import nat.plugins.local.llm
 import nat.plugins.openpipe.register
+import nat.plugins.service.register

@@ -15,7 +15,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError, did_you_mean, one_of
-from nat.registry.discovery import discover_components, explain_failures
+from nat.registry.discovery import discover_components, explain_failures, explain_unknown
 
 T = TypeVar("T")
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Entries by full name, `package/name`; a short name works while only one package uses it."""
 
-    def __init__(self, noun: str, *, explain: Callable[[], str] = str) -> None:
-        """`noun` names an entry in messages; `explain` adds to the message for an unknown name."""
+    def __init__(self, noun: str, *, explain: Callable[[str], str] = lambda _: "") -> None:
+        """`noun` names an entry in messages; `explain` gives more for the message about an unknown name."""
         self.noun = noun
         self._explain = explain
         self._entries: dict[str, T] = {}
@@ -51,7 +51,7 @@ class Registry(Generic[T]):
             )
         raise RegistryError(
             f"'{name}' is not registered as {self.noun}.{did_you_mean(name, self.names())}"
-            f" Registered: {one_of(self.names())}.{self._explain()}"
+            f" Registered: {one_of(self.names())}.{self._explain(name)}"
         )
 
     def names(self) -> list[str]:
@@ -131,19 +131,15 @@ class RegisteredComponent:
         return self.config_type.__module__
 
 
-def _explain_unknown() -> str:
-    return f"{explain_failures()} If it is yours, name its Python file under `imports`, or by --import."
-
-
 class Catalog:
     """Components of every group, and LLM clients and tool wrappers of every framework."""
 
     def __init__(self) -> None:
         self.components = {
-            group: Registry[RegisteredComponent](noun, explain=_explain_unknown) for group, noun in NOUNS.items()
+            group: Registry[RegisteredComponent](noun, explain=explain_unknown) for group, noun in NOUNS.items()
         }
         self.llm_clients: dict[str, Registry[BuildFn]] = {}
-        self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper", explain=explain_failures)
+        self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper", explain=lambda _: explain_failures())
 
     def add(self, component: RegisteredComponent) -> None:
         self.components[component.group].add(component.full_type, component)

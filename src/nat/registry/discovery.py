@@ -158,7 +158,26 @@ _REPLACEMENTS = {
 }
 """Part of the missing name → what to do."""
 
+STAYS_IN_THE_TOOLKIT = "a workflow that needs it is trained in the toolkit's environment: docs/guides/coming_from_nat.md"
+"""What to do with a part of the toolkit that this project does not have."""
+_TOOLKIT_WORKFLOWS = frozenset(
+    (
+        *("auto_memory_agent", "react_agent", "reasoning_agent", "responses_api_agent", "rewoo_agent", "router_agent"),
+        *("tool_calling_agent", "langgraph_wrapper", "parallel_executor", "sequential_executor", "chat_completion"),
+        *("nat_retriever", "milvus_document_search", "nvidia_rag", "wiki_search", "tavily_internet_search"),
+        *("code_execution", "code_generation", "current_datetime", "current_timezone", "mcp_client"),
+    )
+)
+"""Functions and agents of the toolkit's release 1.9 that a workflow of its users names."""
+
 _FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+
+
+def explain_unknown(name: str) -> str:
+    """Where a component of this name may be, with a leading blank."""
+    if name in _TOOLKIT_WORKFLOWS:
+        return f" '{name}' is a part of the toolkit: {STAYS_IN_THE_TOOLKIT}"
+    return f"{explain_failures()} If it is yours, name its Python file under `imports`, or by --import."
 
 
 def replacement_for(error: BaseException) -> str:

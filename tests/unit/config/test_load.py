@@ -111,8 +111,10 @@ def test_wrong_secrets_are_not_shown():
 
 @pytest.mark.parametrize("section", ["embedders", "memory", "retrievers", "object_stores", "function_groups"])
 def test_sections_of_the_wider_toolkit_get_a_clear_error(section):
-    """A YAML with sections of the wider toolkit that are not supported does not load."""
-    assert "not part of this project" in findings_of(changed(**{section: {"x": {"_type": "y"}}}))[0]
+    """A YAML with sections of the wider toolkit that are not supported does not load; the error leads to the gateway."""
+    [found, *_] = findings_of(changed(**{section: {"x": {"_type": "y"}}}))
+    assert "not part of this project" in found
+    assert "trained in the toolkit's environment: docs/guides/coming_from_nat.md" in found
     assert parse_config(parse_yaml(changed(**{section: {}})), environ=ENVIRON)
 
 
@@ -184,6 +186,13 @@ def test_named_files_are_imported_before_components_are_looked_up(tmp_path):
     assert [finding.split(": ")[0] for finding in found] == ["imports.1", "imports.2", "workflow._type"]
     assert "does not exist" in found[0]
     assert "name its Python file under `imports`" in found[2]
+
+
+def test_an_agent_of_the_toolkit_is_known_by_its_name():
+    """The error says where such a workflow is trained, and not that a file of the user's is missing."""
+    [found] = findings_of(changed(workflow={"_type": "react_agent", "llm_name": "my_model"}))
+    assert "'react_agent' is a part of the toolkit: a workflow that needs it is trained in the toolkit's environment" in found
+    assert "imports" not in found
 
 
 def test_imports_are_a_list():

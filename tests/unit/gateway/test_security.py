@@ -50,6 +50,17 @@ async def test_a_key_comes_as_either_sdk_sends_it(headers):
         assert (await post(gate.url, sent)).status_code == 200
 
 
+async def test_a_service_sends_a_rollouts_key_beside_its_own():
+    """The toolkit's header decides before the service's own key, whatever that is; with a wrong key nothing opens."""
+    async with gateway() as gate, gate.rollout() as mine, gate.rollout() as theirs:
+        field = "x-payload-nat-rollout-key"
+        assert (await post(gate.url, {**bearer("own"), field: mine.key})).status_code == 200
+        assert (await post(gate.url, {**bearer(theirs.key), field: mine.key})).status_code == 200
+        assert (await post(gate.url, {**bearer(theirs.key), field: mine.key[:-1]})).status_code == 401
+        assert (await post(gate.url, {**bearer("own"), field: ""})).status_code == 401
+    assert (len(mine.calls), len(theirs.calls)) == (2, 0)
+
+
 async def test_nothing_opens_without_the_whole_key():
     """A missing, partial, longer or differently sent key gets a 401 in the API's shape; nothing is sent upstream."""
     async with gateway() as gate, gate.rollout() as rollout:

@@ -7,11 +7,10 @@ from pathlib import Path
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.function_info import FunctionInfo
 from nat.errors import ConfigError
-from nat.gateway import WRAPPER_TYPE
+from nat.gateway import WRAPPER_TYPE, check_installed
 from nat.plugins.command.config import CommandConfig
 from nat.registry.decorators import register_function
 from nat.secrets import keep_memory_private
-from nat.wire.extras import install_hint, missing_packages
 
 KEPT_FOLDERS = "folders"
 
@@ -42,12 +41,7 @@ def check(config: CommandConfig) -> None:
         findings.append(f"workflow.folder: {config.folder} is not a folder (paths start at the current one)")
     if findings:
         raise ConfigError(findings)
-    if missing := missing_packages(("uvicorn", "httptools")):
-        raise ConfigError(
-            [f"workflow: `_type: command` needs packages that are not installed: {', '.join(missing)}"],
-            source="the installation",
-            hint=install_hint("serve"),
-        )
+    check_installed("command")
 
 
 def _kept_in(builder: Builder) -> Path:
