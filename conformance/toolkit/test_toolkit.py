@@ -24,8 +24,8 @@ AGENT = EXAMPLE / "toolkit"
 CONFIG = EXAMPLE / "configs" / "finetune.yml"
 NAT = Path(sys.executable).with_name("nat")
 PAGES = (REPOSITORY / "docs" / "guides" / "coming_from_nat.md", EXAMPLE / "README.md")
-EPOCHS, NUM_HELD_OUT = 3, 66
-"""Half of the example's run: all held-out questions twice."""
+EPOCHS = 5
+"""One less than in the example's configuration."""
 DEADLINE_S = 900
 
 
@@ -80,9 +80,6 @@ def nat(*arguments: str | Path) -> dict[str, Any]:
 def test_an_unmodified_react_agent_improves(tmp_path: Path) -> None:
     """Two processes that share a base URL; trained, the agent answers more held-out questions at its temperature 0."""
     gateway_port = free_port()
-    held_out = tmp_path / "held_out.jsonl"
-    lines = (EXAMPLE / "data" / "validation.jsonl").read_text().splitlines()
-    held_out.write_text("\n".join(lines[:NUM_HELD_OUT]))
     with toolkit_server(gateway_port, tmp_path / "toolkit.log") as url:
         overrides = {
             "workflow.url": url,
@@ -91,10 +88,10 @@ def test_an_unmodified_react_agent_improves(tmp_path: Path) -> None:
             "finetuning.output_dir": tmp_path / "run",
         }
         options = [str(word) for pair in overrides.items() for word in ("-o", *pair)]
-        summary = nat("finetune", "--json", "--config_file", CONFIG, "--validation_dataset", held_out, *options)
+        summary = nat("finetune", "--json", "--config_file", CONFIG, *options)
     assert summary["verdict"] == "improved"
     assert summary["after"] > summary["before"]
-    assert (summary["broken_by"], summary["sampled_tokens"] > 0) == ({}, True)
+    assert summary["broken_by"] == {}, "each rollout is one row"
 
 
 def test_a_process_per_example(tmp_path: Path) -> None:

@@ -149,7 +149,9 @@ def drop_unsupported(tree: Tree, findings: Findings) -> Tree:
     kept = dict(tree)
     for section, what in UNSUPPORTED_SECTIONS.items():
         if kept.pop(section, None):
-            findings.add((section,), f"{what} are not part of this project; remove the section, or: {STAYS_IN_THE_TOOLKIT}")
+            findings.add(
+                (section,), f"{what} are not part of this project; remove the section, or: {STAYS_IN_THE_TOOLKIT}"
+            )
     for path in WITHOUT_EFFECT:
         kept = _dropped(kept, path, ".".join(path))
     return kept

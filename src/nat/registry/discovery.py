@@ -158,7 +158,7 @@ _REPLACEMENTS = {
 }
 """Part of the missing name → what to do."""
 
-STAYS_IN_THE_TOOLKIT = "a workflow that needs it is trained in the toolkit's environment: docs/guides/coming_from_nat.md"
+STAYS_IN_THE_TOOLKIT = "a workflow with it is trained in the toolkit's environment: docs/guides/coming_from_nat.md"
 """What to do with a part of the toolkit that this project does not have."""
 _TOOLKIT_WORKFLOWS = frozenset(
     (

@@ -111,7 +111,7 @@ def test_wrong_secrets_are_not_shown():
 
 @pytest.mark.parametrize("section", ["embedders", "memory", "retrievers", "object_stores", "function_groups"])
 def test_sections_of_the_wider_toolkit_get_a_clear_error(section):
-    """A YAML with sections of the wider toolkit that are not supported does not load; the error leads to the gateway."""
+    """A YAML with sections of the wider toolkit does not load; the error leads to the gateway."""
     [found, *_] = findings_of(changed(**{section: {"x": {"_type": "y"}}}))
     assert "not part of this project" in found
     assert "trained in the toolkit's environment: docs/guides/coming_from_nat.md" in found
@@ -191,7 +191,10 @@ def test_named_files_are_imported_before_components_are_looked_up(tmp_path):
 def test_an_agent_of_the_toolkit_is_known_by_its_name():
     """The error says where such a workflow is trained, and not that a file of the user's is missing."""
     [found] = findings_of(changed(workflow={"_type": "react_agent", "llm_name": "my_model"}))
-    assert "'react_agent' is a part of the toolkit: a workflow that needs it is trained in the toolkit's environment" in found
+    assert (
+        "'react_agent' is a part of the toolkit: a workflow that needs it is trained in the toolkit's environment"
+        in found
+    )
     assert "imports" not in found
 
 
