@@ -191,10 +191,7 @@ def test_named_files_are_imported_before_components_are_looked_up(tmp_path):
 def test_an_agent_of_the_toolkit_is_known_by_its_name():
     """The error says where such a workflow is trained, and not that a file of the user's is missing."""
     [found] = findings_of(changed(workflow={"_type": "react_agent", "llm_name": "my_model"}))
-    assert (
-        "'react_agent' is a part of the toolkit: a workflow that needs it is trained in the toolkit's environment"
-        in found
-    )
+    assert "'react_agent' is a part of the toolkit: a workflow with it is trained in the toolkit's environment" in found
     assert "imports" not in found
 
 
