@@ -24,8 +24,6 @@ AGENT = EXAMPLE / "toolkit"
 CONFIG = EXAMPLE / "configs" / "finetune.yml"
 NAT = Path(sys.executable).with_name("nat")
 PAGES = (REPOSITORY / "docs" / "guides" / "coming_from_nat.md", EXAMPLE / "README.md")
-EPOCHS = 5
-"""One less than in the example's configuration."""
 DEADLINE_S = 900
 
 
@@ -84,7 +82,6 @@ def test_an_unmodified_react_agent_improves(tmp_path: Path) -> None:
         overrides = {
             "workflow.url": url,
             "workflow.gateway_port": gateway_port,
-            "finetuning.num_epochs": EPOCHS,
             "finetuning.output_dir": tmp_path / "run",
         }
         options = [str(word) for pair in overrides.items() for word in ("-o", *pair)]
