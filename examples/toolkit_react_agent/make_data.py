@@ -11,8 +11,6 @@ from examples.toolkit_react_agent.timetable import QUESTIONS, TOWNS, platform_to
 HERE = Path(__file__).parent
 HELD_OUT = 3
 """Every third town is held out."""
-REPEATS = 2
-"""Number of times that each held-out question is asked, since one answer says little."""
 
 
 def rows(split: str) -> list[dict[str, str]]:
@@ -21,7 +19,7 @@ def rows(split: str) -> list[dict[str, str]]:
     if split == "train":
         asked = [(QUESTIONS[number % len(QUESTIONS)], town) for number, town in enumerate(towns)]
     else:
-        asked = [(question, town) for question in QUESTIONS for town in towns] * REPEATS
+        asked = [(question, town) for question in QUESTIONS for town in towns]
     return [
         {"id": f"{split}-{number:03}", "question": question.format(town=town), "answer": str(platform_to(town))}
         for number, (question, town) in enumerate(asked)
