@@ -22,6 +22,8 @@ EQUAL_GROUPS_EPOCHS = 5
 """Epochs in a row with too many equal groups before the alarm is raised."""
 ENTROPY_EPOCHS = 20
 """Span within which a fall of the entropy counts as a collapse."""
+CLEAR_GAIN = 0.1
+"""A mean reward that rises by this share of the span of all rewards has clearly risen."""
 
 EFFECTIVE_SAMPLES = "train/effective_sample_size"
 
@@ -93,14 +95,24 @@ def _truncated(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | Non
 
 
 def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
-    values = [e.metrics[ENTROPY] for e in epochs[-ENTROPY_EPOCHS - 1 :] if ENTROPY in e.metrics]
-    if not values or values[-1] >= (1 - config.max_entropy_drop) * max(values):
+    window = [epoch for epoch in epochs[-ENTROPY_EPOCHS - 1 :] if ENTROPY in epoch.metrics]
+    if not window:
+        return None
+    first, last = max(window, key=lambda epoch: epoch.metrics[ENTROPY]), window[-1]
+    before, now = first.metrics[ENTROPY], last.metrics[ENTROPY]
+    if now >= (1 - config.max_entropy_drop) * before or _gained(window, first, last):
         return None
     advice = _advice(epochs, "Lower the learning rate or raise epsilon_high.")
     return (
-        f"the entropy per token fell from {max(values):.3f} to {values[-1]:.3f} within {ENTROPY_EPOCHS} epochs "
-        f"(alarm at -{config.max_entropy_drop:.0%}): the model stops exploring. {advice}"
+        f"the entropy per token fell from {before:.3f} to {now:.3f} within {ENTROPY_EPOCHS} epochs "
+        f"(alarm at -{config.max_entropy_drop:.0%}), and the reward did not rise: the model stops exploring. {advice}"
     )
+
+
+def _gained(window: Sequence[EpochRecord], first: EpochRecord, last: EpochRecord) -> bool:
+    """True if the mean reward rose: a model that has learned what to do is surer of it."""
+    span = max(epoch.max_reward for epoch in window) - min(epoch.min_reward for epoch in window)
+    return last.avg_reward - first.avg_reward >= CLEAR_GAIN * span > 0
 
 
 def _advice(epochs: Sequence[EpochRecord], usual: str) -> str:

@@ -45,4 +45,4 @@ def choice(best: BestEpoch, validations: Sequence[ValidationRecord], num_epochs:
         return None
     text = f"the highest of {len(validations)} validations on the same examples, so probably too high"
     unbiased = cross_validated(validations)
-    return text if unbiased is None else f"{text}; {unbiased:.3f} where other examples choose the weights"
+    return text if unbiased is None else f"{text}; {unbiased:.3f} by cross-validation"

@@ -100,6 +100,16 @@ def test_a_fall_of_the_entropy_warns():
     assert "from 1.000 to 0.450" in alarms(run(2), CONFIG)[0].text
 
 
+@pytest.mark.parametrize(("reward", "expected"), [(0.3, ["entropy"]), (0.35, ["entropy"]), (0.45, [])])
+def test_entropy_may_fall_where_the_reward_rises(reward, expected):
+    """A model that learns is surer of its answers: a gain of a tenth of the rewards' span is no alarm."""
+    epochs = [
+        epoch_record(0, 0.3, metrics={"train/entropy": 1.0}),
+        epoch_record(1, reward, metrics={"train/entropy": 0.2}),
+    ]
+    assert names(epochs) == expected
+
+
 def test_clipping_at_both_ends_counts_together():
     """The level applies to the sum of low and high clipping."""
     assert names([epoch_record(metrics=dict.fromkeys(CLIPPED, 0.14))]) == []

@@ -1,4 +1,4 @@
-"""The quickstart's agent, from its files to a trained model, with a tiny model in place of the reader's."""
+"""The agent of docs/guides/by_hand.md, from its files to a trained model, with a tiny model in place of the reader's."""
 
 import json
 import os
@@ -23,8 +23,8 @@ ONE_EPOCH = ("-o", "finetuning.num_epochs", "1", "-o", "llms.student.threads", "
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """The reader's folder after step 3."""
-    folder = tmp_path_factory.mktemp("quickstart")
-    for block in Page(ROOT / "docs" / "quickstart.md").blocks:
+    folder = tmp_path_factory.mktemp("by_hand")
+    for block in Page(ROOT / "docs" / "guides" / "by_hand.md").blocks:
         if block.file_name is not None:
             (folder / block.file_name).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
@@ -78,7 +78,7 @@ def test_a_loss_of_ones_own_trains_the_agent(project):
     (metadata / "entry_points.txt").write_text(f"[nat.algorithms]\n{name} = {value}\n")
     training = settings["trainer_adapters"]["weights"]["training"]
     nat(project, "finetune", *CONFIG, *ONE_EPOCH, "-o", "trainer_adapters.weights.training", json.dumps(training))
-    with sqlite3.connect(project / "runs" / "latest" / "journal.sqlite") as connection:
+    with sqlite3.connect(project / ".tmp" / "sums" / "latest" / "journal.sqlite") as connection:
         [(record,)] = connection.execute("SELECT record FROM jobs").fetchall()
     used = json.loads(record)["training"]
     assert (used["algorithm"], used["settings"]["policy_loss"], used["settings"]["aggregation"]) == (
@@ -96,7 +96,7 @@ def test_training_writes_the_documented_files(project):
     """
     said = nat(project, "finetune", *CONFIG, *HELD_OUT, *ONE_EPOCH)
     assert any(verdict in said for verdict in ("Improved: ", "No improvement shown: ", "Worse: "))
-    latest = project / "runs" / "latest"
+    latest = project / ".tmp" / "sums" / "latest"
     page = Page(ROOT / "docs" / "concepts" / "run_folder.md")
     [tree] = [block.text for block in page.blocks if block.language == "text"]
     promised = re.findall(r"^│   (?:│   )?[├└]── ([\w.]+)", tree, flags=re.MULTILINE)
@@ -106,5 +106,7 @@ def test_training_writes_the_documented_files(project):
     summary = json.loads((latest / "summary.json").read_text())
     [example] = [json.loads(block.text) for block in page.blocks if block.language == "json"]
     assert summary.keys() == example.keys()
-    answer = nat(project, "run", *CONFIG, "-o", "llms.student.model", "runs/latest/model", "--input", "What is 1 + 1?")
+    answer = nat(
+        project, "run", *CONFIG, "-o", "llms.student.model", ".tmp/sums/latest/model", "--input", "What is 1 + 1?"
+    )
     assert "Workflow Result:" in answer
