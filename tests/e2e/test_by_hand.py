@@ -1,4 +1,4 @@
-"""The agent of docs/guides/by_hand.md, from its files to a trained model, with a tiny model in place of the reader's."""
+"""The agent of docs/guides/by_hand.md, from its files to a trained model; a tiny model replaces the reader's."""
 
 import json
 import os
