@@ -43,6 +43,7 @@ def next_steps(folder: Path, framework: str, *, with_model: bool) -> str:
         steps.append(("edit config.yml", "set llms.student.model to your model"))
     steps += [
         ("pytest", "plays the agent; a script takes the model's part"),
+        ("nat probe --config_file=config.yml", "tells whether the model can learn this"),
         ("nat finetune --config_file=config.yml", "trains the model, and says whether it improved"),
     ]
     lines = (f"  {command:<40}{f'# {what}' if what else ''}".rstrip() for command, what in steps)

@@ -15,7 +15,12 @@ def test_the_next_commands_are_shown(folder, capsys):
     """After a project is written, its user sees the commands that check and train it."""
     assert exit_code(["init", "demo", "--no_model"]) == 0
     lines = [line.split("#")[0].strip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[2:] == ["cd demo", "edit config.yml", "pytest", "nat finetune --config_file=config.yml"]
+    assert lines[2:] == [
+        "cd demo",
+        "edit config.yml",
+        "pytest",
+        *(f"nat {command} --config_file=config.yml" for command in ("probe", "finetune")),
+    ]
     assert (folder / "demo" / "config.yml").is_file()
 
 
