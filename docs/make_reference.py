@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script beside the pages that it writes, no package
-"""Write the generated pages of `docs/reference/`: `configuration.md`, `cli.md`, `metrics.md` and `algorithms.md`.
+"""Write the generated pages of `docs/reference/`: configuration, command line, metrics, algorithms and causes.
 
 Run it with `make docs`. A test compares the committed pages with what this script makes, so a field or an option
 that changes without its page fails the build. Attribute docstrings describe the fields, `help` describes the options;
@@ -22,6 +22,7 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.finetuning import FinetuneConfig
+from nat.finetuning.diagnosis.find import CAUSES
 from nat.finetuning.metrics import EPOCH
 from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
@@ -107,6 +108,17 @@ defaults in its row. Every setting that you name under `training` overrides them
 to that algorithm.
 """
 
+CAUSES_HEAD = """\
+# Causes of a flat reward
+
+`make docs` generates this page from the code. [`nat diagnose`](../concepts/diagnosis.md) looks for these causes, in the
+order of a run's stages. "Common practice" means the defaults and alarm levels that TRL, verl, DAPO and prime-rl share;
+"measured" means on the examples of this repository.
+
+| cause | its number | healthy | source | what to change |
+|---|---|---|---|---|
+"""
+
 _WORDS = {
     "str": "text",
     "int": "integer",
@@ -148,6 +160,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "metrics.md": metrics_page(),
         "algorithms.md": algorithms_page(),
+        "causes.md": causes_page(),
     }
 
 
@@ -200,6 +213,16 @@ def algorithms_page() -> str:
         if fields := list(fields_of(algorithm.options)):
             lines += ["", f"## Options of {algorithm.name}", "", *_table(fields)]
     return "\n".join(lines) + "\n"
+
+
+def causes_page() -> str:
+    """A row per cause; those that a risen reward does not rule out are marked."""
+    rows = [
+        f"| **{cause.title}**{' †' * cause.despite_learning} `{cause.name}` | {_cell(cause.measure)} | "
+        f"{_cell(cause.healthy)} | {_cell(cause.source)} | {_cell(cause.remedy)} |"
+        for cause in CAUSES
+    ]
+    return CAUSES_HEAD + "\n".join(rows) + "\n\n† Looked for even if the training reward rose.\n"
 
 
 def _metrics_table(meanings: Mapping[str, str]) -> str:

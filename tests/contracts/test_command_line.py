@@ -14,6 +14,7 @@ COMMANDS = {
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
     "nat probe": f"{COMMON} --dataset --result_json_path --endpoint --endpoint_timeout --examples --generations "
     "--rescores --reward --output",
+    "nat diagnose": "run --output_dir --json",
     "nat runs": "",
     "nat runs list": "--output_dir --json",
     "nat runs show": "run --epoch --validation --worst --best --failed --example --tokens --output_dir --json",

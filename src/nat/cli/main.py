@@ -25,6 +25,7 @@ _COMMANDS = {
     "init": ("nat.cli.commands.init:init_command", "Write a project that trains as it stands."),
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
     "probe": ("nat.cli.commands.probe:probe_command", "Tell whether training has a signal; train nothing."),
+    "diagnose": ("nat.cli.commands.diagnose:diagnose_command", "Say why a run's reward is flat, and what to change."),
     "runs": ("nat.cli.commands.runs:runs_command", "Look at runs, compare them, export their models."),
     "export": ("nat.cli.commands.export:export_command", "The same as `nat runs export`."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),

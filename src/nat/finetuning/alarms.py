@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.diagnosis import (
+from nat.finetuning.diagnosis.fall import (
     ENTROPY,
     NOT_TRAINED,
     RAISE_LIMIT,

@@ -14,6 +14,7 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.score import is_finite
 from nat.finetuning.metrics import epoch_metrics
+from nat.finetuning.rollout_statistics import success_by_example
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, count_of, epoch_number
 from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally
@@ -105,6 +106,7 @@ def epoch_record(
         failures=list(counts.failures),
         groups_without_difference=sum(not has_signal(group) for group in groups),
         seconds=seconds,
+        examples=success_by_example(played.records),
         metrics=epoch_metrics(
             played.records,
             groups,

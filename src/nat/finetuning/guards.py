@@ -28,7 +28,10 @@ from nat.errors import (
     UntrainableSampling,
 )
 from nat.eval.failures import remedy_of
-from nat.finetuning.diagnosis import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, with_diagnosis
+from nat.finetuning.diagnosis.causes_of_updates import rate_too_high
+from nat.finetuning.diagnosis.fall import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, with_diagnosis
+from nat.finetuning.diagnosis.find import diagnosis_of
+from nat.finetuning.diagnosis.measure import Facts, evidence_of
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
 from nat.runs.records import EpochRecord, epoch_number
@@ -148,12 +151,13 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
+    causes = diagnosis_of(evidence_of(epochs, Facts(compares_across_groups=across_groups)), ended=False).findings
     message, hint = with_diagnosis(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
         + f"rewards from {low:g} to {high:g}",
-        _signal_remedy(recent, low, high),
-        diagnose_fall(epochs),
+        " Or: ".join(map(str, causes[:2])) or "Raise num_generations, or use a more varied model.",
+        diagnose_fall(epochs) if not causes or causes[0].cause == rate_too_high.name else None,
     )
     raise NoLearningSignal(message, hint=hint)
 
@@ -211,21 +215,6 @@ def _without_signal(epoch: EpochRecord, across_groups: bool) -> bool:
         not across_groups or rewards.equal([epoch.min_reward, epoch.max_reward])
     )
     return equal or epoch.trained_groups == 0
-
-
-def _signal_remedy(recent: Sequence[EpochRecord], low: float, high: float) -> str:
-    if any(e.filtered_groups for e in recent):
-        return NOT_TRAINED
-    if all(e.num_trajectories == e.num_groups for e in recent):
-        return "Each group has one rollout and none to compare it with: set num_generations to 4 or more."
-    if any(e.share_without_difference < 1 for e in recent):
-        return "Some groups do differ, but by too little: lower curriculum_learning.min_reward_diff."
-    if rewards.equal([low, high]):
-        return (
-            f"Every reward is {low:g}. If the examples are too hard or too easy, change them or give partial credit; "
-            "if not, check the evaluator named by finetuning.reward_function with `nat eval`."
-        )
-    return "Rollouts of the same example have equal rewards: raise num_generations, or use a more varied model."
 
 
 def remedy_of_left_out(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:

@@ -11,6 +11,7 @@ from statistics import fmean, pstdev
 from types import MappingProxyType
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
+from nat.finetuning import rollout_statistics as statistics
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.rewards import equal
@@ -28,6 +29,16 @@ EPOCH: Mapping[str, str] = {
     "reward/equal_groups_lowest": "Share of all groups whose rollouts all have the epoch's lowest reward.",
     "reward/equal_groups_highest": "Share of all groups whose rollouts all have the epoch's highest reward.",
     "reward/top_duplicates": "Share of the rollouts with the highest reward that repeat another of them.",
+    "reward/compared": "Rollouts with a score, less their examples: degrees of freedom of the next.",
+    "reward/example_variance": "Variance of the score between the rollouts of an example; pooled over all examples.",
+    "reward/repeats": "Rollouts whose conversations and output equal those of another rollout of their example.",
+    "reward/repeat_variance": "Variance of the score between such equal rollouts: noise of the evaluator, or of what "
+    "it sees besides.",
+    "reward/row_repeats": "Rollouts whose training rows equal those of another rollout of their example.",
+    "reward/row_repeat_variance": "Variance of the score between these: what the trained tokens do not decide.",
+    "reward/length_correlation": "Correlation of score and sampled tokens, inside examples and among rollouts with "
+    "equally many calls.",
+    "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
     "rollout/failed": "Share of rollouts that raised an error, timed out or got no score.",
     "rollout/failed_calls": "Failed attempts at an LLM call, per rollout, failed rollouts included.",
     "rollout/calls": "Answered LLM calls, per rollout that had one.",
@@ -35,6 +46,11 @@ EPOCH: Mapping[str, str] = {
     "rollout/prompt_tokens": "Prompt tokens of all calls, per rollout whose server reports token ids.",
     "rollout/completion_tokens": "Sampled tokens of all calls, per rollout whose server reports them.",
     "rollout/truncated": "Share of the rollouts with calls in which an answer of the target hit its token limit.",
+    "rollout/tokens_better": "Sampled tokens, per rollout that scores above the mean of its example.",
+    "rollout/tokens_worse": "The same, per rollout that scores below it.",
+    "rollout/equal_outputs": "Share of the examples whose rollouts all have equal conversations and outputs.",
+    "rollout/without_calls": "Share of the rollouts without an error in which no LLM call was seen.",
+    "rollout/trained_tokens": "Share of the sampled tokens of all calls that training rows have.",
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
     "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
     "drift/broken_prefixes": "Calls that did not continue the tokens before them, in all rollouts; 0 is ideal.",
@@ -71,15 +87,19 @@ def epoch_metrics(
     staleness: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """All metrics of an epoch; `groups` are all groups, `trained` the submitted ones."""
-    played = [record for record in records if record.num_calls]
     usable = [record for record in records if record.rows]
-    metrics = reward_metrics(groups) | rollout_metrics(played) | drift_metrics(usable, groups)
-    metrics |= failure_metrics(records) | sampling_metrics(records) | dict(staleness)
-    metrics |= _batch(records, trained)
+    metrics = reward_metrics(groups) | drift_metrics(usable, groups) | metrics_of_rollouts(records)
+    metrics |= dict(staleness) | _batch(records, trained)
     metrics |= {f"time/{name}": value for name, value in seconds.items()}
-    if seconds.get("rollout") and (tokens := sum(r.completion_tokens for r in played)):
+    if seconds.get("rollout") and (tokens := sum(r.completion_tokens for r in records if r.num_calls)):
         metrics["rollout/tokens_per_second"] = tokens / seconds["rollout"]
     return metrics | prefixed(job)
+
+
+def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """The metrics that the rollouts alone decide; an epoch that failed before its update has these."""
+    played = [record for record in records if record.num_calls]
+    return rollout_metrics(played) | failure_metrics(records) | sampling_metrics(records) | score_metrics(records)
 
 
 def reward_metrics(groups: Groups) -> dict[str, float]:
@@ -147,6 +167,30 @@ def sampling_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
         name: float(sum(sum(calls.values()) for found in own for calls in found.values()))
         for name, own in counts.items()
     }
+
+
+def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """How the score depends on what the model did; for the diagnosis of a run."""
+    whole, rows = statistics.score_spread(records, statistics.what_was_scored), statistics.ScoreSpread()
+    if any(record.rows for record in records):
+        rows = statistics.score_spread([r for r in records if r.rows], statistics.what_was_trained)
+    better, worse = statistics.tokens_by_outcome(records) or (None, None)
+    known = {
+        "reward/compared": float(whole.compared) if whole.compared else None,
+        "reward/example_variance": whole.squares / whole.compared if whole.compared else None,
+        "reward/repeats": float(whole.repeats) if whole.compared else None,
+        "reward/repeat_variance": whole.repeat_squares / whole.repeats if whole.repeats else None,
+        "reward/row_repeats": float(rows.repeats) if rows.compared else None,
+        "reward/row_repeat_variance": rows.repeat_squares / rows.repeats if rows.repeats else None,
+        "reward/length_correlation": statistics.length_correlation(records),
+        "reward/truncated_lowest": statistics.share_of_truncated_at_lowest(records),
+        "rollout/tokens_better": better,
+        "rollout/tokens_worse": worse,
+        "rollout/equal_outputs": statistics.share_of_equal_outputs(records),
+        "rollout/without_calls": statistics.share_without_calls(records),
+        "rollout/trained_tokens": statistics.share_of_trained_tokens(records),
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def prefixed(job: Mapping[str, float]) -> dict[str, float]:

@@ -49,6 +49,8 @@ class RunContext:
     plotter: Plotter = draw_run
     planned: Mapping[Phase, int] = field(default_factory=dict)
     """Number of rollouts of an epoch and of a validation, if known beforehand."""
+    explained: set[str] = field(default_factory=set)
+    """Causes of a flat reward that the run has warned of."""
 
     def num_rollouts(self, phase: Phase) -> int | None:
         """Rollouts of an epoch or a validation; None if the number is not known."""

@@ -24,7 +24,8 @@ from nat.errors import (
 )
 from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after, saved_results
-from nat.finetuning.diagnosis import next_step
+from nat.finetuning.diagnosis.gather import findings_of
+from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.prepared_run import PreparedRun, prepare, trained_llm
@@ -37,7 +38,7 @@ from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.remote import open_remote
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw_run
-from nat.runs.records import BestEpoch, RunState, RunSummary
+from nat.runs.records import RunState, RunSummary
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ async def run_finetuning(
             result = await _run(prepared, run)
         except BaseException as error:
             _end_after(error, run)
-            for line in saved_results(run.journal.run_dir, trained_llm(config), _best(run.journal)):
+            for line in await _after_failure(error, run, trained_llm(config)):
                 run.warn(line)
             await run.draw()
             raise
@@ -256,7 +257,7 @@ async def _result(
         plot=PLOT_NAME,
         best=journal.best(),
         best_model=path_in_run(best, journal.run_dir),
-        next_step=next_step(comparison.verdict if comparison else None, epochs, config.finetuning.guards),
+        causes=await findings_of(journal.run_dir, ended=True),
     )
     journal.record_summary(summary)
     if not await run.draw():
@@ -276,11 +277,15 @@ def _end_after(error: BaseException, run: RunContext) -> None:
         logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
 
 
-def _best(journal: Journal) -> BestEpoch | None:
+async def _after_failure(error: BaseException, run: RunContext, llm: str | None) -> list[str]:
+    """What the run saved, and why its reward was flat, as far as the error does not say so already."""
+    journal, run_dir = run.journal, run.journal.run_dir
     try:
-        return journal.best()
+        best = journal.best()
     except JournalError:  # the journal may be gone, and the run has ended because of that
-        return None
+        return saved_results(run_dir, llm, None)
+    news = [cause for cause in await findings_of(run_dir, ended=True) if cause.seen not in str(error)]
+    return [*saved_results(run_dir, llm, best), *explanation(news, run_dir)]
 
 
 def _state_after(error: BaseException) -> RunState:

@@ -8,7 +8,16 @@ from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.best_score import choice, cross_validated
 from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
-from nat.runs.records import BestEpoch, EpochRecord, JobRecord, RunSummary, ValidationRecord, num_rollouts, total_of
+from nat.runs.records import (
+    BestEpoch,
+    EpochRecord,
+    Finding,
+    JobRecord,
+    RunSummary,
+    ValidationRecord,
+    num_rollouts,
+    total_of,
+)
 
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 
@@ -44,7 +53,7 @@ def summarise(
     plot: str | None,
     best: BestEpoch | None = None,
     best_model: str | None = None,
-    next_step: str | None = None,
+    causes: Sequence[Finding] = (),
 ) -> RunSummary:
     """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
     failures = total_of(played, validations)
@@ -66,7 +75,8 @@ def summarise(
         best_caveat=None if best is None else choice(best, validations, len(played)),
         best_cross_validated=cross_validated(validations),
         best_model=best_model,
-        next_step=next_step,
+        causes=list(causes),
+        next_step=causes[0].remedy if causes else None,
         **{name: value for name, value in held_out.items() if name in RunSummary.model_fields},
     )
 

@@ -8,7 +8,8 @@ from nat.data_models.finetuning import EarlyStoppingConfig, GuardsConfig
 from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import keep_if_best
-from nat.finetuning.diagnosis import diagnose, has_fallen
+from nat.finetuning.diagnosis.fall import diagnose, has_fallen
+from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.verdict import compare
@@ -35,18 +36,24 @@ async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationR
         await keep_if_best(
             trainer.trainer_adapter, run, epoch=epoch, score=known.avg_reward, measure=BestMeasure.HELD_OUT
         )
-        _warn_of_a_fall(trainer, run)
+        await _warn(trainer, epoch, run)
     if files_due(epoch):
         run.write_files()
     return known
 
 
-def _warn_of_a_fall(trainer: Trainer, run: RunContext) -> None:
+async def _warn(trainer: Trainer, epoch: int, run: RunContext) -> None:
+    """Warn of a fall, else of the likeliest cause of a flat reward; after the last epoch, the summary does."""
     journal, config = run.journal, trainer.run_config
     limits = GuardsConfig() if config is None else config.guards  # a plug-in's `initialize` may not set it
     text = held_out_warning(journal.validations(), journal.epochs, limits)
     if text is not None:
         run.warn(text)
+    elif epoch and config is not None and epoch < config.num_epochs:
+        for cause in (await findings_of(journal.run_dir, ended=False))[:1]:
+            text = f"{cause.title}: {cause.seen}, as before." if cause.cause in run.explained else str(cause)
+            run.explained.add(cause.cause)
+            run.warn(f"Diagnosis {after_epoch(epoch)}: {text}")
 
 
 def _mean(metrics: dict[str, Any]) -> float:

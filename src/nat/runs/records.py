@@ -110,6 +110,8 @@ class EpochRecord(RunRecord):
     groups_without_difference: int = Field(default=0, ge=0)
     """Groups whose rewards are all equal: they carry no learning signal."""
     seconds: float = Field(default=0.0, ge=0)
+    examples: dict[str, float] = {}
+    """Mean score of each example that has one."""
     metrics: dict[str, float] = {}
     """All other metrics, under the prefixes train/ rollout/ reward/ time/ drift/."""
 
@@ -215,6 +217,23 @@ class BestEpoch(RunRecord):
         return f"{self.measure} {self.score:.3f} {after_epoch(self.epoch)}"
 
 
+class Finding(RunRecord):
+    """A likely cause of a flat reward, with its numbers and what to change."""
+
+    cause: str
+    """Its name in the table of causes."""
+    title: str
+    share: float = Field(ge=0, le=1)
+    """Share of the learning signal that it takes away; what the stages before it take is not counted."""
+    seen: str
+    healthy: str
+    """The range in which the number would be healthy."""
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.seen} (healthy: {self.healthy}). {self.remedy}"
+
+
 class RunSummary(RunRecord):
     """`summary.json`; the fields about held-out examples are None in a run without a validation dataset."""
 
@@ -264,8 +283,10 @@ class RunSummary(RunRecord):
     best_model: str | None = None
     """The folder of the best weights as a plain model, relative to the run's folder, if `finetuning.export_best` is
     set."""
+    causes: list[Finding] = []
+    """Why the reward stayed flat, the likeliest cause first; empty for a healthy run."""
     next_step: str | None = None
-    """A suggestion, if no improvement was shown."""
+    """What to change, by the likeliest cause."""
 
 
 class RunInfo(RunRecord):

@@ -11,6 +11,8 @@ UPDATE: Mapping[str, str] = {
     "trained_rollouts": "Rollouts that carried loss.",
     "trained_rows": "Rows that carried loss.",
     "trained_tokens": "Tokens, each counted once; `tokens_trained` of the summary sums them over all updates.",
+    "advantage_size": "Mean absolute advantage, as the loss uses it, of the tokens.",
+    "zero_advantages": "Share of the submitted rollouts without an answer that has an advantage.",
     "truncated_fraction": "Share of the submitted rollouts in which an answer hit its token limit.",
     "row_tokens": "Tokens of the trained rows, prompts included, each row up to the token before its last sampled one.",
     "packed_tokens": "Of these, the tokens that one training pass computed; mean of all passes.",
@@ -35,6 +37,8 @@ UPDATE: Mapping[str, str] = {
     "over the tokens of a sixteenth of the rows, at least eight, drawn at random.",
     "taken_back": "How often the update was taken back and repeated with a smaller learning rate, because it moved the "
     "policy by more than `max_kl`.",
+    "kl_per_step": "`approx_kl` per optimizer step.",
+    "usual_learning_rate": "The default learning rate of these weights; `learning_rate` is the one that was used.",
     "served_diff_mean": "Mean |Δ log p| between sampler and learner after the update, over the tokens of at most eight "
     "of the shorter rows.",
     "served_diff_max": "The largest such difference.",

@@ -4,7 +4,7 @@ from fakes.run_records import epoch_record, epoch_records
 from nat.data_models.finetuning import GuardsConfig
 from nat.errors import RewardCollapse
 from nat.finetuning.alarms import EFFECTIVE_SAMPLES, ENTROPY_EPOCHS, TRUNCATED, EpochWindow, alarms
-from nat.finetuning.diagnosis import CLIPPED, ENTROPY
+from nat.finetuning.diagnosis.fall import CLIPPED, ENTROPY
 from nat.finetuning.guards import check_reward
 from nat.finetuning.metrics import EPOCH, prefixed
 from nat.wire.metrics import UPDATE

@@ -146,8 +146,8 @@ def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
-        pytest.param({}, "Every reward is 0", id="always the same reward"),
-        pytest.param({"num_trajectories": 24}, "set num_generations", id="one generation"),
+        pytest.param({}, "rollouts has the score 0", id="always the same reward"),
+        pytest.param({"num_trajectories": 24}, "Set num_generations to 8", id="one generation"),
         pytest.param({"groups_without_difference": 4}, "min_reward_diff", id="differences below the filter"),
         pytest.param({"max_reward": 1.0}, "a more varied model", id="examples differ, generations do not"),
     ],
@@ -197,7 +197,7 @@ def test_a_run_whose_jobs_all_trained_nothing_is_an_error():
 
 def test_rewards_that_differ_by_rounding_are_equal_across_groups():
     """Rewards across groups are compared with the same tolerance as those inside a group."""
-    with pytest.raises(NoLearningSignal, match="Every reward is"):
+    with pytest.raises(NoLearningSignal, match="has the score"):
         check_signal(dead_epochs(3, min_reward=0.3, max_reward=0.1 + 0.2), CONFIG, across_groups=True)
 
 

@@ -118,8 +118,13 @@ def test_the_metrics_are_those_of_the_reference():
     row = TrainingRow(token_ids=[1, 2, 3, 4], logprobs=[None, None, -0.5, -0.5])
     whole = {"num_calls": 2, "prompt_tokens": 10, "completion_tokens": 4, "left_out": None, "rows": [row]}
     records = [
-        rollout_record("a", 0, **whole, policy_versions={"m@0": 1, "m@1": 1}),
-        rollout_record("a", 1, **whole | {"prompt_tokens": 20, "truncated": True}, policy_versions={"m@0": 2}),
+        rollout_record("a", 0, **whole, reward=0.0, policy_versions={"m@0": 1, "m@1": 1}),
+        rollout_record(
+            "a",
+            1,
+            **whole | {"prompt_tokens": 20, "completion_tokens": 8, "truncated": True},
+            policy_versions={"m@0": 2},
+        ),
         rollout_record("b", 0, **whole | {"left_out": LeftOutCause.NO_REWARD_DIFFERENCE}, broken_prefixes=1).model_copy(
             update={"broken_by": {"rewritten": 1}}
         ),
@@ -146,9 +151,22 @@ def test_the_metrics_are_those_of_the_reference():
         "rollout/calls": 2.0,
         "rollout/conversations": 0.0,
         "rollout/prompt_tokens": 40 / 3,
-        "rollout/completion_tokens": 4.0,
+        "rollout/completion_tokens": 16 / 3,
         "rollout/truncated": 1 / 3,
-        "rollout/tokens_per_second": 3.0,
+        "rollout/tokens_per_second": 4.0,
+        "reward/compared": 1.0,
+        "reward/example_variance": 0.5,
+        "reward/repeats": 1.0,
+        "reward/repeat_variance": 0.5,
+        "reward/row_repeats": 1.0,
+        "reward/row_repeat_variance": 0.5,
+        "reward/length_correlation": 1.0,
+        "reward/truncated_lowest": 0.0,
+        "rollout/tokens_better": 8.0,
+        "rollout/tokens_worse": 4.0,
+        "rollout/equal_outputs": 1.0,
+        "rollout/without_calls": 0.0,
+        "rollout/trained_tokens": 6 / 16,
         "drift/rows_per_rollout": 1.0,
         "drift/broken_prefixes": 1.0,
         "drift/broken_by_rewritten": 1.0,

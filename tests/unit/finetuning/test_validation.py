@@ -1,9 +1,9 @@
 import pytest
 
-from fakes.run_records import NOON, epoch_records, validation_record
+from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
 from nat.data_models.finetuning import EarlyStoppingConfig, FinetuneConfig, GuardsConfig, TrainerConfig
 from nat.errors import EvaluationError
-from nat.finetuning.diagnosis import GRADIENT, KL
+from nat.finetuning.diagnosis.fall import GRADIENT, KL, RAISE_LIMIT
 from nat.finetuning.run_context import open_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import held_out_warning, plateaued, validate
@@ -55,6 +55,22 @@ async def test_an_invalid_mean_is_an_error(run):
     """A plug-in's validation may return anything."""
     with pytest.raises(EvaluationError, match="avg_reward is a whole number of more than 308 digits"):
         await validate(OwnValidation(avg_reward=10**400), 1, run)
+
+
+async def test_each_validation_is_followed_by_the_likeliest_cause(run, caplog):
+    """In full when it is new, then its number alone; the summary says it at the end."""
+    trainer = OwnValidation(avg_reward=0.5)
+    trainer.run_config = FinetuneConfig(num_epochs=4)
+    cut_off = {"rollout/truncated": 0.5, "reward/truncated_lowest": 1.0}
+    for epoch in (1, 2, 3, 4):
+        run.journal.record_epoch(epoch_record(epoch - 1, metrics=cut_off))
+        await validate(trainer, epoch, run)
+    cause = "Answers are cut off: 50% of the rollouts hit a token limit, and 100% of these have the lowest score"
+    assert [text.removesuffix(RAISE_LIMIT) for text in caplog.messages] == [
+        f"Diagnosis after epoch 1: {cause} (healthy: below 20%). ",
+        f"Diagnosis after epoch 2: {cause}, as before.",
+        f"Diagnosis after epoch 3: {cause}, as before.",
+    ]
 
 
 def test_early_stopping_needs_patience_scores_without_a_rise():

@@ -63,6 +63,8 @@ class Batch:
     advantages: BatchAdvantages
     truncated_share: float
     """Share of the rollouts that reached their token limit."""
+    share_without_advantage: float
+    """Share of the rollouts without an answer that is better or worse than what it is compared with."""
 
     @property
     def group_ids(self) -> list[int]:
@@ -102,6 +104,7 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
         rows=rows,
         advantages=advantages,
         truncated_share=sum(rollout.truncated for _, rollout, _ in rollouts) / len(rollouts),
+        share_without_advantage=sum(not any(own) for _, _, own in rollouts) / len(rollouts),
     )
 
 

@@ -271,14 +271,16 @@ class Learner:
             learning_rate=means["learning_rate"],
             grad_norm=means["grad_norm"],
         )
-        seen = sums.sampler_difference
+        compared, seen = self._compared(rows, update), sums.sampler_difference
         if seen.mean > USUAL_DIFFERENCE:
             logger.warning("the batch was not sampled from the current weights: %s", seen)
         return {
             **sums.means(),
             **difference_metrics(seen.joined(None if earlier is None else earlier.seen)),
             **means,
-            **self._compared(rows, update),
+            **compared,
+            "kl_per_step": compared["approx_kl"] / update.steps_done,
+            "usual_learning_rate": learning_rate_for(self._policy),
             "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
             "skipped_steps": len(steps) - update.steps_done,

@@ -33,6 +33,7 @@ class TokenSums:
             gap_K = gap_K[compared_K]
         terms = {
             "entropy": values.entropy_K,
+            "advantage_size": values.advantages_K.abs(),
             "with_advantage": values.advantages_K != 0,
             "clip_fraction_low": values.clipped_low_K,
             "clip_fraction_high": values.clipped_high_K,
@@ -88,6 +89,7 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
     rows = [row.input_ids for row in batch.rows]
     return {
         "truncated_fraction": batch.truncated_share,
+        "zero_advantages": batch.share_without_advantage,
         "trained_groups": len(batch.group_ids),
         "trained_rollouts": len({row.rollout for row in batch.rows}),
         "trained_rows": len(batch.rows),

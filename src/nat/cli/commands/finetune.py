@@ -23,6 +23,7 @@ from nat.cli.progress import console_progress
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
 from nat.eval.failures import remedy_of
 from nat.finetuning.best_model import best_text
+from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.dry_run import dry_run as make_plan
 from nat.finetuning.runtime import RunResult, run_finetuning
@@ -112,8 +113,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     """The verdict, the training, the failures, and the paths of the files."""
     summary, run_dir = result.summary, result.run_dir
     verdict = result.comparison.sentence if result.comparison else "No verdict: there was no validation dataset."
-    rows = [("Next", summary.next_step)] if summary.next_step else []
-    rows.append(("Trained", _trained(summary)))
+    rows = [("Trained", _trained(summary))]
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _prefix_sharing(summary)))
     if summary.broken_by:
@@ -130,7 +130,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if result.served_model is not None:
         served = result.served_model
         rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
-    return f"\n{verdict}\n\n{_table(rows)}"
+    return "\n\n".join([f"\n{verdict}", *explanation(summary.causes, run_dir), _table(rows)])
 
 
 def _best(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from nat.errors import NoLearningSignal
-from nat.finetuning.diagnosis import RAISE_LIMIT
+from nat.finetuning.diagnosis.fall import RAISE_LIMIT
 from nat.finetuning.probe.records import Cause, ExampleResult, Finding, Measured, Noise, ProbeReport, Signal
 from nat.finetuning.probe.statistics import advised_generations, interval_of_share, scores_to_average
 from nat.wire import rewards

@@ -43,6 +43,7 @@ def test_means_over_tokens():
     assert sums.means() == pytest.approx(
         {
             "entropy": 1.25,
+            "advantage_size": 0.5,
             "clip_fraction_low": 0.25,
             "clip_fraction_high": 0.5,
             "logprob_diff_mean": (0.1 + 0.4) / 4,
@@ -69,6 +70,7 @@ def test_an_update_without_tokens_has_counts_and_no_means(make_learner, loaded):
     metrics = make_learner(loaded).update(groups, resolve(TrainingConfig()))
     assert {name: value for name, value in metrics.items() if name not in {"seconds", "tokens_per_second"}} == {
         "truncated_fraction": 0,
+        "zero_advantages": 1,
         "trained_groups": 0,
         "trained_rollouts": 0,
         "trained_rows": 0,
@@ -89,7 +91,9 @@ def test_counts_cover_tokens_with_loss(make_learner, loaded):
     assert (metrics["trained_groups"], metrics["trained_rollouts"], metrics["trained_rows"]) == (1, 2, 4)
     assert metrics["trained_tokens"] == sum(row.num_sampled for row in rows)
     assert metrics["row_tokens"] == sum(len(row.token_ids) - 1 for row in rows)
-    assert metrics["truncated_fraction"] == 0.25
+    assert (metrics["truncated_fraction"], metrics["zero_advantages"]) == (0.25, 0.5)
+    assert metrics["kl_per_step"] == metrics["approx_kl"] > 0
+    assert metrics["usual_learning_rate"] > metrics["learning_rate"] > 0
     assert (metrics["optimizer_steps"], metrics["skipped_steps"], metrics["policy_step"]) == (1, 0, 1)
 
 

@@ -15,7 +15,7 @@ from nat.data_models.finetuning import ServedModel
 from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison, compare
-from nat.runs.records import Phase, RunSummary
+from nat.runs.records import Finding, Phase, RunSummary
 
 
 @pytest.fixture
@@ -159,10 +159,17 @@ def test_a_run_without_held_out_examples_reports_no_verdict():
     assert "No verdict: there was no validation dataset." in shown()
 
 
-def test_the_next_step_follows_the_verdict():
-    """A run without improvement shows what to try, if something is known."""
-    assert "Next" not in shown()
-    assert "\n\nNext     Train longer.\nTrained  1 epoch" in shown(next_step="Train longer.")
+def test_the_two_likeliest_causes_follow_the_verdict():
+    """Each is a paragraph with its number, the healthy range and the remedy; `nat diagnose` has the others."""
+    assert "nat diagnose" not in shown()
+    causes = [
+        Finding(cause=name, title=f"Title {name}", share=0.5, seen="10 of 9", healthy="below 3", remedy="Do it.")
+        for name in "abc"
+    ]
+    text = shown(causes=causes)
+    assert "\n\nTitle a: 10 of 9 (healthy: below 3). Do it.\n\nTitle b: 10 of 9" in text
+    assert "Title c" not in text
+    assert "nat diagnose runs/r\n\nTrained  1 epoch" in text
 
 
 def test_the_training_is_summarised_in_a_line():

@@ -1,4 +1,4 @@
-"""Diagnose a run from what changed before its mean reward fell, and suggest what to try next. Pure.
+"""Diagnose a fall of the mean reward from what changed before it. Pure.
 
 Every error that names a cause consults the diagnosis first: a model that a single update has broken looks like examples
 that are too hard, like a workflow that fails, or like a gradient of zero. The backend's metrics tell these apart;
@@ -8,11 +8,9 @@ without them there is no diagnosis.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import sqrt
-from statistics import fmean, median, variance
+from statistics import median
 
-from nat.data_models.finetuning import GuardsConfig
-from nat.runs.records import EpochRecord, Verdict, epoch_number
+from nat.runs.records import EpochRecord, epoch_number
 
 KL = "train/approx_kl"
 WEIGHTS = "train/update_ratio"
@@ -40,20 +38,14 @@ GRADIENT_TOO_STEEP = 20.0
 FALLEN = 0.5
 """Share of its best height, above the worst reward seen, below which the mean reward has fallen."""
 TRUNCATED_MORE = 0.3
+HOLD_BACK = (
+    "Fewer num_iterations or steps_per_batch, and beta (the KL divergence to the starting model), hold the policy "
+    "back, too."
+)
+EXPLORE = "Raise epsilon_high or beta (the KL divergence to the starting model), or lower the learning rate."
 RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out of training."
 """Worded so that it is true whether or not that is set, which the epochs do not show."""
 ENTROPY_LEFT = 0.5
-
-_STANDARD_ERRORS = 2.0
-"""A rise of the mean reward by less than this many standard errors may be chance."""
-_LEAST_TO_COMPARE = 2
-"""Epochs in a third of the run; fewer have no variance."""
-
-_REMEDY = {
-    Verdict.NOT_SHOWN: "Use more held-out examples, which show smaller differences, and train longer.",
-    Verdict.WORSE: "The model learns its own examples, or a flaw of the evaluator: read its held-out answers in "
-    "trajectories/, and train on more examples.",
-}
 
 
 class Cause(StrEnum):
@@ -122,16 +114,36 @@ def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> D
     found = next((epoch for epoch in since if _moved_too_far(epoch, before)), None)
     if found is None:
         return None
-    rate = found.metrics.get(RATE)
-    lower = "Lower the learning rate"
-    if rate is not None:
-        lower += f": it was {rate:.2g} on average in that update, so try {rate * _factor(found):.1g}"
     return Diagnosis(
         Cause.UPDATE_TOO_LARGE,
-        f"The update of epoch {epoch_number(found.epoch)} moved the policy too far: {_numbers(found, before)}.",
-        f"{lower}. Fewer num_iterations or steps_per_batch, and beta (the KL divergence to the starting model), "
-        "hold the policy back, too.",
+        f"The update of epoch {epoch_number(found.epoch)} moved the policy too far: {numbers(found, before)}.",
+        f"{lower_rate(found)} {HOLD_BACK}",
     )
+
+
+def lower_rate(epoch: EpochRecord) -> str:
+    """Advice about the learning rate, with the one that this epoch's update used and one to try."""
+    rate = epoch.metrics.get(RATE)
+    if rate is None:
+        return "Lower the learning rate."
+    return f"Lower the learning rate: it was {rate:.2g} on average in that update, so try {rate * _factor(epoch):.1g}."
+
+
+def updates_too_far(epochs: Sequence[EpochRecord]) -> list[EpochRecord]:
+    """The epochs whose update moved the policy too far.
+
+    None does if the reward could not fall. A KL divergence that is large in one epoch alone does not count unless the
+    reward fell: its estimate has outliers.
+    """
+    if not epochs or epochs[_best(epochs)].avg_reward <= min(epoch.min_reward for epoch in epochs):
+        return []
+    found = [epoch for place, epoch in enumerate(epochs) if _moved_too_far(epoch, epochs[:place])]
+    by_kl_alone = [epoch for epoch in found if not _moved_too_far(_without_kl(epoch), [])]
+    return [] if len(found) == len(by_kl_alone) == 1 and not has_fallen(epochs) else found
+
+
+def _without_kl(epoch: EpochRecord) -> EpochRecord:
+    return epoch.model_copy(update={"metrics": {name: value for name, value in epoch.metrics.items() if name != KL}})
 
 
 def _factor(epoch: EpochRecord) -> float:
@@ -168,7 +180,7 @@ def _explores_less(epochs: Sequence[EpochRecord], since: Sequence[EpochRecord]) 
         Cause.EXPLORES_LESS,
         f"The entropy per token fell from {max(entropies):.3f} to {entropies[-1]:.3f}, with no update that was too "
         f"large by itself ({_largest(since)}).",
-        "Raise epsilon_high or beta (the KL divergence to the starting model), or lower the learning rate.",
+        EXPLORE,
     )
 
 
@@ -184,7 +196,7 @@ def _unknown(since: Sequence[EpochRecord]) -> Diagnosis | None:
     )
 
 
-def _numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
+def numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
     """The metrics of the epoch's update, and their largest values before."""
     parts = []
     for name, text in ((KL, "KL divergence {:.3g} per token"), (GRADIENT, "gradient norm {:.3g}")):
@@ -214,51 +226,3 @@ def clipped(epoch: EpochRecord) -> float:
 
 def _value(epoch: EpochRecord, name: str) -> float:
     return epoch.metrics.get(name, 0.0)
-
-
-def next_step(verdict: Verdict | None, epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
-    """What to try next, in a few sentences; None if the model improved or nothing stands out."""
-    if verdict is Verdict.IMPROVED or not epochs:
-        return None
-    if verdict is Verdict.WORSE and (found := diagnose_fall(epochs)):
-        return f"{found.seen} {found.remedy}"
-    if few := _few_signals(epochs, config):
-        return few
-    return " ".join(filter(None, (_truncated_answers(epochs, config), _by_reward(verdict, epochs)))) or None
-
-
-def _few_signals(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
-    share = fmean(epoch.share_without_difference for epoch in epochs)
-    if share <= config.max_equal_groups:
-        return None
-    untrained = sum(epoch.trained_groups == 0 for epoch in epochs)
-    also = f", and {untrained} of {len(epochs)} epochs trained nothing" if untrained else ""
-    return (
-        f"{share:.0%} of the groups had equal rewards{also}. Choose examples that are sometimes solved and sometimes "
-        "not, give partial credit, or raise num_generations."
-    )
-
-
-def _truncated_answers(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
-    shares = [epoch.metrics[TRUNCATED] for epoch in epochs if TRUNCATED in epoch.metrics]
-    if not shares or fmean(shares) <= config.max_truncated:
-        return None
-    return (
-        f"{fmean(shares):.0%} of the rollouts hit a token limit: their rewards say little about what the model meant. "
-        f"{RAISE_LIMIT}"
-    )
-
-
-def _by_reward(verdict: Verdict | None, epochs: Sequence[EpochRecord]) -> str | None:
-    """The training reward distinguishes a run that did not learn from one that memorised its examples."""
-    third = len(epochs) // 3
-    if third < _LEAST_TO_COMPARE:
-        return f"{len(epochs)} {'epoch is' if len(epochs) == 1 else 'epochs are'} few: raise finetuning.num_epochs."
-    first, last = ([e.avg_reward for e in part] for part in (epochs[:third], epochs[-third:]))
-    before, after = fmean(first), fmean(last)
-    rewards = f"{before:.3f} in the first third of the epochs, {after:.3f} in the last"
-    if after - before > _STANDARD_ERRORS * sqrt((variance(first) + variance(last)) / third):
-        return None if verdict is None else f"The reward in training rose ({rewards}). {_REMEDY[verdict]}"
-    rate = max((epoch.metrics.get(RATE, 0.0) for epoch in epochs), default=0.0)
-    used = f" ({rate:.2g} was used; try {3 * rate:.1g})" if rate else ""
-    return f"The reward in training did not rise ({rewards}). Train longer, or raise the learning rate{used}."

@@ -5,7 +5,7 @@ from nat.data_models.finetuning import GuardsConfig, TrainingJobStatus, Training
 from nat.errors import NoLearningSignal, RewardCollapse, TooManyFailures, TrainingFailed
 from nat.finetuning import guards
 from nat.finetuning.alarms import alarms
-from nat.finetuning.diagnosis import (
+from nat.finetuning.diagnosis.fall import (
     CLIPPED,
     ENTROPY,
     GRADIENT,
@@ -15,9 +15,7 @@ from nat.finetuning.diagnosis import (
     WEIGHTS,
     Cause,
     diagnose,
-    next_step,
 )
-from nat.runs.records import Verdict
 from nat.runs.rollouts import LeftOutCause, tally
 
 CONFIG = GuardsConfig()
@@ -160,58 +158,3 @@ def test_warnings_consider_what_changed():
         assert "The update of epoch 3 moved the policy too far" in text
         assert "Choose examples" not in text
         assert "max_tokens" not in text
-
-
-FLAT, RISING = [0.4, 0.5, 0.4, 0.5, 0.4, 0.5], [0.1, 0.11, 0.3, 0.4, 0.6, 0.61]
-
-
-def advice(rewards=FLAT, verdict=Verdict.NOT_SHOWN, **changes) -> str | None:
-    return next_step(verdict, epoch_records(rewards, **changes), GuardsConfig())
-
-
-def test_a_model_that_improved_needs_no_advice():
-    """A run without epochs gets no advice either."""
-    assert advice(verdict=Verdict.IMPROVED) is None
-    assert advice([]) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (
-            {"groups_without_difference": 23, "filtered_groups": 0},
-            "96% of the groups had equal rewards, and 6 of 6 epochs trained nothing. Choose examples",
-        ),
-        ({"groups_without_difference": 23}, "96% of the groups had equal rewards. Choose examples"),
-        ({"metrics": {"rollout/truncated": 0.98}}, "98% of the rollouts hit a token limit"),
-        ({"metrics": {"rollout/truncated": 0.98}}, "out of training. The reward in training did not rise"),
-        (
-            {"metrics": {"train/learning_rate": 1e-5}},
-            "0.450 in the last). Train longer, or raise the learning rate (1e-05 was used; try 3e-05).",
-        ),
-        ({}, "Train longer, or raise the learning rate."),
-    ],
-)
-def test_unusual_numbers_are_named(changes, expected):
-    """Without a signal no learning rate helps; with one, truncated answers and a low rate are both named."""
-    assert expected in str(advice(**changes))
-
-
-def test_a_risen_reward_distinguishes_few_examples_from_overfitting():
-    """Without held-out examples, a reward that rose needs no advice."""
-    assert "rose (0.105 in the first third of the epochs, 0.605 in the last). Use more held-out" in str(advice(RISING))
-    assert "learns its own examples" in str(advice(RISING, Verdict.WORSE))
-    assert advice(RISING, None) is None
-    assert "did not rise" in str(advice(FLAT, None))
-
-
-def test_a_fall_is_explained_by_an_earlier_update():
-    """The cause is the one that the guards would name if the run continued."""
-    epochs = epoch_records([0.5, 0.8, 0.1], metrics={"train/approx_kl": 4.0, "train/learning_rate": 0.02})
-    assert "moved the policy too far" in str(next_step(Verdict.WORSE, epochs, GuardsConfig()))
-
-
-@pytest.mark.parametrize(("count", "words"), [(1, "1 epoch is few"), (5, "5 epochs are few")])
-def test_few_epochs_show_no_rise(count, words):
-    """Each third needs at least two epochs to have a spread."""
-    assert words in str(advice([0.5] * count))

@@ -1,0 +1,33 @@
+"""`nat diagnose`: why the reward of a run is flat, from its records alone."""
+
+import json
+from pathlib import Path
+
+import click
+
+from nat.cli.commands.options import json_option, runs_root_option
+from nat.finetuning.diagnosis.gather import diagnose_run
+from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.runs.find import find_run
+from nat.runs.journal import reading
+from nat.runs.records import RunState
+
+
+@click.command("diagnose")
+@click.argument("run")
+@runs_root_option
+@json_option
+def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
+    """Say why a reward is flat: the causes in the order of likelihood, their numbers, and what to change.
+
+    RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
+    """
+    with reading(find_run(run, output_dir)) as journal:
+        info = journal.info()
+        diagnosis = diagnose_run(journal, ended=info.state is not RunState.RUNNING)
+    if as_json:
+        causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
+        record = {"run_id": info.run_id, "healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned}
+        click.echo(json.dumps(record | {"causes": causes}))
+    else:
+        click.echo(diagnosis_text(diagnosis))

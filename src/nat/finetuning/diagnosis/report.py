@@ -1,0 +1,42 @@
+"""The diagnosis as text. Pure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nat.finetuning.diagnosis.find import Diagnosis
+from nat.runs.records import Finding
+
+SHOWN = 2
+"""Causes at the end of a run; `nat diagnose` shows all."""
+
+
+def explanation(findings: Sequence[Finding], run_dir: Path) -> list[str]:
+    """The first causes, one paragraph each, and the command that shows all; empty without a cause."""
+    if not findings:
+        return []
+    return [*map(str, findings[:SHOWN]), f"All causes, with their numbers: nat diagnose {run_dir}"]
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """All causes with their numbers, in the order of likelihood."""
+    evidence = diagnosis.evidence
+    trend = evidence.trend
+    rewards = "" if trend is None else f" The mean reward was {trend}."
+    if diagnosis.healthy:
+        judged = "has learned" if evidence.has_learned else "has no number out of its healthy range"
+        return f"Healthy: the run {judged}.{rewards}"
+    rises = evidence.improved or (trend is not None and trend.rose)
+    judged = "Rising, with a caveat." if evidence.has_learned else "Rising slowly." if rises else "Not learning."
+    head = f"{judged}{rewards}"
+    return "\n\n".join([head, *(_paragraph(number, each) for number, each in enumerate(diagnosis.findings, 1))])
+
+
+def _paragraph(number: int, finding: Finding) -> str:
+    return "\n".join(
+        [
+            f"{number}. {finding.title} ({finding.share:.0%} of the signal)",
+            f"   seen     {finding.seen}",
+            f"   healthy  {finding.healthy}",
+            f"   change   {finding.remedy}",
+        ]
+    )

@@ -1,0 +1,99 @@
+from math import nan
+
+import pytest
+
+from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
+from nat.cli.main import exit_code
+from nat.finetuning.diagnosis.find import CAUSES
+from nat.finetuning.diagnosis.gather import diagnose_run, findings_of
+from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.runs.journal import Journal
+from nat.runs.records import Phase, RunState
+from nat.runs.rollouts import LeftOutCause
+
+CONFIG = "finetuning:\n  target_functions: [plannr]\n"
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal.create(tmp_path, "run-1", CONFIG, created_at=NOON) as journal:
+        yield journal
+
+
+def play(journal, epoch, reward, **changes):
+    records = [
+        rollout_record(str(n), g, reward=reward, output=f"{n} {g}", num_calls=1, functions={"planner": 1}, **changes)
+        for n in range(4)
+        for g in range(8)
+    ]
+    journal.record_rollouts(Phase.TRAIN, epoch, records)
+
+
+def causes(journal, *, ended=True) -> list[str]:
+    return [finding.cause for finding in diagnose_run(journal, ended=ended).findings]
+
+
+def test_a_run_without_an_epoch_has_no_cause(journal):
+    """Nothing was played, so there is nothing to judge."""
+    diagnosis = diagnose_run(journal, ended=True)
+    assert diagnosis.healthy
+    assert diagnosis_text(diagnosis) == "Healthy: the run has no number out of its healthy range."
+
+
+def test_a_run_that_failed_in_its_first_epoch_is_judged_by_its_rollouts(journal):
+    """The epoch has no record; the target is read from the run's configuration."""
+    play(journal, 0, 0.0, left_out=LeftOutCause.NO_TARGET_FUNCTION)
+    [finding] = diagnose_run(journal, ended=True).findings
+    assert finding.cause == "wrong_target"
+    assert "target_functions: plannr; calls of an epoch: planner (32)" in finding.seen
+
+
+def test_a_journal_of_an_earlier_release_is_completed_from_its_rollouts(journal):
+    """Its epochs have neither the examples' scores nor the metrics of the answers."""
+    for epoch in range(3):
+        play(journal, epoch, 0.0, truncated=True)
+        journal.record_epoch(
+            epoch_record(epoch, 0.0, max_reward=0.0, groups_without_difference=24, metrics={"rollout/truncated": 1.0})
+        )
+    assert causes(journal)[0] == "truncation"
+
+
+async def test_a_run_that_cannot_be_judged_goes_on(journal, caplog):
+    """A plug-in's backend may report what is no number; the log has the traceback."""
+    journal.record_epoch(epoch_record(0, metrics={"reward/compared": nan}))
+    assert await findings_of(journal.run_dir, ended=True) == []
+    assert "ValueError" in caplog.text
+
+
+def test_validations_are_compared_with_the_words_of_their_examples(journal):
+    """The held-out rollouts before training have the words; without them, nothing is claimed."""
+    play(journal, 0, 0.5)
+    journal.record_epoch(epoch_record(0, 0.5))
+    for epoch in (0, 1):
+        journal.record_validation(validation_record(epoch))
+    words = [{"role": "user", "content": "other words"}]
+    journal.record_rollouts(Phase.VALIDATION, 0, [rollout_record("x", messages=words)])
+    held_out = diagnose_run(journal, ended=True).evidence.held_out
+    assert (held_out.unseen_words, held_out.usual_unseen) == (1.0, None)
+
+
+def test_the_command_finds_a_run_and_prints_its_causes(journal, tmp_path, capsys):
+    """A run that goes on is not called too short; an unknown run is an error."""
+    for epoch in range(2):
+        play(journal, epoch, 0.5)
+        journal.record_epoch(
+            epoch_record(epoch, 0.5, min_reward=0.5, max_reward=0.5, filtered_groups=0, groups_without_difference=24)
+        )
+    journal.set_state(RunState.FAILED, at=NOON)
+    assert exit_code(["diagnose", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Not learning. The mean reward was 0.500 in the first third")
+    assert "\n1. The score is always the same (100% of the signal)\n   seen     every one of 384 rollouts" in text
+    assert exit_code(["diagnose", str(tmp_path / "nothing")]) == 1
+    assert "no run is called" in capsys.readouterr().err
+
+
+def test_causes_have_names_of_their_own():
+    """Other programs read the names."""
+    names = [cause.name for cause in CAUSES]
+    assert len(set(names)) == len(names) > 20

@@ -1,0 +1,98 @@
+from math import sqrt
+
+import pytest
+
+from fakes.run_records import epoch_record, epoch_records, rollout_record, validation_record
+from nat.finetuning.diagnosis.measure import Facts, evidence_of
+from nat.finetuning.diagnosis.trend import trend_of
+from nat.finetuning.diagnosis.updates import reach_of
+from nat.runs.rollouts import LeftOutCause
+
+STEP = {"train/approx_kl": 0.02, "train/trained_tokens": 800.0, "train/trained_rollouts": 200.0}
+
+
+def test_a_trend_compares_the_first_third_with_the_last():
+    """Its error is that of rollouts of the same examples, whose difficulty cancels."""
+    epochs = epoch_records([0.2, 0.2, 0.3, 0.4, 0.6, 0.8], examples={"a": 0.1, "b": 0.9})
+    epochs = [e.model_copy(update={"metrics": {"reward/example_variance": 0.24, "reward/std": 0.5}}) for e in epochs]
+    trend = trend_of(epochs)
+    assert (trend.before, trend.after) == pytest.approx((0.2, 0.7))
+    assert trend.error == pytest.approx(sqrt(2 * 0.24 / (2 * 192)))
+    assert trend.rose
+    assert trend.learned
+
+
+def test_other_examples_make_the_trend_less_certain():
+    """Where epochs play different examples, the variance between examples counts once for each group."""
+    epochs = [
+        e.model_copy(update={"metrics": {"reward/example_variance": 0.0, "reward/std": 0.5}, "examples": {str(n): 0.5}})
+        for n, e in enumerate(epoch_records([0.4, 0.5, 0.6]))
+    ]
+    assert trend_of(epochs).error == pytest.approx(sqrt(2 * 0.25 / 24))
+    assert trend_of(epochs[:1]) is None
+
+
+def test_a_small_rise_has_not_learned():
+    """The run with the defaults of release 0.5 rose from .39 to .46, of .61 that were possible."""
+    trend = trend_of(epoch_records([0.39, 0.46]))
+    assert trend.rose
+    assert not trend.learned
+
+
+def test_the_reach_of_an_update_is_bounded_by_its_divergence():
+    """Four tokens with a divergence of .02 each: √(.08 / 2); without the numbers it is not known, and never above 1."""
+    assert reach_of(STEP) == pytest.approx(0.2)
+    assert reach_of({}) is None
+    assert reach_of(STEP | {"train/approx_kl": 9.0}) == 1.0
+
+
+def test_updates_are_counted_over_the_whole_run():
+    """An epoch without a training job makes no step."""
+    steps = STEP | {"train/optimizer_steps": 3.0, "train/skipped_steps": 1.0, "train/learning_rate": 1e-4}
+    epochs = epoch_records([0.5] * 3, metrics=steps)
+    epochs[1] = epochs[1].model_copy(update={"filtered_groups": 0})
+    updates = evidence_of(epochs).updates
+    assert (updates.optimizer_steps, updates.rollouts_per_step, updates.groups_per_step) == (6, 64.0, 6.0)
+    assert (updates.reach, updates.learning_rate) == (pytest.approx(0.2), 1e-4)
+    assert evidence_of(epoch_records([0.5], filtered_groups=0)).updates is None
+
+
+def test_examples_are_judged_over_all_epochs():
+    """An example is hard if it is never solved, and easy if it was always solved from the start."""
+    scores = [{"hard": 0.0, "easy": 1.0, "learned": 0.0}, {"hard": 0.0, "easy": 1.0, "learned": 1.0}]
+    epochs = [e.model_copy(update={"examples": own}) for e, own in zip(epoch_records([0.5] * 2), scores, strict=True)]
+    evidence = evidence_of(epochs)
+    assert (evidence.hard, evidence.easy, evidence.num_examples) == pytest.approx((1 / 3, 1 / 3, 3))
+
+
+@pytest.mark.parametrize(("score", "expected"), [(0.0, (1.0, 0.0)), (1.0, (0.0, 1.0)), (0.5, (0.0, 0.0))])
+def test_equal_scores_are_judged_on_the_usual_scale(score, expected):
+    """If all scores are equal, 0 counts as the lowest and 1 as the highest."""
+    evidence = evidence_of([epoch_record(0, score, min_reward=score, max_reward=score, examples={"a": score})])
+    assert evidence.constant
+    assert (evidence.hard, evidence.easy) == expected
+
+
+def test_an_epoch_that_failed_counts_by_its_rollouts():
+    """Its record is missing, because the run ended in it."""
+    lost = [
+        rollout_record("a", n, left_out=LeftOutCause.NO_TARGET_FUNCTION, num_calls=1, functions={"planner": 1})
+        for n in range(8)
+    ]
+    facts = Facts(target_functions=["player"], last_rollouts=lost, unfinished=True)
+    evidence = evidence_of([], facts)
+    assert evidence.left_out == {LeftOutCause.NO_TARGET_FUNCTION: 1.0}
+    assert evidence.functions == {"planner": 8}
+    assert (evidence.num_rollouts, evidence.trend, evidence.updates) == (8, None, None)
+    with_epochs = evidence_of(epoch_records([0.5]), facts)
+    assert with_epochs.left_out == {LeftOutCause.NO_TARGET_FUNCTION: 8 / 200}
+
+
+def test_held_out_scores_are_compared_from_two_validations_on():
+    """Before training and at the last validation; examples without a score are left out."""
+    first, last = validation_record(0, {"x": 0.0, "y": None}), validation_record(3, {"x": 1.0, "y": 1.0})
+    assert evidence_of([], Facts(validations=[first])).held_out is None
+    held_out = evidence_of([], Facts(validations=[last, first], unseen_words=0.5)).held_out
+    assert (held_out.comparison.before, held_out.comparison.after, held_out.unseen_words) == (0.0, 1.0, 0.5)
+    nothing_shared = [validation_record(0, {"x": 1.0, "y": None}), validation_record(1, {"x": None, "y": 1.0})]
+    assert evidence_of([], Facts(validations=nothing_shared)).held_out is None
