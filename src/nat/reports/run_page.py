@@ -120,6 +120,8 @@ def run_page(report: RunReport) -> str:
     rows += _left_out(report)
     if report.seconds:
         rows.append(("Time", _times(report.seconds)))
+    if report.summary is not None and report.summary.causes:
+        rows.append(("Cause", f"{report.summary.causes[0].title}: {report.summary.causes[0].seen}"))
     if report.summary is not None and report.summary.next_step:
         rows.append(("Next", report.summary.next_step))
     verdict = report.sentence or "No verdict: " + _why_none(report)

@@ -8,6 +8,7 @@ import click
 from nat.cli.commands.options import json_option, runs_root_option
 from nat.finetuning.diagnosis.gather import diagnose_run
 from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.reports.text import printable
 from nat.runs.find import find_run
 from nat.runs.journal import reading
 from nat.runs.records import RunState
@@ -30,4 +31,4 @@ def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
         record = {"run_id": info.run_id, "healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned}
         click.echo(json.dumps(record | {"causes": causes}))
     else:
-        click.echo(diagnosis_text(diagnosis))
+        click.echo(printable(diagnosis_text(diagnosis)))
