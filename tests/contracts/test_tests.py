@@ -24,10 +24,12 @@ ELSEWHERE = {
     "art/wire.py": "records, read and written by the tests of client and server",
     "backend/inference/spans.py": "sampling over shared nodes, compared with the model in test_engine.py",
     "errors.py": "each error is shown where it is raised",
+    "finetuning/probe/run.py": "whole probes, in tests/unit/cli/commands/test_probe.py and tests/e2e/test_probe.py",
     "finetuning/runtime.py": "whole runs, in tests/e2e",
     "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",
     "gateway/dialects/responses/answer.py": "test_responses_answer.py, beside the other dialect's",
     "gateway/dialects/responses/request.py": "test_responses_request.py, beside the other dialect's",
+    "reports/rollout_page.py": "the pages of rollouts, in test_rollouts.py",
     "wire/openai_requests.py": "the records of chat requests, parsed by the tests of backend and gateway",
 }
 """Long modules whose tests have another name."""
