@@ -77,8 +77,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         cases = list(_cases(options))
-        for task in sorted({case.task for case in cases} & TASKS.keys()):
-            _make(task, folder / task)
+        for task in options.tasks:
+            make_task(task, folder)
         print(HEAD, flush=True)
         with ThreadPoolExecutor(options.at_once) as pool:
             found = list(pool.map(lambda case: _shown(measure(case, folder, options.rollouts)), cases))
@@ -99,29 +99,36 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
 def measure(case: Case, folder: Path, rollouts: int) -> Result:
     """Train once, and read the figures from the run's folder."""
     with tempfile.TemporaryDirectory() as output:
-        config = config_of(case, folder, Path(output), rollouts)
-        path = Path(output) / "config.yml"
-        path.write_text(yaml.safe_dump(config))
-        command = [str(Path(sys.executable).with_name("nat")), "--log-level", "error", "finetune"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
-        done = subprocess.run(  # noqa: S603 - our own
-            [*command, f"--config_file={path}", "--json"], env=environment, capture_output=True, text=True, check=False
-        )
-        run = next(iter((Path(output) / "runs").glob("*/summary.json")), None)
-        if done.returncode or run is None:
-            sys.stderr.write(f"{case}: {done.stderr[-2000:]}\n")
+        run = trained(case, folder, Path(output), rollouts)
+        if run is None:
             return Result(case, float("nan"), float("nan"), float("nan"), float("nan"))
-        summary = json.loads(run.read_text())
-        lines = [json.loads(line) for line in (run.parent / "training_metrics.jsonl").read_text().splitlines()]
+        summary = json.loads((run / "summary.json").read_text())
+        lines = [json.loads(line) for line in (run / "training_metrics.jsonl").read_text().splitlines()]
         rates = [0.0, *(line["metrics"].get("train/learning_rate", 0.0) for line in lines)]
         best = summary["best"]["score"] if summary["best"] else summary["after"]
         return Result(case, summary["before"], summary["after"], best, rates[-1])
 
 
+def trained(case: Case, folder: Path, output: Path, rollouts: int) -> Path | None:
+    """Train in a process of its own; gives the run's folder, or None, with the reason on stderr, if it failed."""
+    path = output / "config.yml"
+    path.write_text(yaml.safe_dump(config_of(case, folder, output, rollouts)))
+    command = [str(Path(sys.executable).with_name("nat")), "--log-level", "error", "finetune"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(  # noqa: S603 - our own
+        [*command, f"--config_file={path}", "--json"], env=environment, capture_output=True, text=True, check=False
+    )
+    run = next(iter((output / "runs").glob("*/summary.json")), None)
+    if done.returncode or run is None:
+        sys.stderr.write(f"{case}: {done.stderr[-2000:]}\n")
+        return None
+    return run.parent
+
+
 def config_of(case: Case, folder: Path, output: Path, rollouts: int) -> dict[str, Any]:
     """The YAML of a run: nothing under `training` but what the case sets."""
     settings = dict(case.settings)
-    factor = settings.pop("rate", None)
+    factor, interval = settings.pop("rate", None), settings.pop("validation_interval", None)
     if case.task in EXAMPLES:
         config = yaml.safe_load(Path(f"examples/{case.task}/configs/finetune.yml").read_text())
         config["trajectory_builders"] = {"builder": {"_type": "local_traj_builder"}}
@@ -151,7 +158,7 @@ def config_of(case: Case, folder: Path, output: Path, rollouts: int) -> dict[str
         "num_epochs": epochs,
         "seed": case.seed,
         "output_dir": str(output / "runs"),
-        "run_configuration": {"validation_dataset": held_out, "validation_interval": max(1, epochs // 4)},
+        "run_configuration": {"validation_dataset": held_out, "validation_interval": interval or max(1, epochs // 4)},
     }
     config["eval"]["general"].pop("output_dir", None)
     return dict(config)
@@ -195,9 +202,10 @@ def shares(found: Sequence[Result]) -> Iterator[str]:
         yield f"{task}, {'LoRA' if lora else 'all weights'}: {text}"
 
 
-def _make(task: str, folder: Path) -> None:
-    if not (folder / "model" / "model.safetensors").exists():
-        command = [sys.executable, "-m", "bench.tasks.models", task, str(folder)]
+def make_task(task: str, folder: Path) -> None:
+    """Make the data and the model of a task of `bench.tasks` below `folder`, unless they are there."""
+    if task in TASKS and not (folder / task / "model" / "model.safetensors").exists():
+        command = [sys.executable, "-m", "bench.tasks.models", task, str(folder / task)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
 
 
