@@ -17,6 +17,8 @@ BENCHES = (
     "epochs",
     "overlap",
     "verdict",
+    "defaults",
+    "choosing",
 )
 
 parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
