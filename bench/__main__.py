@@ -13,6 +13,7 @@ BENCHES = (
     "growth",
     "learner",
     "learner_real",
+    "memory",
     "disk",
     "epochs",
     "overlap",

@@ -80,8 +80,12 @@ def _config(
 SHAPES: dict[str, Callable[[], PreTrainedConfig]] = {
     # The example's model, with a longer context.
     "tiny": lambda: _config(18, 128, 384, layers=2, heads=4, kv_heads=4, positions=4096, theta=1e4, tied=False),
+    "stories-15m": lambda: _config(32000, 288, 768, layers=6, heads=6, kv_heads=6, positions=4096, kind=LlamaConfig),
     "smollm2-135m": lambda: _config(
         49152, 576, 1536, layers=30, heads=9, kv_heads=3, positions=8192, theta=1e5, kind=LlamaConfig
+    ),
+    "smollm2-360m": lambda: _config(
+        49152, 960, 2560, layers=32, heads=15, kv_heads=5, positions=8192, theta=1e5, kind=LlamaConfig
     ),
     "qwen2.5-0.5b": lambda: _config(151936, 896, 4864, layers=24, heads=14, kv_heads=2),
     "qwen2.5-1.5b": lambda: _config(151936, 1536, 8960, layers=28, heads=12, kv_heads=2),

@@ -63,6 +63,8 @@ def test_the_plan_says_which_engine_suits_the_model(project):
     assert re.search(
         r"^Engine +student: embedded is the better engine for .* million weights in float32 on c", plan, re.MULTILINE
     )
+    assert re.search(r"^Memory +predicted, at the peak +all weights +LoRA, rank 16$", plan, re.MULTILINE)
+    assert re.search(r"^Time +.* per epoch: sampling .*, training ", plan, re.MULTILINE)
 
 
 def test_a_loss_of_ones_own_trains_the_agent(project):

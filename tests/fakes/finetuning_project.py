@@ -44,6 +44,7 @@ from nat.registry.decorators import (
 )
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
+from nat.sizing.forecast import ForecastRequest, TrainingForecast
 
 Ask = Callable[..., Awaitable[str]]
 """Sends one user message to the model (or to another `llm`), with extra request fields; gives the answer."""
@@ -101,6 +102,13 @@ class RememberingAdapter(TrainerAdapter):
         self.healthy = True
         self.across_groups = False
         self.exported: Path | None = None
+        self.forecasts: list[ForecastRequest] = []
+        self.forecasted: TrainingForecast | None = None
+        """What `forecast` answers."""
+
+    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
+        self.forecasts.append(request)
+        return self.forecasted
 
     @property
     def compares_across_groups(self) -> bool:

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from nat.errors import ModelNotSupported
+from nat.sizing.rules import WEIGHT_BLOCK
 
 logger = logging.getLogger(__name__)
 
-BLOCK = 64
 # Quantiles of the normal distribution, from the paper's appendix E.
 _LEVELS = torch.tensor([
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
@@ -45,7 +45,7 @@ class FourBitLinear(nn.Linear):
         self.in_features, self.out_features = source.in_features, source.out_features
         self.bias = None if source.bias is None else nn.Parameter(source.bias.detach(), requires_grad=False)
         weight = source.weight.detach().bfloat16().float().flatten()
-        blocks_NB = F.pad(weight, (0, -len(weight) % BLOCK)).view(-1, BLOCK)
+        blocks_NB = F.pad(weight, (0, -len(weight) % WEIGHT_BLOCK)).view(-1, WEIGHT_BLOCK)
         scale_N = blocks_NB.abs().amax(1)
         unit_NB = blocks_NB / scale_N.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)
         codes = torch.bucketize(unit_NB, _BOUNDS.to(weight.device), out_int32=True).to(torch.uint8).view(-1, 2)
@@ -55,7 +55,7 @@ class FourBitLinear(nn.Linear):
 
     def decoded(self, dtype: torch.dtype) -> Tensor:
         """The weights [out_features, in_features] that the codes stand for."""
-        level_NB = self.pairs.index_select(0, self.weight.int()).view(torch.float32).view(-1, BLOCK)
+        level_NB = self.pairs.index_select(0, self.weight.int()).view(torch.float32).view(-1, WEIGHT_BLOCK)
         weight = level_NB.mul_(self.scales.unsqueeze(1)).flatten()[: self.in_features * self.out_features]
         return weight.view(self.out_features, self.in_features).to(dtype)
 

@@ -1,4 +1,4 @@
-"""How much memory a device has left."""
+"""How much memory a device has, and how much is left."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import torch
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_STATUS = Path("/proc/self/status")
 
 
 def free_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
@@ -22,7 +23,29 @@ def free_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path =
     return max(0, free)
 
 
+def available_bytes(device: torch.device) -> int | None:
+    """Bytes that this process could hold in all, what it holds already included; None if the system does not tell."""
+    free = free_bytes(device)
+    if free is None:
+        return None
+    if device.type == "cuda":
+        return free + torch.cuda.memory_allocated(device)
+    return free + _fields(_STATUS)["RssAnon:"] * 1024
+
+
+def total_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
+    """Bytes that the device has, or that this process is limited to; None if the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    if device.type != "cpu" or not meminfo.is_file():
+        return None
+    total = _fields(meminfo)["MemTotal:"] * 1024
+    limit = cgroup / "memory.max"
+    most = limit.read_text().strip() if limit.is_file() else "max"
+    return min(total, int(most)) if most.isdigit() else total
+
+
 def _fields(path: Path) -> dict[str, int]:
     """The number after each name."""
     lines = (line.split() for line in path.read_text().splitlines())
-    return {name: int(number) for name, number, *_ in lines}
+    return {name: int(number) for name, number, *_ in (line for line in lines if len(line) > 1) if number.isdigit()}

@@ -80,11 +80,11 @@ class LoadedModel:
         """Size of the hidden states."""
         return int(self.model.config.get_text_config().hidden_size)
 
-    def tokens_within(self, values: int) -> int:
-        """Tokens whose widest activation inside the model has at most so many values; the logits are wider."""
+    @property
+    def widest(self) -> int:
+        """Width of the widest activation inside the model; the logits are wider."""
         config = self.model.config.get_text_config()
-        width = getattr(config, "intermediate_size", None) or 4 * int(config.hidden_size)
-        return values // width
+        return int(getattr(config, "intermediate_size", None) or 4 * int(config.hidden_size))
 
     @property
     def num_parameters(self) -> int:

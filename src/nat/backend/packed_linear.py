@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from nat.heap import return_free_pages
+from nat.sizing.rules import SMALLEST_PACKED
 
-_SMALLEST = 2**14
-"""Weights in a layer; a smaller one gains nothing."""
 _TOKENS = 512
 """Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
 
@@ -33,7 +32,7 @@ class PackedLinears:
         self._layers = [
             _Layer(module)
             for module in model.modules()
-            if isinstance(module, nn.Linear) and module.weight.numel() >= _SMALLEST and _packer(module.weight)
+            if isinstance(module, nn.Linear) and module.weight.numel() >= SMALLEST_PACKED and _packer(module.weight)
         ]
 
     @contextmanager

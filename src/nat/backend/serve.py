@@ -20,6 +20,7 @@ from functools import partial
 import torch
 
 from nat.backend.ended_thread import in_ended_thread
+from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
@@ -137,6 +138,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         checkpoints = Checkpoints(options.output_dir / CHECKPOINTS, keep_last=options.keep_last)
         found = _resumed(checkpoints, options)
         remove_unfinished(options.output_dir / EXPORTS)
+    check_capacity(options)
     loaded = _load(options, found)
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:
@@ -146,13 +148,17 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             jobs = None if checkpoints is None else _jobs(options, vllm, checkpoints, found, probe)
             stack.callback((vllm if jobs is None else jobs).close)
             vllm.start()
-            yield Opened(vllm, [training_router(jobs)])
+            yield Opened(
+                vllm, [training_router(jobs, Forecaster(options, vllm, None if jobs is None else jobs.learner))]
+            )
         else:
             limits = Limits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits))
             jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found, OWN_PROBE)
             stack.callback((worker if jobs is None else jobs).close)
-            yield Opened(worker, [training_router(jobs)])
+            yield Opened(
+                worker, [training_router(jobs, Forecaster(options, worker, None if jobs is None else jobs.learner))]
+            )
 
 
 def _api_key(options: ServeOptions) -> str:

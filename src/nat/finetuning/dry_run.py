@@ -1,17 +1,31 @@
-"""Check everything about a run that can be checked without training."""
+"""Check everything about a run that can be checked without training, and plan what it will take."""
 
 from contextlib import AsyncExitStack
+from math import ceil
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.components import references_of
 from nat.config.load import dump_resolved
+from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
+from nat.errors import ConfigError
+from nat.finetuning.expected_load import expected_load
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare, trained_llm
 from nat.finetuning.runtime import build_components, check_health
+from nat.finetuning.verdict import smallest_improvement
 from nat.finetuning.workflow_sessions import opened_remote
 from nat.runs.records import Phase
+from nat.sizing.forecast import ForecastRequest, TrainingForecast, fitting_text, misfit_text
+from nat.sizing.load import EpochSeconds, RolloutLoad, epoch_seconds
+
+PROBE_SECONDS = 4.0
+"""For measuring the speed of sampler and learner; the measurement of a large model takes a few seconds longer."""
+CHANGED = 0.5
+"""Share of the held-out examples that change for better or worse, in an example of what can be shown."""
 
 
 class FinetunePlan(BaseModel):
@@ -46,16 +60,43 @@ class FinetunePlan(BaseModel):
 
     rollouts_per_epoch: int | None
     """None if the builder does not say."""
+    judges: list[str]
+    """Keys of the evaluators that call a model, once for each rollout."""
+    load: RolloutLoad
+    forecast: TrainingForecast | None
+    """Memory and speed; None if the backend does not tell, or the builder not how much it plays."""
+    smallest_improvement: float | None
+    """Of the mean of 0 and 1 on the held-out examples, that a verdict can show if no example gets worse."""
+    smallest_with_changes: float | None
+    """Likewise, if half of the examples change for better or worse."""
+
+    @property
+    def num_validations(self) -> int:
+        """Before, between and after the epochs."""
+        return 0 if self.validation_interval is None else 1 + ceil(self.num_epochs / self.validation_interval)
+
+    @property
+    def held_out_rollouts(self) -> int:
+        return self.num_validations * (self.num_held_out or 0)
+
+    @property
+    def epoch_seconds(self) -> EpochSeconds | None:
+        """Of sampling and training; None if it was not measured."""
+        if self.forecast is None or self.forecast.speed is None or not self.rollouts_per_epoch:
+            return None
+        return epoch_seconds(self.forecast.speed, self.load, self.rollouts_per_epoch, self.forecast.optimizer_steps)
 
 
 async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
-    """Resolve the configuration, read the datasets, build every component and ask the backend for its health.
+    """Resolve the configuration, read the datasets, build every component and ask the backend for a forecast.
 
-    Raises what `run_finetuning` would raise before its first rollout; leaves no files.
+    Raises what `run_finetuning` would raise before its first rollout, and ConfigError if training does not fit into the
+    memory that is free; leaves no files.
     """
     prepared = await prepare(given)
-    config = prepared.config
+    config, finetuning = prepared.config, prepared.config.finetuning
     config_text = dump_resolved(config)  # before a component can change it
+    load = expected_load(prepared, config_text)
     async with AsyncExitStack() as stack:
         building = WorkflowBuilder.from_config(config, workflow=prepared.given.endpoint is None)
         builder = await stack.enter_async_context(building)
@@ -68,13 +109,8 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         llms = {name: provider.description for name, provider in providers.items()}
         advice = {name: text for name, provider in providers.items() if (text := await provider.advice())}
         across = components.adapter.compares_across_groups
-    return _plan(prepared, llms, advice, across, config_text)
-
-
-def _plan(
-    prepared: PreparedRun, llms: dict[str, str], advice: dict[str, str], across: bool, config_text: str
-) -> FinetunePlan:
-    config, given, finetuning = prepared.config, prepared.given, prepared.config.finetuning
+        forecast = await _forecast(prepared, load, components.adapter)
+    given, held_out = prepared.given, prepared.num_held_out or 0
     return FinetunePlan(
         trainer=config.trainers[str(finetuning.trainer)].type,
         trajectory_builder=config.trajectory_builders[str(finetuning.trajectory_builder)].type,
@@ -94,4 +130,31 @@ def _plan(
         output_dir=finetuning.output_dir,
         warnings=prepared.warnings(compares_across_groups=across),
         config_text=config_text,
+        judges=[name for name, each in config.eval.evaluators.items() if _calls_a_model(each)],
+        load=load,
+        forecast=forecast,
+        smallest_improvement=smallest_improvement(held_out),
+        smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
     )
+
+
+async def _forecast(prepared: PreparedRun, load: RolloutLoad, adapter: TrainerAdapter) -> TrainingForecast | None:
+    """Raise ConfigError if the forecast is that training does not fit."""
+    config, rollouts = prepared.config, prepared.planned_rollouts.get(Phase.TRAIN)
+    if not rollouts:
+        return None
+    request = ForecastRequest(
+        workload=load.workload(rollouts, at_a_time=config.eval.general.max_concurrency),
+        num_rollouts=rollouts,
+        overlap=bool(config.finetuning.max_staleness),
+        probe_seconds=PROBE_SECONDS,
+    )
+    forecast = await adapter.forecast(request)
+    if forecast is not None and not forecast.fits:
+        finding = f"llms.{trained_llm(config)}: {misfit_text(forecast)} (rollouts: {load.basis})"
+        raise ConfigError([finding], hint=fitting_text(forecast))
+    return forecast
+
+
+def _calls_a_model(evaluator: BaseModel) -> bool:
+    return any(ref.component_group is ComponentGroup.LLMS for ref in references_of(evaluator))

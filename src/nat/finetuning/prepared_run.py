@@ -37,6 +37,8 @@ class PreparedRun:
     """Examples of the validation dataset; None without one."""
     example_warnings: tuple[str, ...]
     """Likely mistakes in the examples, in whole sentences."""
+    longest_example: int = 0
+    """Characters of the longest training example's input."""
 
     @property
     def planned_rollouts(self) -> dict[Phase, int]:
@@ -94,7 +96,8 @@ async def prepare(given: FinetuneRunConfig) -> PreparedRun:
         num_held_out = len(held_out)
         shared = num_shared(_contents(training, dataset), _contents(held_out, held_out_dataset))
         findings += [answer_column_warning(held_out, held_out_dataset), _shared(shared)]
-    return PreparedRun(config, given, len(training), num_held_out, tuple(filter(None, findings)))
+    longest = max((len(str(item.input_obj)) for item in training), default=0)
+    return PreparedRun(config, given, len(training), num_held_out, tuple(filter(None, findings)), longest)
 
 
 def resolve_config(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:

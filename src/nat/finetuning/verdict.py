@@ -15,6 +15,7 @@ So `corrected` decides about zero, and `cautious` about how large a change may b
 the result beside other methods; docs/concepts/validation.md has the table.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import cbrt, fsum, sqrt
@@ -116,6 +117,26 @@ def compare(before: Mapping[str, float | None], after: Mapping[str, float | None
         num_differing=sum(difference != 0 for difference in differences),
         num_left_out=len(before.keys() | after.keys()) - len(pairs),
     )
+
+
+def smallest_improvement(num_examples: int, *, changed: float | None = None) -> float | None:
+    """The smallest rise of the mean that is judged as an improvement, for scores of 0 and 1; None if none is.
+
+    `changed` is the share of the examples that rise or fall; without it, none falls.
+    """
+    count = num_examples if changed is None else round(changed * num_examples)
+    rises_falls = [(rises, 0 if changed is None else count - rises) for rises in range(count + 1)]
+
+    def improved(rises: int, falls: int) -> bool:
+        unchanged = [0.0] * (num_examples - rises - falls)
+        return mean_interval([1.0] * rises + [-1.0] * falls + unchanged, scale=1.0)[0] > 0
+
+    enough = rises_falls[max(MIN_DIFFERING, count // 2 if changed else 0) :]  # the interval only moves up from there
+    place = bisect_left(enough, x=True, key=lambda each: improved(*each))
+    if place == len(enough):
+        return None
+    rises, falls = enough[place]
+    return (rises - falls) / num_examples
 
 
 def _scored(scores: Mapping[str, float | None]) -> int:

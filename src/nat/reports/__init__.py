@@ -1,1 +1,1 @@
-"""What `nat runs` shows: records and pages about runs, made from their journals. Nothing here changes a run."""
+"""Pages about runs: what `nat runs` shows of their journals, and the plan of a dry run. Nothing here changes a run."""

@@ -3,10 +3,19 @@ import json
 import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.forecasts import FORECAST
 from fakes.openai_server import OpenAIServer
-from nat.errors import BackendUnreachable, DatasetError, EvaluationError
-from nat.finetuning.dry_run import dry_run
+from nat.errors import BackendUnreachable, ConfigError, DatasetError, EvaluationError
+from nat.finetuning.dry_run import PROBE_SECONDS, dry_run
 from nat.finetuning.progress import RunProgress
+from nat.runs.records import Phase
+
+
+async def ask_twice(question, ask):
+    """An agent that makes two calls."""
+    first = await ask(question)
+    await ask("Are you sure?")
+    return first
 
 
 class RecordedProgress(RunProgress):
@@ -125,3 +134,67 @@ async def test_no_secret_is_in_the_plan(tmp_path):
         with project.registered():
             plan = await dry_run(project.given())
     assert "sk-very-secret" not in plan.model_dump_json()
+
+
+async def test_before_the_first_run_the_load_is_assumed(tmp_path):
+    """The backend is asked about the longest example and `max_tokens`, and measures for a few seconds."""
+    async with OpenAIServer() as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
+        project.config["llms"]["student"]["max_tokens"] = 30
+        project.write_rows(project.dataset.name, 4, question="q" * 39, answer="right")
+        project.adapter.forecasted = FORECAST
+        with project.registered():
+            plan = await dry_run(project.given())
+    assert (plan.load.assumed, plan.load.calls, plan.load.row_tokens, plan.load.sampled_tokens) == (True, 1, 40, 30)
+    [request] = project.adapter.forecasts
+    assert (request.num_rollouts, request.probe_seconds) == (8, PROBE_SECONDS)
+    assert (request.workload.chats, request.workload.row_tokens, request.workload.epoch_tokens) == (4, 40, 320)
+    assert plan.epoch_seconds is not None
+    assert plan.epoch_seconds.sampling == pytest.approx(8 * 10 / 1000 + 8 * 30 / 4 * 0.1)
+    assert plan.epoch_seconds.training == pytest.approx(8 * 40 / 500 + 2 * 1)
+
+
+async def test_after_a_run_the_load_is_that_of_its_last_epoch(tmp_path):
+    """Calls and tokens are those that were played; another workflow's run does not count."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server, agent=ask_twice)
+        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
+        with project.registered():
+            run = await project.run()
+            plan = await dry_run(project.given())
+            project.config["llms"]["student"]["max_tokens"] = 30
+            other = await dry_run(project.given())
+        with project.journal() as journal:
+            lengths = [len(row.token_ids) for each in journal.rollouts(Phase.TRAIN, 1) for row in each.rows]
+    assert (plan.load.assumed, plan.load.calls) == (False, 2)
+    assert (plan.load.longest_row, plan.load.row_tokens) == (max(lengths), sum(lengths) / 8)
+    assert plan.load.seconds > 0
+    assert plan.load.basis == f"as in the last epoch of {run.run_dir.name}"
+    assert other.load.assumed
+
+
+async def test_judges_are_counted(tmp_path):
+    """An evaluator that names an LLM calls it once for each rollout."""
+    async with OpenAIServer() as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["eval"]["evaluators"]["judge"] = {"_type": "llm_judge", "llm_name": "student"}
+        with project.registered():
+            plan = await dry_run(project.given(validation_dataset=str(project.held_out), validation_interval=1))
+    assert plan.judges == ["judge"]
+    assert (plan.num_validations, plan.held_out_rollouts) == (3, 24)
+    assert plan.smallest_improvement == 0.75
+
+
+async def test_what_does_not_fit_is_an_error_with_the_settings_that_do(tmp_path):
+    """The error has the bytes by part, what is free, and the settings; a run is not refused for it."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
+        project.adapter.forecasted = FORECAST.model_copy(update={"available": 3 * 10**9})
+        with project.registered(), pytest.raises(ConfigError) as caught:
+            await dry_run(project.given())
+    text = str(caught.value)
+    assert "llms.student: training all weights takes 8.0 GB at its peak, by prediction" in text
+    assert "the machine has 3.0 GB free for it: weights 4.0 GB, gradients 4.0 GB" in text
+    assert "these fit: lora: {rank: 16} (1.0 GB)" in text

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fakes.run_records import NOON
 from nat.errors import EvaluationError
-from nat.finetuning.verdict import compare, mean_interval
+from nat.finetuning.verdict import compare, mean_interval, smallest_improvement
 from nat.runs.records import ValidationRecord, Verdict
 
 SCORE = st.one_of(st.none(), st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0]))
@@ -282,3 +282,28 @@ def test_a_small_equal_rise_of_all_is_found():
     """Differences without spread are certain from the sixth example on."""
     assert mean_interval([0.001] * 6, scale=1.0)[0] == pytest.approx(0.001)
     assert mean_interval([0.001] * 5, scale=1.0)[0] < 0
+
+
+@pytest.mark.parametrize("changed", [None, 0.5])
+@pytest.mark.parametrize("count", [12, 40, 301])
+def test_the_smallest_improvement_is_where_the_verdict_begins(count, changed):
+    """`compare` judges this rise as an improvement, and one example less as not shown."""
+    changing = count if changed is None else round(changed * count)
+    smallest = smallest_improvement(count, changed=changed)
+    net = round(smallest * count)
+    rises = net if changed is None else (net + changing) // 2
+    verdicts = []
+    for number in (rises, rises - 1):
+        falls = 0 if changed is None else changing - number
+        before = scores(*[0.0] * number, *[1.0] * falls, *[1.0] * (count - number - falls))
+        after = scores(*[1.0] * number, *[0.0] * falls, *[1.0] * (count - number - falls))
+        verdicts.append(compare(before, after).verdict)
+    assert verdicts == [Verdict.IMPROVED, Verdict.NOT_SHOWN]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_too_few_examples_show_nothing(count):
+    """There is no smallest improvement below six examples."""
+    assert smallest_improvement(count) is None
+    assert smallest_improvement(count, changed=0.5) is None
+    assert smallest_improvement(6) == 1.0

@@ -18,19 +18,12 @@ from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.memory import free_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.tree_attention import Ids
+from nat.sizing.rules import FREE_SHARES, sampling_step_tokens
 
 logger = logging.getLogger(__name__)
 
 _MIN_REUSED_TOKENS = 16
 """Shorter prefixes are computed again, which is faster than copying them."""
-_FREE_SHARES = 4, 16
-"""Running sequences may take a quarter of the free memory, the prefix cache a sixteenth; several models may be served,
-and the learner needs the rest."""
-_STEP_TOKENS = 256, 4096
-"""Fewest and most tokens of a step, where the model chooses."""
-_ACTIVATION = 2**22
-"""Values of the largest activation of a step on a CPU: the C library gets each of more than 32 MB anew from the system,
-and the system clears its pages."""
 _COPIED_BYTES = 2**18
 """Keys and values of a prompt in one layer; of more than these, sequences read the prefix cache instead of a copy."""
 
@@ -58,7 +51,7 @@ class Limits:
         free = free_bytes(device)
         kv, prefixes = (
             mb * 2**20 if mb is not None else None if free is None else free // share
-            for mb, share in zip((kv_cache_mb, prefix_cache_mb), _FREE_SHARES, strict=True)
+            for mb, share in zip((kv_cache_mb, prefix_cache_mb), FREE_SHARES, strict=True)
         )
         limits = cls(max_num_seqs, kv_cache_bytes=kv)
         return limits if prefixes is None else replace(limits, prefix_cache_bytes=prefixes)
@@ -89,9 +82,10 @@ class Engine:
         self.draining = False
         """True while an update waits: requests that have begun finish, the others wait for the new weights."""
         short = limits.short_tokens or _short_tokens(loaded)
+        step_tokens = sampling_step_tokens(loaded.widest, cpu=loaded.device.type == "cpu")
         max_tokens = None if limits.kv_cache_bytes is None else limits.kv_cache_bytes // loaded.token_bytes
         self._scheduler = Scheduler(
-            limits.max_num_seqs, limits.max_step_tokens or _step_tokens(loaded), KvBudget(max_tokens, short)
+            limits.max_num_seqs, limits.max_step_tokens or step_tokens, KvBudget(max_tokens, short)
         )
         self._cache = SlotCache(limits.max_num_seqs)
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
@@ -276,14 +270,6 @@ class Engine:
                 self._prefixes.leave(sequence.node)
         for move in self._scheduler.remove(leaving):
             self._cache.move(move.source, move.target, move.length)
-
-
-def _step_tokens(loaded: LoadedModel) -> int:
-    """On a CPU, so many that the activations of the widest layer are reused from step to step."""
-    least, most = _STEP_TOKENS
-    if loaded.device.type != "cpu":
-        return most
-    return min(most, max(least, loaded.tokens_within(_ACTIVATION)))
 
 
 def _short_tokens(loaded: LoadedModel) -> int:

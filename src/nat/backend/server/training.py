@@ -8,10 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.algorithms.registry import resolve
+from nat.backend.forecast import Forecaster
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.training.jobs import TrainingJobs
 from nat.http.errors import ApiError, first_of
+from nat.sizing.forecast import ForecastRequest
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
@@ -21,16 +23,18 @@ five of them, and two for its policy versions."""
 _JOB = TypeAdapter(TrainingJob)
 _CONFIG = TypeAdapter(TrainingConfig)
 _EXPORT = TypeAdapter(ExportRequest)
+_FORECAST = TypeAdapter(ForecastRequest)
 
 
-def training_router(jobs: TrainingJobs | None) -> APIRouter:
-    """The routes on `jobs`; without them every route answers that this backend only serves."""
+def training_router(jobs: TrainingJobs | None, forecaster: Forecaster | None = None) -> APIRouter:
+    """The routes on `jobs` and `forecaster`; without jobs their routes answer that this backend only serves."""
     router = APIRouter()
-    routes = _Routes(jobs)
+    routes = _Routes(jobs, forecaster)
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
     router.add_route("/v1/training/resolve", routes.resolve, methods=["POST"])
+    router.add_route("/v1/training/forecast", routes.forecast, methods=["POST"])
     router.add_route("/v1/training/export", routes.export, methods=["POST"])
     router.add_route("/v1/training/best", routes.keep_best, methods=["POST"])
     return router
@@ -39,8 +43,9 @@ def training_router(jobs: TrainingJobs | None) -> APIRouter:
 class _Routes:
     """The handlers, which call `TrainingJobs`."""
 
-    def __init__(self, jobs: TrainingJobs | None) -> None:
+    def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster | None) -> None:
         self._open_jobs = jobs
+        self._forecaster = forecaster
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
@@ -70,8 +75,14 @@ class _Routes:
 
     async def resolve(self, http: Request) -> Response:
         """Resolve settings, also in a backend that only serves: `--dry_run` and `nat probe` check them there."""
-        config, jobs = await read(http, _CONFIG), self._open_jobs
-        return json_answer((resolve(config) if jobs is None else jobs.resolve(config)).report())
+        config, resolver = await read(http, _CONFIG), self._open_jobs or self._forecaster
+        return json_answer((resolve(config) if resolver is None else resolver.resolve(config)).report())
+
+    async def forecast(self, http: Request) -> Response:
+        if self._forecaster is None:
+            raise ApiError("this server makes no forecasts", status=409)
+        request = await read(http, _FORECAST)
+        return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs

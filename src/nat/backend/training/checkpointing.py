@@ -19,12 +19,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.memory import free_bytes
 from nat.errors import UpdateRejected
+from nat.sizing.rules import CHECKPOINTED_SHARE
 from nat.wire.training import GradientCheckpointing
 
 logger = logging.getLogger(__name__)
 
-SHARE = 0.5
-"""Share of the free memory that `auto` lets activations take; gradients, AdamW and the backward pass need some, too."""
 _PROBE_TOKENS = 64
 
 
@@ -64,14 +63,14 @@ class Checkpointing:
             yield
 
     def choose(self, choice: GradientCheckpointing, tokens: int, free: int | None) -> Sequence[nn.Module]:
-        """The layers to checkpoint: all, none, or with `auto` as many as `SHARE` of the free bytes asks for.
+        """The layers to checkpoint: all, none, or with `auto` as many as CHECKPOINTED_SHARE of the free bytes asks for.
 
         They are the first ones: when the backward pass reaches them, the others have released what they kept.
         """
         if choice != "auto" or free is None or not self.layers:
             return self.layers if choice is True else []
         needed = self._bytes_per_token * tokens
-        count = ceil(max(0.0, needed - SHARE * free) / (needed / len(self.layers)))
+        count = ceil(max(0.0, needed - CHECKPOINTED_SHARE * free) / (needed / len(self.layers)))
         if count:
             logger.info(
                 "gradient checkpointing for %d of %d layers: %d tokens would take %.1f of the free %.1f GB",

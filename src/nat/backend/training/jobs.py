@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from nat.backend.algorithms.registry import Resolved, resolve
+from nat.backend.algorithms.registry import Resolved
 from nat.backend.export import export_model
 from nat.backend.failures import explained
 from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.learner import Learner, Report, learning_rate_for
+from nat.backend.training.learner import Learner, Report, resolved_for
 from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import EngineFailed, TooManyJobs, TrainingFailed, UpdateCanceled, UpdateRejected
@@ -173,8 +173,8 @@ class TrainingJobs(JobTable):
     ) -> None:
         super().__init__()
         self.loaded = engine.loaded
+        self.learner = learner
         self._engine = engine
-        self._learner = learner
         self._checkpoints = checkpoints
         self._ledger = ledger
         self._output_dir = output_dir
@@ -199,7 +199,7 @@ class TrainingJobs(JobTable):
             AlgorithmError: the settings name no algorithm, or contradict it.
 
         """
-        return resolve(config).with_learning_rate(learning_rate_for(self.loaded))
+        return resolved_for(config, self.loaded)
 
     def submit(self, job: TrainingJob) -> JobState:
         """Queue a job; a known id is not queued again.
@@ -256,7 +256,7 @@ class TrainingJobs(JobTable):
         """Keep a checkpoint of the current weights as the best so far, between two jobs."""
 
         def keep() -> SavedCheckpoint:
-            step = self._learner.step
+            step = self.learner.step
             if self._checkpoints.find(step) is None:
                 self._save()
             path = self._checkpoints.keep_best(step)
@@ -291,13 +291,13 @@ class TrainingJobs(JobTable):
                 metrics = self._update_beside(request, resolved, report)
             else:
                 self._pair = None
-                metrics = self._learner.update(request.groups, resolved, report=report)
-            self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self._learner.step}")
+                metrics = self.learner.update(request.groups, resolved, report=report)
+            self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self.learner.step}")
         if self._pair is not None:
             self._pair.version = self._engine.policy_version
         done = job.completed(metrics, self._engine.policy_version)
         done = done.model_copy(update={"training": resolved.report()})
-        self._ledger.add(TrainedJob(step=self._learner.step, digest=job.digest, state=done))
+        self._ledger.add(TrainedJob(step=self.learner.step, digest=job.digest, state=done))
         self._unsaved.append(done)
         if len(self._unsaved) >= self._save_every:
             self._save()
@@ -318,10 +318,10 @@ class TrainingJobs(JobTable):
             with pair.serving():
                 self._engine.sample()
 
-        return self._learner.update(request.groups, resolved, report=answer_requests, pair=pair)
+        return self.learner.update(request.groups, resolved, report=answer_requests, pair=pair)
 
     def _save(self) -> None:
-        self._checkpoints.save(self.loaded, self._learner, self._unsaved[-1:])
+        self._checkpoints.save(self.loaded, self.learner, self._unsaved[-1:])
         self._unsaved.clear()
 
 

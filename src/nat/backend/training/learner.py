@@ -23,7 +23,7 @@ from time import perf_counter
 import torch
 from transformers import PreTrainedModel
 
-from nat.backend.algorithms.registry import Resolved
+from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checkpointing import Checkpointing
@@ -49,6 +49,8 @@ from nat.backend.training.mismatch import (
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.backend.training.weight_pair import WeightPair
+from nat.heap import return_free_pages
+from nat.sizing.rules import micro_batch_tokens
 from nat.wire.training import TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -56,10 +58,6 @@ logger = logging.getLogger(__name__)
 USUAL_DIFFERENCE = 0.05
 """Mean |Δ log p| of sampler and learner above which a warning says that the batch is not from the current weights."""
 
-_ACTIVATION = 2**21
-"""Values of the largest activation of a micro-batch on a CPU. Larger ones are slower in float32, and take more memory;
-the C library returns those of more than 32 MB to the system, which clears their pages."""
-_FEWEST_TOKENS = 512
 _SLOWER = 0.25
 """Factor of the learning rate of an update that is repeated because it moved the policy too far."""
 _MOST_ATTEMPTS = 5
@@ -157,7 +155,7 @@ class Learner:
         self._reference = reference
         self._probe = probe
         self._checkpointing = Checkpointing(policy.model)
-        self._enough_tokens = _enough_tokens(policy)
+        self._enough_tokens = micro_batch_tokens(policy.widest, cpu=policy.device.type == "cpu")
         self.optimizer = MasterAdamW(policy.trainable_parameters())
         self.step = 0
 
@@ -180,12 +178,13 @@ class Learner:
 
         """
         started = perf_counter()
-        resolved = resolved.with_learning_rate(learning_rate_for(self._policy))
+        resolved = _with_learning_rate(resolved, self._policy)
         batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:
             if pair is None:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
+                return_free_pages()  # what sampling and the last update have left in pieces would add to its peak
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
             watchers = _Watchers(_never_falling(report), on_step, earlier, pair)
             with nullcontext() if pair is None else pair.training():
@@ -195,6 +194,18 @@ class Learner:
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
+
+    def rehearse(self, rows: Sequence[Row], resolved: Resolved) -> float:
+        """Give the seconds of a forward and backward pass over a micro-batch of these rows; nothing changes."""
+        choice, batch = resolved.config.gradient_checkpointing, self._micro_batch(rows, {})
+        started = perf_counter()
+        try:
+            with self._checkpointing.forward(choice, len(batch.packed.token_ids_T)):
+                scores = batch.scores(self._policy.model)
+            scores.logprobs_K.mean().backward()  # type: ignore[no-untyped-call]  # torch declares it without types
+            return perf_counter() - started
+        finally:
+            self.optimizer.zero_grad()
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -280,7 +291,7 @@ class Learner:
             **means,
             **compared,
             "kl_per_step": compared["approx_kl"] / update.steps_done,
-            "usual_learning_rate": learning_rate_for(self._policy),
+            "usual_learning_rate": _learning_rate_for(self._policy),
             "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
             "skipped_steps": len(steps) - update.steps_done,
@@ -385,13 +396,19 @@ def _check_reach(kl: float, most: float | None) -> None:
         raise _MovedTooFar
 
 
-def learning_rate_for(policy: LoadedModel) -> float:
-    """Give the learning rate for these weights, unless the user sets one."""
+def resolved_for(config: TrainingConfig, policy: LoadedModel) -> Resolved:
+    """Give the settings that an update of these weights uses.
+
+    Raises:
+        AlgorithmError: the settings name no algorithm, or contradict it.
+
+    """
+    return _with_learning_rate(resolve(config), policy)
+
+
+def _with_learning_rate(resolved: Resolved, policy: LoadedModel) -> Resolved:
+    return resolved.with_learning_rate(_learning_rate_for(policy))
+
+
+def _learning_rate_for(policy: LoadedModel) -> float:
     return usual_learning_rate(policy.width, lora=policy.peft is not None)
-
-
-def _enough_tokens(policy: LoadedModel) -> int | None:
-    """Tokens of a micro-batch with which a CPU trains fastest; None elsewhere, where more are faster."""
-    if policy.device.type != "cpu":
-        return None
-    return max(_FEWEST_TOKENS, policy.tokens_within(_ACTIVATION))

@@ -18,13 +18,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from nat.backend.attention import PackedBatch
 from nat.backend.training.linear_cross_entropy import TokenScores, linear_scores
-
-MAX_LOGITS = 2**24
-"""Logits in memory at a time: 64 MB in fp32."""
-_CACHED_LOGITS = 2**20
-"""The same on a CPU, whose caches hold them; larger blocks take their memory anew from the system each time."""
-_NARROWEST = 256
-"""Tokens of a block of the vocabulary; products with fewer are slow."""
+from nat.sizing.rules import MAX_LOGITS, logits_at_a_time
 
 
 def token_scores(
@@ -49,7 +43,7 @@ def token_scores(
     ).last_hidden_state[0, keep_K]
     linear = linear_head(model)
     if linear is not None:
-        most = max_logits or _most_logits(hidden_KH)
+        most = max_logits or logits_at_a_time(len(hidden_KH), cpu=hidden_KH.device.type == "cpu")
         return linear_scores(hidden_KH, linear, targets_K, temperatures_K, max_logits=most)
     head = _head(model)
 
@@ -66,12 +60,6 @@ def token_scores(
         )
     ]
     return TokenScores(torch.cat([part.logprobs_K for part in parts]), torch.cat([part.entropy_K for part in parts]))
-
-
-def _most_logits(hidden_KH: Tensor) -> int:
-    if hidden_KH.device.type != "cpu":
-        return MAX_LOGITS
-    return max(_CACHED_LOGITS, _NARROWEST * len(hidden_KH))
 
 
 def _score(logits_KV: Tensor, targets_K: Tensor, temperatures_K: Tensor | None) -> TokenScores:

@@ -20,11 +20,8 @@ from nat.backend.training.batch import Row
 from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.logprobs import token_scores
 from nat.backend.tree_attention import PackedTree, common_prefix
+from nat.sizing.rules import usual_optimizer_steps
 from nat.wire.training import TrainingConfig
-
-ROLLOUTS_PER_STEP = 32
-"""Rollouts of an optimizer step, unless the user says how many steps a batch has."""
-_MOST_STEPS = 16
 
 _LONG_PREFIX = 1 / 8
 """A longer share of a micro-batch's tokens is not computed again in the next one."""
@@ -54,7 +51,7 @@ def optimizer_steps(rows: Sequence[Row], config: TrainingConfig, step: int = 0) 
 
 def usual_steps(rows: Sequence[Row]) -> int:
     """Optimizer steps of a pass over these rows, unless the user sets them."""
-    return min(_MOST_STEPS, max(1, len({row.rollout for row in rows}) // ROLLOUTS_PER_STEP))
+    return usual_optimizer_steps(len({row.rollout for row in rows}))
 
 
 def _even_steps(rows: Sequence[Row], num_steps: int, random: Random) -> list[list[Row]]:

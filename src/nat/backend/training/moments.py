@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
+from nat.sizing.rules import MOMENT_BLOCK
+
 KINDS = ("step", "exp_avg", "exp_avg_sq", "exp_avg_code", "exp_avg_largest", "exp_avg_sq_code", "exp_avg_sq_largest")
 """Names of the tensors that moments are stored as."""
-_BLOCK = 128
 _STEPS = 8
 """Codes per factor of two."""
 _SIGNED, _UNSIGNED = 127, 255
@@ -63,7 +64,7 @@ class Moments:
 def _encode(values: Tensor, top: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
     """Codes [N, B], int8 with a sign or uint8 without, and the largest magnitude of each block [N]."""
     flat = values.flatten()
-    blocks_NB = F.pad(flat, (0, -len(flat) % _BLOCK)).view(-1, _BLOCK)
+    blocks_NB = F.pad(flat, (0, -len(flat) % MOMENT_BLOCK)).view(-1, MOMENT_BLOCK)
     size_NB = blocks_NB.abs()
     largest_N = size_NB.amax(1)
     exact_NB = (

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from nat.backend.training.moments import KINDS, Moments
+from nat.heap import return_free_pages
 from nat.wire.training import TrainingConfig
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,9 @@ _FEW_BITS = 8
 
 _PART = 2**20
 """Weights of a part."""
+_MOST_IN_PIECES = 2**25
+"""Bytes of the parameters after whose steps freed memory is returned: the copies of a step leave holes into which those
+of the next one do not fit."""
 
 DECAYED = 0.1
 """Share of the learning rate that is left after its decay; at zero the weights would not change, which fails a job."""
@@ -99,7 +103,13 @@ class MasterAdamW:
     @torch.no_grad()
     def step(self, learning_rate: float) -> Change:
         """Update the weights."""
-        changes = [self._step(name, learning_rate) for name in self._parameters]
+        changes, in_pieces = [], 0
+        for name, parameter in self._parameters.items():
+            changes.append(self._step(name, learning_rate))
+            in_pieces += parameter.nbytes
+            if in_pieces >= _MOST_IN_PIECES:
+                return_free_pages()
+                in_pieces = 0
         norm, size, moved = (torch.stack(values) for values in zip(*changes, strict=True))
         return Change(float(norm.norm()), float(size.norm()), moved=bool(moved.any()))
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -24,9 +23,10 @@ from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
 from nat.eval.failures import remedy_of
 from nat.finetuning.best_model import best_text
 from nat.finetuning.diagnosis.report import explanation
-from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.dry_run import dry_run as make_plan
 from nat.finetuning.runtime import RunResult, run_finetuning
+from nat.reports.plan_page import plan_text
+from nat.reports.text import labelled
 from nat.runs.plot import duration
 from nat.runs.records import RunSummary
 from nat.runs.rollouts import LeftOutCause
@@ -88,27 +88,6 @@ async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
         return await run_finetuning(given, progress=progress)
 
 
-def plan_text(plan: FinetunePlan) -> str:
-    """The plan in lines, then the resolved configuration."""
-    per_epoch = "chosen by the builder" if plan.rollouts_per_epoch is None else str(plan.rollouts_per_epoch)
-    held_out = "none (no verdict without a validation dataset)"
-    if plan.num_held_out is not None:
-        held_out = f"{plan.num_held_out} examples, before, every {plan.validation_interval} epochs, and after"
-    rows = [
-        ("Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"),
-        *(("LLM", f"{name}: {where}") for name, where in plan.llms.items()),
-        *(("Engine", f"{name}: {text}") for name, text in plan.advice.items()),
-        ("Trained on", f"calls made in {', '.join(plan.target_functions)}, to {plan.target_model or 'any model'}"),
-        ("Reward", plan.reward or "computed by the builder"),
-        ("Epochs", str(plan.num_epochs)),
-        ("Rollouts", f"{per_epoch} per epoch, from {plan.num_examples} examples, {plan.max_concurrency} at a time"),
-        ("Held-out", held_out),
-        ("Output", str(plan.output_dir)),
-        *(("Warning", text) for text in plan.warnings),
-    ]
-    return f"{_table(rows)}\n\nResolved configuration:\n\n{plan.config_text.rstrip()}\n\nNothing was trained."
-
-
 def summary_text(result: RunResult, config_file: Path) -> str:
     """The verdict, the training, the failures, and the paths of the files."""
     summary, run_dir = result.summary, result.run_dir
@@ -130,7 +109,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if result.served_model is not None:
         served = result.served_model
         rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
-    return "\n\n".join([f"\n{verdict}", *explanation(summary.causes, run_dir), _table(rows)])
+    return "\n\n".join([f"\n{verdict}", *explanation(summary.causes, run_dir), labelled(rows)])
 
 
 def _best(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
@@ -185,9 +164,3 @@ def served_command(served: ServedModel, config_file: Path) -> str:
 def result_record(result: RunResult) -> str:
     """`summary.json` on one line, with the run's folder added."""
     return json.dumps({**result.summary.model_dump(mode="json"), "run_dir": str(result.run_dir)})
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> str:
-    rows = list(rows)
-    width = max(len(label) for label, _ in rows)
-    return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)

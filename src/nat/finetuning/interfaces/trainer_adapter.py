@@ -14,6 +14,7 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
+from nat.sizing.forecast import ForecastRequest, TrainingForecast
 
 
 class TrainerAdapter(ABC):
@@ -62,6 +63,10 @@ class TrainerAdapter(ABC):
     def compares_across_groups(self) -> bool:
         """True if the algorithm compares rewards of the whole batch, so that groups of equal rewards carry a signal."""
         return False
+
+    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - for those who override it
+        """What training would take on this machine, with the adapter's settings; None if the server is elsewhere."""
+        return None
 
     async def export_model(self, name: str) -> Path | None:  # noqa: ARG002 - for those who override it
         """Write the trained model under that name; None if the backend keeps it."""

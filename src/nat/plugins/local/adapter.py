@@ -32,6 +32,7 @@ from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.registry.decorators import register_trainer, register_trainer_adapter, register_trajectory_builder
+from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingJob
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,9 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             self._training = await self._client.resolve(self._config.training)
             _check_correction(self._training, run_config.max_staleness)
             logger.info("Training with the algorithm %s (%s)", self._training.algorithm, self._training.paper)
+
+    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
+        return await self._client.forecast(request.model_copy(update={"config": self._config.training}))
 
     async def is_healthy(self) -> bool:
         return self._backend.alive and await self._client.healthy()

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, findings_of
 from nat.secrets import excerpt
+from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.json import json_text
 from nat.wire.openai_responses import ErrorResponse
 from nat.wire.serving import Health
@@ -71,6 +72,14 @@ class BackendClient:
         """
         body = config.model_dump_json(exclude_unset=True).encode()
         return _read(ResolvedTraining, await self._request("POST", "/v1/training/resolve", content=body))
+
+    async def forecast(self, request: ForecastRequest) -> TrainingForecast:
+        """Ask what a run would take on this backend; its last measured pass may end after `probe_seconds`."""
+        body = request.model_dump_json(exclude_unset=True).encode()
+        timeout = _REQUEST_SECONDS + 10 * request.probe_seconds
+        return _read(
+            TrainingForecast, await self._request("POST", "/v1/training/forecast", content=body, timeout=timeout)
+        )
 
     async def submit(self, job: TrainingJob) -> JobState:
         """Submit a job; a job that is submitted again under the same id is trained once."""

@@ -1,5 +1,6 @@
 """Any request to the backend gets a response or an error with its cause."""
 
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -8,10 +9,13 @@ from hypothesis import strategies as st
 
 from fakes.json_bodies import bodies, check_answer, with_fields
 from nat.backend.algorithms.registry import resolve
+from nat.backend.forecast import Forecaster
 from nat.backend.server.app import inference_router
 from nat.backend.server.service import Service
 from nat.backend.server.training import training_router
+from nat.sizing.forecast import ForecastRequest
 from nat.wire.openai_requests import ChatRequest, CompletionRequest
+from nat.wire.serving import ServeOptions
 from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingConfig, TrainingJob
 
 FEW = {"enum": [1, 2]}
@@ -21,6 +25,7 @@ SCHEMAS = {
     "/v1/completions": with_fields(CompletionRequest.model_json_schema(), **SAMPLING),
     "/v1/training/jobs": TrainingJob.model_json_schema(),
     "/v1/training/resolve": TrainingConfig.model_json_schema(),
+    "/v1/training/forecast": with_fields(ForecastRequest.model_json_schema(), probe_seconds={"enum": [0]}),
     "/v1/training/export": ExportRequest.model_json_schema(),
 }
 fuzzed = settings(max_examples=40, suppress_health_check=list(HealthCheck))
@@ -48,7 +53,8 @@ class Jobs:
 
 @pytest.fixture
 async def fuzz_client(connect, worker):
-    async with connect(worker, extra_routers=[training_router(Jobs(worker.loaded))]) as client:
+    forecaster = Forecaster(ServeOptions(model=Path("tiny")), worker)
+    async with connect(worker, extra_routers=[training_router(Jobs(worker.loaded), forecaster)]) as client:
         yield client
 
 

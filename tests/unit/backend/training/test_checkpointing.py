@@ -9,9 +9,10 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.training.checkpointing import SHARE, Checkpointing, activation_bytes, checkpointed
+from nat.backend.training.checkpointing import Checkpointing, activation_bytes, checkpointed
 from nat.backend.training.learner import Learner
 from nat.errors import UpdateRejected
+from nat.sizing.rules import CHECKPOINTED_SHARE
 from nat.wire.training import TrainingConfig
 
 KINDS = ["qwen2", "qwen3", "llama", "gpt2", "mistral", "gemma3"]
@@ -62,7 +63,7 @@ def test_auto_chooses_as_many_layers_as_the_memory_asks_for(tiny_dir):
     model = load_model(tiny_dir("llama"), device="cpu").model
     needed = activation_bytes(model) * LARGE
     chosen = [
-        len(Checkpointing(model).choose("auto", LARGE, free=int(needed * share / SHARE)))
+        len(Checkpointing(model).choose("auto", LARGE, free=int(needed * share / CHECKPOINTED_SHARE)))
         for share in (1.01, 0.9, 0.4, 0)
     ]
     assert chosen == [0, 1, 2, 2]

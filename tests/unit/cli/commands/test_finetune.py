@@ -17,6 +17,9 @@ from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import Finding, Phase, RunSummary
 
+PAGE = 40
+"""Lines."""
+
 
 @pytest.fixture
 async def project(tmp_path) -> AsyncIterator[FinetuningProject]:
@@ -70,20 +73,25 @@ async def test_json_is_one_object_on_stdout(project, capsys):
 
 
 async def test_dry_run_shows_the_plan_and_trains_nothing(project, capsys):
-    """The plan has the run's numbers and the resolved YAML; nothing is written and no model is called."""
+    """The plan has the run's numbers on a page, without the YAML; nothing is written and no model is called."""
     assert await nat(project, "--validation_dataset", str(project.held_out), "--dry_run") == 0
     shown = capsys.readouterr().out
     assert "8 per epoch, from 4 examples, 4 at a time" in shown
     assert "8 examples, before, every 5 epochs, and after" in shown
-    assert "num_generations: 2" in shown
+    assert "at least 8 per epoch, 32 in all" in shown
+    assert "a rise of the mean by +0.75 or more if no example gets worse" in shown
+    assert len(shown.splitlines()) < PAGE
+    assert "num_generations" not in shown
     assert not project.output_dir.exists()
     assert not project.adapter.submitted
 
 
 async def test_dry_run_as_json(project, capsys):
-    """`--dry_run --json` prints the plan as a record."""
+    """`--dry_run --json` prints the plan as a record, with the resolved YAML."""
     assert await nat(project, "--dry_run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["num_examples"] == 4
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["num_examples"] == 4
+    assert "num_generations: 2" in plan["config_text"]
 
 
 async def test_override_has_an_effect(project):

@@ -1,0 +1,75 @@
+"""What a rollout will take: as in the newest run of the same workflow and model, or assumed before the first one."""
+
+from collections.abc import Iterable
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from nat.errors import JournalError
+from nat.finetuning.prepared_run import PreparedRun
+from nat.runs.find import list_runs
+from nat.runs.journal import Journal
+from nat.runs.records import EpochRecord, Phase
+from nat.runs.rollouts import RolloutRecord
+from nat.sizing.load import RolloutLoad, assumed_load
+
+_LOOKED_AT = 5
+"""Newest runs in which the workflow is looked for."""
+_DECISIVE = ("model", "model_name", "max_tokens")
+"""Keys of the LLM that decide how many tokens a rollout takes."""
+
+
+def expected_load(prepared: PreparedRun, config_text: str) -> RolloutLoad:
+    """The load of a rollout of the training dataset."""
+    target = prepared.config.finetuning.target_model
+    wanted = _workflow(config_text, target)
+    for folder in list_runs(prepared.config.finetuning.output_dir)[:_LOOKED_AT]:
+        try:
+            with Journal.open(folder, read_only=True) as journal:
+                if _workflow(journal.info().config_text, target) != wanted:
+                    continue
+                if (last := _last(journal)) is None:
+                    continue
+                found = load_of(journal.rollouts(Phase.TRAIN, last.epoch), folder.name)
+        except JournalError:
+            continue
+        if found is not None:
+            return found.model_copy(update={"seconds": last.seconds / max(1, last.num_rollouts)})
+    llm = prepared.config.llms.get(str(target))
+    limit = None if llm is None else llm.model_dump().get("max_tokens")
+    return assumed_load(prepared.longest_example, limit)
+
+
+def load_of(records: Iterable[RolloutRecord], run: str) -> RolloutLoad | None:
+    """The mean of an epoch's rollouts with rows; None if there is none."""
+    calls, lengths, sampled, longest = [], [], [], 0
+    for record in records:
+        if record.rows:
+            calls.append(record.num_calls)
+            lengths.append(sum(len(row.token_ids) for row in record.rows))
+            sampled.append(sum(row.num_sampled for row in record.rows))
+            longest = max(longest, *(len(row.token_ids) for row in record.rows))
+    if not calls:
+        return None
+    return RolloutLoad(
+        calls=fmean(calls),
+        row_tokens=fmean(lengths),
+        sampled_tokens=fmean(sampled),
+        longest_row=longest,
+        basis=f"as in the last epoch of {run}",
+    )
+
+
+def _last(journal: Journal) -> EpochRecord | None:
+    last = None
+    for last in journal.each_epoch():  # noqa: B007 - one at a time, and the last one remains
+        pass
+    return last
+
+
+def _workflow(config_text: str, target: str | None) -> tuple[Any, ...]:
+    """What decides the load of a rollout, of a resolved configuration."""
+    config = yaml.safe_load(config_text)
+    llm = (config.get("llms") or {}).get(target) or {}
+    return (config.get("workflow"), *(llm.get(key) for key in _DECISIVE))

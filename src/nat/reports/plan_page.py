@@ -1,0 +1,141 @@
+"""The page with which `nat finetune --dry_run` ends."""
+
+from collections.abc import Iterator
+
+from nat.finetuning.dry_run import PROBE_SECONDS, FinetunePlan
+from nat.finetuning.verdict import MIN_DIFFERING
+from nat.reports.text import labelled
+from nat.runs.plot import duration
+from nat.sizing.forecast import PredictedMemory, bytes_text
+from nat.sizing.memory import PARTS
+
+Row = tuple[str, str]
+_CELL = 18
+"""Width of a column of the memory."""
+_SHORT = 10.0
+"""Seconds; shorter times get two digits."""
+
+
+def plan_text(plan: FinetunePlan) -> str:
+    """The plan on a page."""
+    rows = [*_what(plan), *_amounts(plan), *_memory(plan), *_time(plan), *_earlier(plan), *_verdict(plan)]
+    rows.append(("Output", str(plan.output_dir)))
+    rows += [("Warning", text) for text in plan.warnings]
+    return f"{labelled(rows)}\n\nNothing was trained. `--json` adds the resolved configuration."
+
+
+def _what(plan: FinetunePlan) -> Iterator[Row]:
+    yield "Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"
+    yield from (("LLM", f"{name}: {where}") for name, where in plan.llms.items())
+    yield from (("Engine", f"{name}: {text}") for name, text in plan.advice.items())
+    yield "Trained on", f"calls made in {', '.join(plan.target_functions)}, to {plan.target_model or 'any model'}"
+    yield "Reward", plan.reward or "computed by the builder"
+    if (found := plan.forecast) is not None:
+        steps = "1 optimizer step" if found.optimizer_steps == 1 else f"{found.optimizer_steps} optimizer steps"
+        yield "Update", f"{steps} with a learning rate of {found.learning_rate:.2g}, in {found.dtype} on {found.device}"
+
+
+def _amounts(plan: FinetunePlan) -> Iterator[Row]:
+    yield "Epochs", str(plan.num_epochs)
+    count, load = plan.rollouts_per_epoch, plan.load
+    if count is None:
+        yield "Rollouts", "chosen by the builder"
+        return
+    yield "Rollouts", f"{count} per epoch, from {plan.num_examples} examples, {plan.max_concurrency} at a time"
+    in_all = plan.num_epochs * count + plan.held_out_rollouts
+    held_out = f" and {plan.held_out_rollouts:,} of validations" if plan.num_held_out else ""
+    yield "", f"{in_all:,} in all: {plan.num_epochs * count:,} of epochs{held_out}"
+    least = "at least " if load.assumed else ""
+    yield "LLM calls", f"{least}{_round(count * load.calls)} per epoch, {_round(in_all * load.calls)} in all"
+    if plan.judges:
+        each, calls = ", ".join(plan.judges), len(plan.judges)
+        yield "Judge calls", f"{count * calls:,} per epoch, {in_all * calls:,} in all (one per rollout by {each})"
+    else:
+        yield "Judge calls", "none: no evaluator names an LLM"
+    tokens, sampled = _round(load.row_tokens), _round(load.sampled_tokens)
+    yield "Tokens", f"{least}{tokens} per rollout, {sampled} of them sampled: {load.basis}"
+
+
+def _memory(plan: FinetunePlan) -> Iterator[Row]:
+    if (found := plan.forecast) is None:
+        yield "Memory", "not known: the backend is elsewhere, or the builder chooses how much it plays"
+        return
+    if not found.memory:
+        yield "Memory", "not known: the model's configuration lacks the sizes of its layers"
+        return
+    yield "Memory", f"{'predicted, at the peak':<28}" + "".join(f"{each.title:>{_CELL}}" for each in found.memory)
+    for part in PARTS:
+        if any(part in each.parts for each in found.memory):
+            yield "", _cells(part, [bytes_text(each.parts.get(part, 0)) for each in found.memory])
+    yield "", _cells("together", [bytes_text(each.total) for each in found.memory])
+    if any(each.host for each in found.memory):
+        yield "", _cells("and in the host's memory", [bytes_text(each.host) for each in found.memory])
+    where = "the GPU" if found.device == "cuda" else "the machine"
+    if found.available is None or found.capacity is None:
+        yield "", f"{where} does not tell how much it has"
+        return
+    planned = f"longest row here ({plan.load.longest_row:,} planned)"
+    yield "", _cells(planned, [_longest(each) for each in found.memory])
+    yield "", f"{where} has {bytes_text(found.capacity)}, of which {bytes_text(found.available)} are free for this"
+
+
+def _longest(memory: PredictedMemory) -> str:
+    return "does not fit" if memory.longest_row is None else f"{memory.longest_row:,} tokens"
+
+
+def _cells(name: str, texts: list[str]) -> str:
+    return f"{name:<28}" + "".join(f"{text:>{_CELL}}" for text in texts)
+
+
+def _time(plan: FinetunePlan) -> Iterator[Row]:
+    seconds, found = plan.epoch_seconds, plan.forecast
+    if seconds is None or found is None or found.speed is None:
+        yield "Time", "not measured"
+        return
+    speed = found.speed
+    sampling = "sampling not measured" if seconds.sampling is None else f"sampling {_seconds(seconds.sampling)}"
+    least = "at least " if plan.load.assumed else ""
+    training = f"training {_seconds(seconds.training)}; without agent, tools and scoring"
+    yield "Time", f"{least}{_seconds(seconds.total)} per epoch: {sampling}, {training}"
+    rates = [f"{speed.trained_tokens_per_second:,.0f} trained tokens per second"]
+    if speed.chats:
+        chats = "1 chat" if speed.chats == 1 else f"{speed.chats} chats"
+        rate = speed.chats / speed.step_seconds
+        rates = [f"{speed.prompt_tokens_per_second:,.0f} prompt and {rate:,.0f} sampled tokens", *rates]
+        yield "", f"measured here for {PROBE_SECONDS:.0f} s, with {chats}: {', '.join(rates)}"
+    else:
+        yield "", f"measured here: {rates[0]}"
+
+
+def _earlier(plan: FinetunePlan) -> Iterator[Row]:
+    if plan.load.seconds is not None and plan.rollouts_per_epoch:
+        seconds = _seconds(plan.load.seconds * plan.rollouts_per_epoch)
+        yield "", f"with agent, tools and scoring {seconds} per epoch, {plan.load.basis}"
+
+
+def _verdict(plan: FinetunePlan) -> Iterator[Row]:
+    if plan.num_held_out is None:
+        yield "Held-out", "none (no verdict without a validation dataset)"
+        return
+    yield "Held-out", f"{plan.num_held_out} examples, before, every {plan.validation_interval} epochs, and after"
+    if plan.smallest_improvement is None:
+        yield "Can show", f"nothing: a verdict takes at least {MIN_DIFFERING} held-out examples"
+        return
+    changes = "more than the examples can show"
+    if plan.smallest_with_changes is not None:
+        changes = f"+{plan.smallest_with_changes:.2g}"
+    yield (
+        "Can show",
+        (
+            f"for scores of 0 and 1, a rise of the mean by +{plan.smallest_improvement:.2g} or more if no example gets "
+            f"worse; {changes} if half of them change for better or worse"
+        ),
+    )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < _SHORT else duration(seconds)
+
+
+def _round(count: float) -> str:
+    return f"{count:,.0f}"

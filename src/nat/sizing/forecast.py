@@ -1,0 +1,112 @@
+"""What a backend says of a run before it begins: the memory it will take, and how fast it is."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from nat.sizing.memory import Workload
+from nat.wire.training import TrainingConfig, WireModel
+
+
+class ForecastRequest(WireModel):
+    """A run as it is planned."""
+
+    config: TrainingConfig = TrainingConfig()
+    workload: Workload
+    num_rollouts: int = Field(ge=1)
+    """Rollouts of an update."""
+    overlap: bool = False
+    """Whether requests are answered during an update."""
+    probe_seconds: float = Field(default=0.0, ge=0, le=60)
+    """Bound of the time that measuring the speed takes; 0 measures nothing."""
+
+
+class PredictedMemory(WireModel):
+    """The memory of training all weights, or adapters."""
+
+    title: str
+    parts: dict[str, int]
+    """Bytes by name, at the peak."""
+    total: int
+    host: int = 0
+    """On a GPU, bytes of the host's memory besides."""
+    longest_row: int | None = None
+    """Tokens of the longest rows that fit into what is available."""
+
+
+class FittingSettings(WireModel):
+    """Settings with which training fits, and its bytes."""
+
+    settings: str
+    bytes: int
+
+
+class Speed(WireModel):
+    """What the backend measured, with no effect on weights or files."""
+
+    chats: int = 0
+    """Chats that were sampled at the same time; 0 if another process samples."""
+    prompt_tokens_per_second: float = 0.0
+    step_seconds: float = 0.0
+    """Of a step that gives each of these chats a token."""
+    trained_tokens: int
+    """Tokens of the pass that was measured."""
+    trained_tokens_per_second: float
+    """Forwards and backwards."""
+    optimizer_seconds: float
+    """Of an optimizer step on all trained weights."""
+
+
+class TrainingForecast(WireModel):
+    """The backend's answer; without sizes in the model's configuration there is no memory."""
+
+    device: Literal["cpu", "cuda"]
+    dtype: str
+    num_parameters: int
+    learning_rate: float
+    """Peak learning rate that the updates will use."""
+    optimizer_steps: int
+    """Of an update."""
+    memory: list[PredictedMemory]
+    """As configured, then with all weights or adapters instead."""
+    available: int | None
+    """Bytes that the backend may take, what it has taken already included; None if the system does not tell."""
+    capacity: int | None
+    """Bytes of the whole machine, or of its GPU."""
+    fitting: tuple[FittingSettings, ...] = ()
+    """Other settings that fit, if these do not."""
+    speed: Speed | None = None
+
+    @property
+    def fits(self) -> bool:
+        """False if the prediction is more than the backend may take."""
+        return not self.memory or self.available is None or self.memory[0].total <= self.available
+
+    @property
+    def impossible(self) -> bool:
+        """True if it is more than the machine has."""
+        return bool(self.memory) and self.capacity is not None and self.memory[0].total > self.capacity
+
+
+def misfit_text(forecast: TrainingForecast) -> str:
+    """Why training does not fit, in a sentence."""
+    needed, room = forecast.memory[0], forecast.capacity if forecast.impossible else forecast.available
+    assert room is not None, "without it nothing is known not to fit"
+    where = "the GPU" if forecast.device == "cuda" else "the machine"
+    return (
+        f"training {needed.title} takes {bytes_text(needed.total)} at its peak, by prediction; {where} has "
+        f"{bytes_text(room)}{'' if forecast.impossible else ' free for it'}: "
+        + ", ".join(f"{name} {bytes_text(count)}" for name, count in needed.parts.items())
+    )
+
+
+def fitting_text(forecast: TrainingForecast) -> str:
+    """The settings that fit, each with its memory."""
+    if not forecast.fitting:
+        return "no setting makes it fit: use a smaller model, or a machine with more memory"
+    return "these fit: " + "; ".join(f"{each.settings} ({bytes_text(each.bytes)})" for each in forecast.fitting)
+
+
+def bytes_text(count: float) -> str:
+    """Bytes in MB, or from one GB on in GB."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"  # noqa: PLR2004 - a GB

@@ -1,0 +1,328 @@
+"""The most memory that sampling and training a model take, part by part.
+
+What each part is follows from the code of the backend, whose rules are in `rules.py`. Constants that say "measured"
+come from `python -m bench memory`, whose table in docs/performance.md compares predictions with measurements.
+
+An epoch has three moments at which memory can be highest: while the batch is sampled, in a backward pass, and at the
+end of an update, when the copies that could undo it are there and the sampler's weights are reordered anew.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Literal
+
+from nat.sizing import rules
+from nat.sizing.shape import ModelShape
+from nat.wire.training import GradientCheckpointing
+
+DType = Literal["float32", "bfloat16"]
+Device = Literal["cpu", "cuda"]
+WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS = (
+    "weights",
+    "sampler's reordered weights",
+    "gradients",
+    "optimizer",
+    "copies to undo an update",
+    "activations",
+    "keys and values",
+    "process",
+)
+PARTS = (WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS)
+DEFAULT_RANK = 16
+"""Rank of LoRA where the configuration trains all weights, and a plan compares."""
+SHORTEST_ROW = 256
+"""Tokens; a shorter context than that is no advice."""
+
+_SIZES: Mapping[DType, int] = {"float32": 4, "bfloat16": 2}
+_WIDE = 4
+"""Bytes of a float32."""
+_MB = 2**20
+_PROCESS_BYTES = {"cpu": 420 * _MB, "cuda": 600 * _MB}
+"""Python, torch and transformers without a model (measured), or a context on a GPU (not measured)."""
+_PACKED_SLACK = {"float32": 1.4 * _MB, "bfloat16": 0.0}
+"""Bytes that MKL takes beyond the weights of each layer that it reorders (measured)."""
+_HEAP = {"full": 1.5, "LoRA": 2.2, "cuda": 1.1}
+"""Memory of the activations in the process, per byte of their values: the C library cannot use again all that is freed
+between them. LoRA frees more (measured); the figure of CUDA is not measured."""
+_DECODED = 1.5
+"""Bytes per four-bit weight that decoding leaves as holes between the activations, on a CPU (measured)."""
+_GROWN = 1.25
+"""Slots of running sequences grow by half, so a quarter is unused on average."""
+_ENCODED = 28
+"""Bytes per weight of the largest tensor while its moments are packed into eight bits."""
+_LOGIT_COPIES = 3
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What decides the memory besides the model's shape: how it is loaded, and how it is trained."""
+
+    device: Device
+    dtype: DType
+    lora_rank: int | None = None
+    load_in_4bit: bool = False
+    embedded: bool = True
+    """Whether this process samples; False if vLLM does."""
+    max_num_seqs: int = 64
+    kv_cache_mb: int | None = None
+    prefix_cache_mb: int | None = None
+    micro_batch_tokens: int = 4096
+    gradient_checkpointing: GradientCheckpointing = "auto"
+    optimizer_bits: Literal[8, 32] = 32
+    optimizer_offload: bool = False
+    has_reference: bool = False
+    """Whether the update compares with the starting weights."""
+    overlap: bool = False
+    """Whether a second copy of the weights is trained while the first one samples."""
+
+    @property
+    def cpu(self) -> bool:
+        return self.device == "cpu"
+
+    @property
+    def full(self) -> bool:
+        """Whether all weights are trained."""
+        return self.lora_rank is None
+
+    @property
+    def title(self) -> str:
+        if self.lora_rank is None:
+            return "all weights"
+        return f"{'QLoRA' if self.load_in_4bit else 'LoRA'}, rank {self.lora_rank}"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The sizes of what is sampled and trained."""
+
+    chats: int
+    """Chats at the same time."""
+    chat_tokens: int
+    """Prompt and answer of the longest call."""
+    row_tokens: int
+    """The longest row of an update."""
+    step_tokens: int
+    """All rows of an optimizer step."""
+    sampled_share: float = 0.5
+    """Share of a row's tokens that were sampled."""
+    epoch_tokens: int = 0
+    """Different tokens of an epoch's calls, shared beginnings once; what the prefix cache could hold."""
+
+    def with_rows(self, length: int) -> "Workload":
+        """The same with rows of this length, and chats of at most this length."""
+        return replace(self, row_tokens=length, chat_tokens=min(self.chat_tokens, length))
+
+    def within(self, context: int) -> "Workload":
+        """The same in a context of so many tokens."""
+        return self.with_rows(min(self.row_tokens, context))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The most memory, and what it consists of at its peak; bytes."""
+
+    parts: Mapping[str, int]
+    """By name, those that are not zero, when the device holds most."""
+    host: int = 0
+    """On a GPU, what the host's memory holds besides."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes of everything that may exist, each for one moment or for all of them."""
+
+    shape: ModelShape
+    setup: Setup
+    workload: Workload
+    free: float | None
+    """Bytes that the device has for all of it; None if not known."""
+    trained: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        rank = self.setup.lora_rank
+        count = self.shape.num_parameters if rank is None else self.shape.adapter_weights(rank)
+        object.__setattr__(self, "trained", count)
+
+    @property
+    def width(self) -> int:
+        return _SIZES[self.setup.dtype]
+
+    @property
+    def base(self) -> float:
+        """The weights of the model, without adapters."""
+        shape, width = self.shape, self.width
+        if not self.setup.load_in_4bit:
+            return shape.num_parameters * width
+        coded = shape.linear_weights * (0.5 + _WIDE / rules.WEIGHT_BLOCK)
+        return coded + (shape.num_parameters - shape.linear_weights) * width
+
+    @property
+    def weights(self) -> float:
+        copies = 1 + self.setup.overlap
+        adapters = 0 if self.setup.full else self.trained * _WIDE * copies
+        reference = self.shape.num_parameters * self.width if self.setup.full and self.setup.has_reference else 0
+        return self.base * (copies if self.setup.full else 1) + adapters + reference
+
+    @property
+    def packed(self) -> float:
+        """The sampler's reordered weights; four-bit layers are not reordered."""
+        setup, shape = self.setup, self.shape
+        if not setup.cpu or not setup.embedded:
+            return 0
+        if setup.load_in_4bit:
+            return shape.embedding * self.width
+        return shape.packed_weights * self.width + shape.packed_layers * _PACKED_SLACK[setup.dtype]
+
+    @property
+    def masters(self) -> float:
+        """The fp32 copies of trained weights in bf16; adapters are in fp32 anyway."""
+        return self.trained * _WIDE if self.setup.full and self.width < _WIDE else 0
+
+    @property
+    def moments(self) -> float:
+        each = 1 + _WIDE / rules.MOMENT_BLOCK if self.setup.optimizer_bits == 8 else _WIDE  # noqa: PLR2004 - bits
+        return 2 * each * self.trained
+
+    @property
+    def gradients(self) -> float:
+        return self.trained * _WIDE
+
+    @property
+    def undo(self) -> float:
+        return self.trained * _WIDE + self.moments
+
+    @property
+    def encoding(self) -> float:
+        """What packing the moments of the largest tensor takes."""
+        largest = self.shape.embedding if self.setup.full else max(map(max, self.shape.linears))
+        return _ENCODED * largest if self.setup.optimizer_bits == 8 else 0  # noqa: PLR2004 - bits
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of a token."""
+        return 2 * self.shape.keys * self.shape.layers * self.width
+
+    @property
+    def slots(self) -> float:
+        """Keys and values of the running sequences."""
+        if not self.setup.embedded:
+            return 0
+        wanted = min(self.workload.chats, self.setup.max_num_seqs) * self.workload.chat_tokens * self.token_bytes
+        return min(_GROWN * wanted, self._bound(self.setup.kv_cache_mb, rules.FREE_SHARES[0]))
+
+    @property
+    def prefixes(self) -> float:
+        """Keys and values of earlier prompts."""
+        if not self.setup.embedded:
+            return 0
+        wanted = self.workload.epoch_tokens * self.token_bytes
+        return min(wanted, self._bound(self.setup.prefix_cache_mb, rules.FREE_SHARES[1]))
+
+    def _bound(self, megabytes: int | None, share: int) -> float:
+        if megabytes is not None:
+            return megabytes * _MB
+        return float("inf") if self.free is None else max(0.0, self.free - self.base) / share
+
+    @property
+    def sampling_step(self) -> float:
+        """Activations and logits of a sampling step."""
+        shape, running = self.shape, min(self.workload.chats, self.setup.max_num_seqs)
+        tokens = min(
+            rules.sampling_step_tokens(shape.intermediate, cpu=self.setup.cpu), running * self.workload.chat_tokens
+        )
+        inside = tokens * (4 * shape.hidden + 2 * shape.queries + 3 * shape.intermediate) * self.width
+        return inside + running * shape.vocabulary * _WIDE * _LOGIT_COPIES if self.setup.embedded else 0
+
+    @property
+    def micro_batch(self) -> int:
+        """Tokens of the largest micro-batch: rows are added until there are enough."""
+        row, step = self.workload.row_tokens, self.workload.step_tokens
+        enough = rules.micro_batch_tokens(self.shape.intermediate, cpu=self.setup.cpu)
+        most = min(self.setup.micro_batch_tokens, enough or self.setup.micro_batch_tokens)
+        return max(row, min(step, most // max(1, row) * row))
+
+    def activations(self, taken: float) -> float:
+        """What a forward pass keeps for the backward pass, with `taken` bytes in use besides."""
+        tokens, layers = self.micro_batch, self.shape.layers
+        layer = tokens * layer_bytes(self.shape, self.setup)
+        kept, again = layer * layers, tokens * self.shape.hidden * self.width
+        choice = self.setup.gradient_checkpointing
+        if choice is False:
+            return kept
+        least = again * layers + layer
+        if choice is True:
+            return least
+        if self.free is None:
+            return kept
+        room = rules.CHECKPOINTED_SHARE * max(0.0, self.free - taken)
+        return min(kept, max(least, room))
+
+    @property
+    def head(self) -> float:
+        """Logits of the scored tokens, and the gradient of the output layer before it is added."""
+        scored = max(1, round(self.micro_batch * self.workload.sampled_share))
+        block = min(rules.logits_at_a_time(scored, cpu=self.setup.cpu), scored * self.shape.vocabulary)
+        logits = _LOGIT_COPIES * block * _WIDE
+        return logits + (self.shape.embedding * self.width * 2 if self.setup.full else 0)
+
+
+def layer_bytes(shape: ModelShape, setup: Setup) -> int:
+    """Bytes per token that a decoder layer keeps for its backward pass.
+
+    Counted from transformers' Llama and Qwen2: the inputs of norms (in fp32), products and activations. Under LoRA the
+    norms keep less, and peft casts the input of each adapter to fp32.
+    """
+    width, hidden = _SIZES[setup.dtype], shape.hidden
+    attention = (2 * shape.queries + 2 * shape.keys) * width
+    inner = (4 if shape.gated else 2) * shape.intermediate
+    if setup.full:
+        norms = 6 * hidden * width if width == _WIDE else 2 * hidden * (_WIDE + 2 * width)
+        return norms + attention + inner * width
+    low_rank = len(shape.linears) * (setup.lora_rank or 0) * _WIDE
+    if width == _WIDE:
+        return 4 * hidden * width + attention + inner * width + low_rank
+    cast = _WIDE * (hidden * (4 + shape.gated) + shape.queries + shape.intermediate)
+    norms = 2 * hidden * _WIDE
+    return norms + cast + attention + (inner - shape.intermediate) * width + low_rank
+
+
+def longest_row(shape: ModelShape, setup: Setup, workload: Workload, *, room: int, most: int) -> int | None:
+    """The longest rows, of at most `most` tokens, that fit into `room` bytes; None if none of a useful length does."""
+
+    def too_much(length: int) -> bool:
+        return predict(shape, setup, workload.with_rows(length), free=room).total > room
+
+    found = bisect_left(range(most + 1), x=True, lo=min(SHORTEST_ROW, most), key=too_much) - 1
+    return found if found >= min(SHORTEST_ROW, most) else None
+
+
+def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float | None = None) -> Memory:
+    """The most memory of a run; `free` is what its process may take of the device, on which some choices depend."""
+    sizes = _Sizes(shape, setup, workload, free)
+    process = _PROCESS_BYTES[setup.device]
+    kept_moments = 0.0 if setup.optimizer_offload and not setup.cpu else sizes.moments
+    optimizer = sizes.masters + kept_moments
+    always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process}
+    slots = {CACHE: sizes.slots}
+    stays = {SAMPLER: 0 if setup.full and not setup.overlap else sizes.packed}
+    undo = sizes.undo if setup.cpu else 0.0
+    taken = sum(always.values()) + sizes.slots + stays[SAMPLER]
+    heap = _HEAP["cuda" if not setup.cpu else "full" if setup.full else "LoRA"]
+    backward = sizes.activations(taken) * heap + sizes.head
+    if setup.cpu and setup.load_in_4bit:
+        backward += _DECODED * shape.linear_weights
+    sampling = {**always, SAMPLER: sizes.packed, CACHE: sizes.slots + sizes.prefixes, ACTIVATIONS: sizes.sampling_step}
+    learning = {**always, **slots, **stays, GRADIENTS: sizes.gradients, ACTIVATIONS: backward}
+    ending = {**always, **slots, SAMPLER: sizes.packed, GRADIENTS: sizes.gradients, UNDO: undo}
+    stepping = {**always, **slots, **stays, GRADIENTS: sizes.gradients, UNDO: undo, ACTIVATIONS: sizes.encoding}
+    loading = {PROCESS: process, WEIGHTS: shape.num_parameters * sizes.width + sizes.base * setup.load_in_4bit}
+    moments = (sampling, learning, ending, stepping, loading)
+    highest = max(moments, key=lambda parts: sum(parts.values()))
+    host = 0.0 if setup.cpu else sizes.undo + (sizes.moments - kept_moments)
+    return Memory({name: ceil(highest[name]) for name in PARTS if highest.get(name)}, host=ceil(host))

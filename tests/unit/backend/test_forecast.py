@@ -1,0 +1,89 @@
+"""The backend's forecast: what it predicts and measures, and what it leaves as it was."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from nat.backend import forecast
+from nat.backend.forecast import Forecaster, check_capacity
+from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.worker import Worker
+from nat.errors import AlgorithmError, ModelNotSupported
+from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
+from nat.sizing.memory import Workload
+from nat.wire.serving import ServeOptions
+from nat.wire.training import TrainingConfig
+
+WORKLOAD = Workload(chats=2, chat_tokens=40, row_tokens=40, step_tokens=80)
+
+
+@pytest.fixture
+def worker(loaded):
+    worker = Worker(Engine(loaded, policy_version="p@0", limits=Limits()))
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def forecaster(tiny_dir, worker, loaded, make_learner) -> Forecaster:
+    return Forecaster(ServeOptions(model=tiny_dir()), worker, make_learner(loaded))
+
+
+def test_the_probe_measures_and_changes_nothing(forecaster, loaded):
+    """Speeds are known afterwards; weights are the same and have no gradients."""
+    before = {name: p.detach().clone() for name, p in loaded.trainable_parameters().items()}
+    found = forecaster.forecast(ForecastRequest(workload=WORKLOAD, num_rollouts=64, probe_seconds=1))
+    assert found.speed is not None
+    assert found.speed.chats == 2
+    assert min(found.speed.prompt_tokens_per_second, found.speed.step_seconds) > 0
+    assert (found.speed.trained_tokens, found.optimizer_steps) == (80, 2)
+    assert min(found.speed.trained_tokens_per_second, found.speed.optimizer_seconds) > 0
+    assert all(torch.equal(before[name], p) for name, p in loaded.trainable_parameters().items())
+    assert all(p.grad is None for p in loaded.trainable_parameters().values())
+
+
+def test_all_weights_and_adapters_are_compared(forecaster, loaded):
+    """The configured way is the first; without `probe_seconds` nothing is measured."""
+    found = forecaster.forecast(ForecastRequest(workload=WORKLOAD, num_rollouts=1))
+    assert [each.title for each in found.memory] == ["all weights", "LoRA, rank 16"]
+    assert found.memory[0].parts["weights"] == loaded.num_parameters * 4
+    assert found.memory[0].longest_row == loaded.max_seq_length
+    assert (found.num_parameters, found.speed, found.fits) == (loaded.num_parameters, None, True)
+
+
+def test_settings_are_those_of_an_update(forecaster):
+    """The learning rate is resolved, and an unknown algorithm is an error."""
+    config = TrainingConfig(learning_rate=0.5, steps_per_batch=3)
+    found = forecaster.forecast(ForecastRequest(workload=WORKLOAD, num_rollouts=1, config=config))
+    assert (found.learning_rate, found.optimizer_steps) == (0.5, 3)
+    with pytest.raises(AlgorithmError):
+        forecaster.forecast(
+            ForecastRequest(workload=WORKLOAD, num_rollouts=1, config=TrainingConfig(algorithm="unknown"))
+        )
+
+
+def test_what_does_not_fit_is_not_measured(forecaster, monkeypatch):
+    """The forecast says what is missing, and with which settings it would fit."""
+    long, config = replace(WORKLOAD, row_tokens=512, step_tokens=4096), TrainingConfig(gradient_checkpointing=False)
+    request = ForecastRequest(workload=long, num_rollouts=1, config=config)
+    needed = forecaster.forecast(request).memory[0].total
+    monkeypatch.setattr(forecast, "available_bytes", lambda _: needed - needed // 100)
+    found = forecaster.forecast(request.model_copy(update={"probe_seconds": 1}))
+    assert (found.fits, found.speed) == (False, None)
+    assert found.fitting
+    assert all(each.bytes < needed for each in found.fitting)
+    assert misfit_text(found).startswith("training all weights takes ")
+    assert fitting_text(found).startswith("these fit: ")
+
+
+def test_a_model_that_the_machine_cannot_hold_is_not_loaded(tiny_dir, monkeypatch):
+    """The error has the bytes and what would fit; a folder that cannot be read is left to the loader."""
+    options = ServeOptions(model=tiny_dir())
+    check_capacity(options)
+    check_capacity(options.model_copy(update={"model": Path("missing")}))
+    monkeypatch.setattr(forecast, "total_bytes", lambda _: 10**6)
+    with pytest.raises(ModelNotSupported, match=r"needs \d+ MB at least .* this machine has 1 MB") as caught:
+        check_capacity(options)
+    assert "smaller model" in str(caught.value)

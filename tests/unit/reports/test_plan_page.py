@@ -1,0 +1,97 @@
+"""The page with which `nat finetune --dry_run` ends."""
+
+from pathlib import Path
+
+from fakes.forecasts import FORECAST, SPEED
+from nat.finetuning.dry_run import FinetunePlan
+from nat.reports.plan_page import plan_text
+from nat.sizing.load import RolloutLoad
+
+LOAD = RolloutLoad(
+    calls=2.5, row_tokens=300, sampled_tokens=100, longest_row=400, basis="as in the last epoch of r", seconds=4
+)
+PLAN = FinetunePlan(
+    trainer="t",
+    trajectory_builder="b",
+    trainer_adapter="a",
+    reward="match",
+    target_functions=["<workflow>"],
+    target_model="student",
+    llms={"student": "somewhere"},
+    num_epochs=10,
+    num_examples=50,
+    num_generations=8,
+    max_concurrency=4,
+    num_held_out=40,
+    validation_interval=5,
+    output_dir=Path("runs"),
+    warnings=["beware"],
+    config_text="secret_key_of_yaml: 1",
+    rollouts_per_epoch=80,
+    judges=["judge"],
+    load=LOAD,
+    forecast=FORECAST,
+    smallest_improvement=0.15,
+    smallest_with_changes=0.25,
+)
+
+
+def lines(**changes) -> list[str]:
+    return [" ".join(line.split()) for line in plan_text(PLAN.model_copy(update=changes)).splitlines()]
+
+
+def test_amounts():
+    """Rollouts, calls and judge calls, per epoch and in all, with three validations of 40 examples."""
+    found = lines()
+    assert "Rollouts 80 per epoch, from 50 examples, 4 at a time" in found
+    assert "920 in all: 800 of epochs and 120 of validations" in found
+    assert "LLM calls 200 per epoch, 2,300 in all" in found
+    assert "Judge calls 80 per epoch, 920 in all (one per rollout by judge)" in found
+    assert "Tokens 300 per rollout, 100 of them sampled: as in the last epoch of r" in found
+    assert "secret_key_of_yaml" not in "".join(found)
+
+
+def test_memory_of_all_weights_and_of_adapters():
+    """A row for each part, the sum, the longest row, and what there is."""
+    found = lines()
+    assert "Memory predicted, at the peak all weights LoRA, rank 16" in found
+    assert "weights 4.0 GB 4.0 GB" in found
+    assert "gradients 4.0 GB 0 MB" in found
+    assert "together 8.0 GB 4.0 GB" in found
+    assert "longest row here (400 planned) does not fit 2,048 tokens" in found
+    assert "the machine has 16.0 GB, of which 9.0 GB are free for this" in found
+    assert not any(line.startswith("activations") for line in found)
+
+
+def test_time_by_the_measured_speed():
+    """80 rollouts of 200 prompt and 100 sampled tokens, and two optimizer steps."""
+    found = lines()
+    assert "Time 4 min 26 s per epoch: sampling 3 min 36 s, training 50 s; without agent, tools and scoring" in found
+    assert "with agent, tools and scoring 5 min 20 s per epoch, as in the last epoch of r" in found
+    slow = FORECAST.model_copy(update={"speed": SPEED.model_copy(update={"chats": 0})})
+    assert any("sampling not measured, training 50 s" in line for line in lines(forecast=slow))
+
+
+def test_what_the_held_out_examples_can_show():
+    """The smallest rise for scores of 0 and 1; nothing with too few examples."""
+    assert any("a rise of the mean by +0.15 or more if no example gets worse; +0.25 if half" in x for x in lines())
+    few = lines(num_held_out=5, smallest_improvement=None, smallest_with_changes=None)
+    assert "Can show nothing: a verdict takes at least 6 held-out examples" in few
+    assert "Held-out none (no verdict without a validation dataset)" in lines(num_held_out=None)
+
+
+def test_a_load_that_is_assumed_is_the_least():
+    """Before the first run nobody knows how often an agent calls the model."""
+    found = lines(load=LOAD.model_copy(update={"assumed": True, "seconds": None}))
+    assert "LLM calls at least 200 per epoch, 2,300 in all" in found
+
+
+def test_what_is_not_known():
+    """A backend elsewhere tells no memory, and a builder of one's own no number of rollouts."""
+    found = lines(forecast=None, rollouts_per_epoch=None)
+    assert "Rollouts chosen by the builder" in found
+    assert "Time not measured" in found
+    assert any(line.startswith("Memory not known") for line in found)
+    assert "Memory not known: the model's configuration lacks the sizes of its layers" in lines(
+        forecast=FORECAST.model_copy(update={"memory": []})
+    )

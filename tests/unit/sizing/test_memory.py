@@ -1,0 +1,70 @@
+"""Predictions of memory, beside the measurements in docs/performance.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+from bench.memory import CASES, Case
+from bench.shapes import SHAPES
+
+from nat.sizing.memory import SHORTEST_ROW, Setup, Workload, longest_row, predict
+from nat.sizing.remedies import remedies
+from nat.sizing.shape import ModelShape
+
+PAGE = Path(__file__).parents[3] / "docs" / "performance.md"
+ALLOWED = 0.15
+SHAPE = ModelShape(151936, 896, 4864, 24, 14, 2, 64, tied=True)
+WORKLOAD = Workload(chats=16, chat_tokens=1024, row_tokens=1024, step_tokens=16 * 1024)
+GB = 10**9
+
+
+def measured() -> dict[str, float]:
+    """Megabytes by case, from the table."""
+    table = PAGE.read_text().partition("<!-- bench memory -->")[2].partition("<!-- end of bench memory -->")[0]
+    rows = re.findall(r"^\| (.+?) \| [\d,]+ \| ([\d,]+) \|", table, flags=re.MULTILINE)
+    return {case: float(count.replace(",", "")) for case, count in rows}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_predictions_are_near_what_was_measured(case: Case):
+    """The model of memory is within 15 % of every measurement that the docs list."""
+    shape = ModelShape.of_config(SHAPES[case.shape]().to_dict())
+    predicted = predict(shape, case.setup, case.workload).total / 2**20
+    assert predicted == pytest.approx(measured()[str(case)], rel=ALLOWED)
+
+
+def test_at_least_ten_cases_are_measured():
+    """The docs list no case that the bench does not have."""
+    assert measured().keys() == {str(case) for case in CASES}
+    assert len(CASES) >= 10
+
+
+def test_the_parts_add_up():
+    """The total is the sum of the parts at one moment; adapters have smaller gradients and moments than all weights."""
+    full, lora = (predict(SHAPE, Setup("cpu", "float32", rank), WORKLOAD) for rank in (None, 16))
+    assert full.total == sum(full.parts.values())
+    assert full.parts["weights"] == SHAPE.num_parameters * 4
+    assert full.parts["optimizer"] == SHAPE.num_parameters * 8
+    assert lora.parts["optimizer"] == SHAPE.adapter_weights(16) * 8
+
+
+def test_the_longest_row_is_the_last_that_fits():
+    """One token more would take more than there is."""
+    setup = Setup("cpu", "bfloat16", 16, gradient_checkpointing=False)
+    room = 12 * GB
+    longest = longest_row(SHAPE, setup, WORKLOAD, room=room, most=10**6)
+    fits, too_long = (predict(SHAPE, setup, WORKLOAD.with_rows(longest + more), free=room).total for more in (0, 1))
+    assert fits <= room < too_long
+    assert longest_row(SHAPE, setup, WORKLOAD, room=room, most=SHORTEST_ROW) == SHORTEST_ROW
+    assert longest_row(SHAPE, setup, WORKLOAD, room=GB, most=10**6) is None
+
+
+def test_remedies_fit():
+    """Each remedy is a change of the setup with which the prediction fits; LoRA is among them."""
+    setup, room = Setup("cpu", "float32"), 8 * GB
+    found = remedies(SHAPE, setup, WORKLOAD, room=room)
+    assert predict(SHAPE, setup, WORKLOAD, free=room).total > room
+    assert found
+    assert all(remedy.bytes <= room for remedy in found)
+    assert any("lora: {rank: 16}" in remedy.settings for remedy in found)
+    assert remedies(SHAPE, setup, WORKLOAD, room=GB // 2) == []
