@@ -6,6 +6,7 @@ with all of its rollouts, so the printed factor is then a lower or an upper boun
 """
 
 import argparse
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4])
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--rollouts", type=int, default=3072)
+    parser.add_argument("--hopeless", type=int, default=0, help="Rows without a right answer, for each row with one.")
     parser.add_argument("--folder", type=Path, help="Where tasks and models are kept.")
     parser.add_argument("--at_once", type=int, default=2)
     options = parser.parse_args()
@@ -44,6 +46,8 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         for task in options.tasks:
             make_task(task, folder)
+            if options.hopeless:
+                add_hopeless(folder / task / "train.jsonl", options.hopeless)
             cases = [
                 Case(task, lora=False, seed=seed, name=name, settings=SETTINGS[name])
                 for seed in options.seeds
@@ -52,6 +56,13 @@ def main() -> None:
             curves = list(pool.map(lambda case: curve(case, folder, options.rollouts), cases))
             found = dict(zip(((case.name, case.seed) for case in cases), curves, strict=True))
             _print(task, found, options.settings, options.seeds)
+
+
+def add_hopeless(data: Path, number: int) -> None:
+    """Add rows whose answer no model can give, `number` for each row."""
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    rows += [{**row, "id": f"{row['id']}/{n}", "answer": "none"} for row in rows for n in range(number)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def curve(case: Case, folder: Path, rollouts: int) -> Curve:
