@@ -56,12 +56,12 @@ def test_blocks(page, folder, monkeypatch):
 
 def check(block: Block, module: ModuleType, runner: asyncio.Runner, folder: Path) -> None:
     if block.file_name is not None:
-        file = folder / block.file_name
+        file = Path.cwd() / block.file_name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text, encoding="utf-8")
     match block.language:
         case "python" if block.is_module:
-            import_components(str(folder / block.file_name))
+            import_components(str(Path.cwd() / block.file_name))
             vars(module).update(vars(sys.modules[Path(block.file_name).stem]))
         case "python":
             run_python(block, module, runner)
