@@ -16,15 +16,14 @@ from examples.pretraining import (
     ASSISTANT,
     CONVERSATIONS_PER_STEP,
     END,
-    MAX_TOKENS,
     UNKNOWN,
     USER,
     Schedule,
     assistant_loss,
+    make_llama,
     make_tokenizer,
     write_model,
 )
-from transformers import LlamaConfig, LlamaForCausalLM
 
 LETTERS, SORTED = tuple("abcdefghijkl"), 6
 NAMES = (
@@ -145,30 +144,11 @@ def make_task(task: Task, folder: Path, width: int) -> None:
         (folder / f"{name}.jsonl").write_text("".join(_lines(rows)))
     tokenizer = make_tokenizer((END, USER, ASSISTANT, UNKNOWN), task.words, CHAT_TEMPLATE)
 
-    def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> Any:
+    def loss_of(model: Any, tokenizer: Any, rng: random.Random) -> Any:
         return assistant_loss(model, tokenizer, [task.conversation(rng) for _ in range(CONVERSATIONS_PER_STEP)])
 
     schedule = Schedule(steps=task.steps, learning_rate=3e-3 * (64 / width) ** 0.5, warmup_steps=30)
     write_model(folder / "model", tokenizer, lambda tokenizer: make_llama(tokenizer, width), loss_of, schedule)
-
-
-def make_llama(tokenizer: Any, width: int) -> LlamaForCausalLM:
-    """Make a Llama of two layers and this hidden size."""
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=width,
-            intermediate_size=3 * width,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            max_position_embeddings=MAX_TOKENS,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
 
 
 def _lines(rows: list[tuple[str, str]]) -> Iterator[str]:

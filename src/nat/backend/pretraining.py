@@ -53,12 +53,12 @@ def make_tokenizer(special: tuple[str, ...], words: tuple[str, ...], chat_templa
     return tokenizer
 
 
-def make_llama(tokenizer: Any) -> LlamaForCausalLM:
-    """Make a Llama model with a tenth of a million weights."""
+def make_llama(tokenizer: Any, width: int = 64) -> LlamaForCausalLM:
+    """Make a Llama model of two layers; at width 64 it has a tenth of a million weights."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=192,
+        hidden_size=width,
+        intermediate_size=3 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
