@@ -143,7 +143,8 @@ async def test_an_evaluator_that_hangs(tmp_path):
 async def test_equal_rewards_epoch_after_epoch(tmp_path):
     """Three epochs with equal rewards in every group end the run; nothing was submitted."""
     text, project = await failed_run(tmp_path, lambda _request: Say("wrong"), error=NoLearningSignal)
-    assert "Every reward is 0" in text
+    assert "rewards from 0 to 0" in text
+    assert "Sample at temperature 1" in text
     assert project.adapter.submitted == []
     with project.journal() as journal:
         assert len(journal.epochs()) == 3
@@ -156,7 +157,7 @@ async def test_a_short_run_without_any_job_fails_too(tmp_path):
         project.finetuning["num_epochs"] = 1
 
     text, _ = await failed_run(tmp_path, lambda _request: Say("right"), error=NoLearningSignal, prepare=prepare)
-    assert "Every reward is 1" in text
+    assert "rewards from 1 to 1" in text
 
 
 async def test_rewards_that_differ_by_rounding_are_equal_rewards(tmp_path):
@@ -171,7 +172,7 @@ async def test_rewards_that_differ_by_rounding_are_equal_rewards(tmp_path):
 
     text, project = await failed_run(tmp_path, score, error=NoLearningSignal, prepare=prepare)
     assert "groups whose rewards are all equal: 4 of 4, 4 of 4, 4 of 4" in text
-    assert "Every reward is 0.3" in text
+    assert "rewards from 0.3 to 0.3" in text
     assert project.adapter.submitted == []
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from examples.pretraining import ASSISTANT, END, UNKNOWN, USER, Schedule, make_tokenizer, write_chat_model
 
 from fakes.finetuning_project import blank_plot
+from nat.backend.pretraining import ASSISTANT, END, UNKNOWN, USER, Schedule, make_tokenizer, write_chat_model
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function_info import FunctionInfo
 from nat.data_models.component_ref import LLMRef

@@ -101,9 +101,11 @@ def _packer(weight: Tensor) -> Callable[[Tensor, Tensor | None], Product] | None
     if weight.dtype == torch.float32 and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return _with_mkl
     onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # as MKL's: torch has no types
-    if onednn and weight.dtype in {torch.float32, torch.bfloat16}:
-        return _with_onednn
-    return None
+    if not onednn or weight.dtype not in {torch.float32, torch.bfloat16}:
+        return None
+    if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # noqa: SLF001 - no public name
+        return None  # a CPU without AVX-512 or AVX-NE-CONVERT
+    return _with_onednn
 
 
 def _with_mkl(weight: Tensor, bias: Tensor | None) -> Product:

@@ -35,7 +35,7 @@ def example_of(model: type[BaseModel]) -> dict[str, Any]:
     raw = {}
     for name, field in model.model_fields.items():
         if name not in SET_BY_THE_RUN and (field.is_required() or list(models_in(field.annotation))):
-            raw[name] = value_of(field.annotation)
+            raw[name] = "http://localhost" if name == "url" else value_of(field.annotation)
     return raw
 
 
