@@ -1,7 +1,10 @@
 """Reordered weights compute what the weights compute."""
 
+import os
 import platform
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,24 @@ def test_any_number_of_tokens_gives_the_product(dtype, tolerance, bias):
     for tokens in (1, 3, 64, 700):
         x = torch.randn(1, tokens, WIDTH, dtype=dtype)
         torch.testing.assert_close(computed(linears, model, x), model(x).detach(), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the variable limits oneDNN on x86 alone")
+def test_a_cpu_that_cannot_reorder_bfloat16_computes_from_the_weights():
+    """OneDNN reorders bfloat16 on some CPUs only; on others, such as those with AVX2 alone, layers stay as they are."""
+    code = (
+        "import torch\n"
+        "from nat.backend.packed_linear import PackedLinears\n"
+        "layer = torch.nn.Sequential(torch.nn.Linear(256, 192, dtype=torch.bfloat16))\n"
+        "x = torch.ones(3, 256, dtype=torch.bfloat16)\n"
+        "with torch.no_grad(), PackedLinears(layer).in_use():\n"
+        "    print(tuple(layer(x).shape))\n"
+    )
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run(  # noqa: S603 - our own interpreter and text
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "(3, 192)\n", done.stderr
 
 
 def test_weights_that_changed_in_place_are_used_after_forget():
