@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -138,8 +138,10 @@ def _reason(number: int) -> str:
     return f"interrupted by {signal.Signals(number).name}"
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
+def run(coroutine: Coroutine[Any, Any, T], *, keep_stdout: bool = False) -> T:
     """Like `asyncio.run`, but SystemExit and KeyboardInterrupt in a task of user code end only that task.
+
+    With `keep_stdout`, what the agent and its framework print goes to stderr, so that `--json` prints JSON alone.
 
     Raises:
         Interrupted: Ctrl-C, SIGTERM or SIGHUP cancelled the coroutine, and its cleanup has run.
@@ -147,7 +149,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
     """
     gc.set_threshold(*_COLLECT_AFTER)
-    with handled_signals() as signals, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    printing = redirect_stdout(sys.stderr) if keep_stdout else nullcontext()
+    with printing, handled_signals() as signals, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()
         task = loop.create_task(coroutine)
         signals.on_first(lambda reason: _cancel_soon(loop, task, signals, reason))

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from fakes.processes import DEADLINE, Processes, first_line
+from nat.cli import event_loop
 
 COMMAND = """
 import asyncio, os, signal, subprocess, sys, threading, time, click
@@ -168,3 +169,15 @@ def test_unprintable_text_is_printed_as_escapes():
     with Processes() as processes:
         code, out, _ = ended(started(processes, "say('ready')\nsay('a\\ud83d')"))
     assert (code, out) == (0, "a\\ud83d\n")
+
+
+@pytest.mark.parametrize("keep_stdout", [True, False])
+def test_what_an_agent_prints_leaves_the_json_alone(capsys, keep_stdout):
+    """Frameworks print banners; with `keep_stdout` these go to stderr, and stdout has the command's own output."""
+
+    async def agent() -> str:
+        print("LiteAgent started")  # noqa: T201 - as frameworks do
+        return "{}"
+
+    print(event_loop.run(agent(), keep_stdout=keep_stdout))  # noqa: T201 - the command's output
+    assert capsys.readouterr() == (("{}\n", "LiteAgent started\n") if keep_stdout else ("LiteAgent started\n{}\n", ""))

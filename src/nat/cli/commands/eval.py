@@ -65,7 +65,7 @@ def eval_command(
         override=override,
     )
     began = time.monotonic()
-    output = event_loop.run(_evaluate(config))
+    output = event_loop.run(_evaluate(config), keep_stdout=as_json)
     seconds = time.monotonic() - began
     click.echo(json.dumps(summary_record(output, seconds)) if as_json else summary_text(output, seconds))
     raise_without_scores(output)

@@ -65,10 +65,10 @@ def finetune_command(
     """Train the model inside a workflow, and report whether it improved."""
     given = run_config(context, config_file)
     if dry_run:
-        plan = event_loop.run(make_plan(given))
+        plan = event_loop.run(make_plan(given), keep_stdout=as_json)
         click.echo(plan.model_dump_json() if as_json else plan_text(plan))
         return
-    result = event_loop.run(_train(given, quiet=as_json))
+    result = event_loop.run(_train(given, quiet=as_json), keep_stdout=as_json)
     click.echo(result_record(result) if as_json else summary_text(result, config_file))
 
 

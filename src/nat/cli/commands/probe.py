@@ -78,7 +78,7 @@ def probe_command(
     The exit code is 1 if it has none.
     """
     options = ProbeOptions(examples=examples, generations=generations, rescores=rescores, reward=reward)
-    result = event_loop.run(probe(run_config(context, config_file), options, watch=rollout_bar))
+    result = event_loop.run(probe(run_config(context, config_file), options, watch=rollout_bar), keep_stdout=as_json)
     if output is not None:
         write_text(output, record_text(result))
     click.echo(result.report.model_dump_json() if as_json else page(result.report))

@@ -40,7 +40,7 @@ def run_command(
     if bool(inputs) == (input_file is not None):
         raise click.UsageError("give either --input or --input_file")
     texts = inputs if input_file is None else (input_file.read_text("utf-8"),)
-    rollouts = event_loop.run(_run(config_file, override, texts))
+    rollouts = event_loop.run(_run(config_file, override, texts), keep_stdout=as_json)
     for rollout in rollouts:
         click.echo(_as_json(rollout) if as_json else _as_text(rollout))
     failures = [rollout.error for rollout in rollouts if rollout.error is not None]
