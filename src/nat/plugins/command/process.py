@@ -16,6 +16,8 @@ from pathlib import Path
 from nat.builder.child_processes import known_child
 
 _GRACE_SECONDS = 2.0
+_PASS_SECONDS = 0.02
+"""Between two passes over `/proc`."""
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _SUPERVISOR_SECONDS = 20.0
 """Longer than the supervisor ever takes."""
@@ -74,7 +76,7 @@ async def _supervised(program: Program, mark: str) -> int:
             process.kill()
             await process.wait()
         if process.returncode != 0:
-            _kill_marked(mark)
+            await _end_marked(mark)
     if not report:
         return process.returncode or -signal.SIGKILL
     kind, number = report.split()
@@ -83,12 +85,28 @@ async def _supervised(program: Program, mark: str) -> int:
     return int(number)
 
 
-def _kill_marked(mark: str) -> None:
-    """Kill processes with the mark in their environment, after a program has killed its supervisor."""
+async def _end_marked(mark: str) -> None:
+    """Kill processes with the mark in their environment, after a program has killed its supervisor.
+
+    Pass after pass, until two in a row find none: a process may fork meanwhile, and has no environment while it starts.
+    """
+    passes, clean = 2, 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE_SECONDS):
+            while clean < passes:
+                clean = 0 if _kill_marked(mark) else clean + 1
+                await asyncio.sleep(_PASS_SECONDS)
+
+
+def _kill_marked(mark: str) -> bool:
+    """Kill those found in one pass over `/proc`; says whether there were any."""
+    found = False
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or is not ours
             if mark.encode() in path.read_bytes():
+                found = True
                 os.kill(int(path.parent.name), signal.SIGKILL)
+    return found
 
 
 async def _in_a_group(program: Program) -> int:
