@@ -27,9 +27,12 @@ NOT_TRAINED = (
 """Why a backend may train nothing of a batch."""
 
 KL_TOO_FAR = 0.3
-"""KL divergence per token of one epoch's update; updates that teach a model stay below 0.05."""
+"""KL divergence per token of one epoch's update."""
+KL_HARMLESS = 0.05
+"""Updates that teach a model stay below it."""
 WEIGHTS_TOO_FAR = 0.02
-"""Change of the weights in one optimizer step, as a share of their size."""
+"""Change of the weights in one optimizer step, as a share of their size; a harmless KL divergence outweighs it, since the
+steps of a small model's LoRA are larger than this."""
 WEIGHTS_USUAL = 0.002
 """The usual change in updates of a small model."""
 CLIPPED_TOO_MUCH = 0.5
@@ -155,7 +158,7 @@ def _moved_too_far(epoch: EpochRecord, before: Sequence[EpochRecord]) -> bool:
     usual = [e.metrics[GRADIENT] for e in before if e.metrics.get(GRADIENT, 0) > 0]
     return (
         _value(epoch, KL) > KL_TOO_FAR
-        or _value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR
+        or (_value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR and epoch.metrics.get(KL, KL_TOO_FAR) > KL_HARMLESS)
         or clipped(epoch) > CLIPPED_TOO_MUCH
         or (bool(usual) and _value(epoch, GRADIENT) > GRADIENT_TOO_STEEP * median(usual))
     )

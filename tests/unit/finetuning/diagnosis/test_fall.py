@@ -65,12 +65,17 @@ def test_an_update_that_is_too_large_is_named_with_its_numbers():
 
 @pytest.mark.parametrize(
     "metrics",
-    [{KL: 0.5}, {WEIGHTS: 0.05}, {CLIPPED[0]: 0.6}, {GRADIENT: 60.0}],
+    [{KL: 0.5}, {WEIGHTS: 0.05, KL: 0.1}, {CLIPPED[0]: 0.6}, {GRADIENT: 60.0}],
     ids=["KL", "weights", "clip", "gradient"],
 )
 def test_each_measure_of_an_update_is_enough(metrics):
     """A backend need not report all measures."""
     assert diagnose(run([0.4, 0.45, 0.0], [{}, metrics, {}])).cause is Cause.UPDATE_TOO_LARGE
+
+
+def test_large_steps_that_hardly_moved_the_policy_are_not_blamed():
+    """LoRA changes its small matrices by percents; the KL divergence tells that the policy hardly moved."""
+    assert diagnose(run([0.4, 0.45, 0.1], [{}, {WEIGHTS: 0.05}, {}])).cause is Cause.UNKNOWN
 
 
 def test_updates_before_the_best_epoch_are_not_blamed():
