@@ -2,7 +2,8 @@
 
 Each run is `nat finetune` in a process of its own. `--rates` also trains with these multiples of the default learning
 rate, so that the table shows how far the default is from the best. The tasks are those of `bench.tasks`, which no
-default was chosen on, and the examples of the repository whose frameworks are installed here.
+default was chosen on, and the examples of the repository. An example plays at most as many rollouts as its YAML says,
+and is also trained as that stands, tuned by hand. Those with a framework need its environment (`make frameworks`).
 """
 
 import argparse
@@ -20,11 +21,19 @@ from typing import Any
 
 import yaml
 from bench.tasks.models import TASKS
+from conformance.environments import python_of
 
 ROLLOUTS = 6144
 """Rollouts of a run."""
-EXAMPLES = {"tic_tac_toe": "player"}
-"""Examples of the repository, and the keys of their LLMs."""
+EXAMPLES = {
+    "tic_tac_toe": None,
+    "node_agent": None,
+    "langgraph_agent": "langchain",
+    "adk_agent": "adk",
+    "llama_index_agent": "llama_index",
+}
+"""Examples of the repository, and the environments that their frameworks need."""
+BUILDER_KEYS = frozenset({"examples_per_epoch", "num_generations", "choose_examples", "max_refills"})
 HEAD = "| task | weights | setting | seed | before | after | best | rate |\n|---|---|---|---:|---:|---:|---:|---:|"
 
 
@@ -37,7 +46,9 @@ class Case:
     seed: int
     name: str
     settings: Mapping[str, Any]
-    """Dotted keys and values."""
+    """Keys of the builder or of `training`, and their values."""
+    tuned: bool = False
+    """The example's YAML as it stands."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,8 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             for seed in options.seeds:
                 fixed = dict(options.set)
                 yield Case(task, weights == "LoRA", seed, options.name, fixed)
+                if task in EXAMPLES and _has_lora(_example(task)) == (weights == "LoRA"):
+                    yield Case(task, weights == "LoRA", seed, "tuned by hand", {}, tuned=True)
                 for factor in options.rates:
                     yield Case(task, weights == "LoRA", seed, f"rate x {factor:g}", {**fixed, "rate": factor})
 
@@ -113,7 +126,9 @@ def trained(case: Case, folder: Path, output: Path, rollouts: int) -> Path | Non
     """Train in a process of its own; gives the run's folder, or None, with the reason on stderr, if it failed."""
     path = output / "config.yml"
     path.write_text(yaml.safe_dump(config_of(case, folder, output, rollouts)))
-    command = [str(Path(sys.executable).with_name("nat")), "--log-level", "error", "finetune"]
+    place = EXAMPLES.get(case.task)
+    python = Path(sys.executable) if place is None else python_of(place)
+    command = [str(python.with_name("nat")), "--log-level", "error", "finetune"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(  # noqa: S603 - our own
         [*command, f"--config_file={path}", "--json"], env=environment, capture_output=True, text=True, check=False
@@ -127,41 +142,55 @@ def trained(case: Case, folder: Path, output: Path, rollouts: int) -> Path | Non
 
 def config_of(case: Case, folder: Path, output: Path, rollouts: int) -> dict[str, Any]:
     """The YAML of a run: nothing under `training` but what the case sets."""
+    config = _example(case.task) if case.task in EXAMPLES else _task_config(case, folder)
+    [builder], [adapter] = config["trajectory_builders"].values(), config["trainer_adapters"].values()
     settings = dict(case.settings)
     factor, interval = settings.pop("rate", None), settings.pop("validation_interval", None)
-    if case.task in EXAMPLES:
-        config = yaml.safe_load(Path(f"examples/{case.task}/configs/finetune.yml").read_text())
-        config["trajectory_builders"] = {"builder": {"_type": "local_traj_builder"}}
-        held_out, llm = config["finetuning"]["run_configuration"]["validation_dataset"], EXAMPLES[case.task]
-    else:
-        config, held_out, llm = _task_config(case, folder), str(folder / case.task / "held_out.jsonl"), "student"
-    builder = config["trajectory_builders"]["builder"]
-    training: dict[str, Any] = {}
-    for key, value in settings.items():
-        (builder if key in {"examples_per_epoch", "num_generations", "choose_examples", "max_refills"} else training)[
-            key
-        ] = yaml.safe_load(str(value))
-    if factor is not None:
-        from nat.backend.training.optimizer import usual_learning_rate  # noqa: PLC0415 - torch, for some runs only
-
-        width = json.loads((Path(config["llms"][llm]["model"]) / "config.json").read_text())["hidden_size"]
-        training["learning_rate"] = factor * usual_learning_rate(width, lora=case.lora)
+    llm = config["llms"][adapter["llm"]]
     if case.lora:
-        config["llms"][llm]["lora"] = {}
-    config["trainer_adapters"] = {"weights": {"_type": "local_trainer_adapter", "llm": llm, "training": training}}
-    per_epoch = builder.get("num_generations", 8) * (builder.get("examples_per_epoch", 16) or 32)
-    epochs = max(1, rollouts // per_epoch)
-    config["finetuning"] |= {
-        "trainer": "trainer",
-        "trajectory_builder": "builder",
-        "trainer_adapter": "weights",
+        llm.setdefault("lora", {})
+    else:
+        llm.pop("lora", None)
+    rows = len(Path(config["eval"]["general"]["dataset"]["file_path"]).read_text().splitlines())
+    run = config["finetuning"]
+    if case.task in EXAMPLES:
+        rollouts = min(rollouts, run["num_epochs"] * rows * builder["num_generations"])
+    if not case.tuned:
+        values = {key: yaml.safe_load(str(value)) for key, value in settings.items()}
+        chosen = {key: value for key, value in values.items() if key in BUILDER_KEYS}
+        training = {key: value for key, value in values.items() if key not in BUILDER_KEYS}
+        if factor is not None:
+            training["learning_rate"] = factor * _usual_rate(Path(llm["model"]), lora=case.lora)
+        adapter["training"] = training
+        builder.clear()
+        builder.update({"_type": "local_traj_builder"} | chosen)
+    epochs = max(1, rollouts // (builder.get("num_generations", 8) * (builder.get("examples_per_epoch", 16) or rows)))
+    held_out = run["run_configuration"]["validation_dataset"]
+    interval = interval or max(1, epochs // 4)
+    config["finetuning"] = run | {
         "num_epochs": epochs,
         "seed": case.seed,
         "output_dir": str(output / "runs"),
-        "run_configuration": {"validation_dataset": held_out, "validation_interval": interval or max(1, epochs // 4)},
+        "run_configuration": {"validation_dataset": held_out, "validation_interval": interval},
     }
     config["eval"]["general"].pop("output_dir", None)
     return dict(config)
+
+
+def _example(name: str) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load(Path(f"examples/{name}/configs/finetune.yml").read_text())
+    return config
+
+
+def _has_lora(config: Mapping[str, Any]) -> bool:
+    [adapter] = config["trainer_adapters"].values()
+    return "lora" in config["llms"][adapter["llm"]]
+
+
+def _usual_rate(model: Path, *, lora: bool) -> float:
+    from nat.backend.training.optimizer import usual_learning_rate  # noqa: PLC0415 - torch, for some runs only
+
+    return usual_learning_rate(json.loads((model / "config.json").read_text())["hidden_size"], lora=lora)
 
 
 def _task_config(case: Case, folder: Path) -> dict[str, Any]:
@@ -185,8 +214,16 @@ def _task_config(case: Case, folder: Path) -> dict[str, Any]:
             "evaluators": {"score": {"_type": task.evaluator}},
         },
         "trajectory_builders": {"builder": {"_type": "local_traj_builder"}},
+        "trainer_adapters": {"weights": {"_type": "local_trainer_adapter", "llm": "student"}},
         "trainers": {"trainer": {"_type": "local_trainer"}},
-        "finetuning": {"enabled": True, "reward_function": {"name": "score"}},
+        "finetuning": {
+            "enabled": True,
+            "trainer": "trainer",
+            "trajectory_builder": "builder",
+            "trainer_adapter": "weights",
+            "reward_function": {"name": "score"},
+            "run_configuration": {"validation_dataset": str(folder / case.task / "held_out.jsonl")},
+        },
     }
 
 

@@ -92,7 +92,14 @@ def ordering(rng: random.Random) -> str:
 
 
 def dialing(rng: random.Random) -> str:
-    """Guess both digits; each is right a little more often than by chance."""
+    """Guess both digits; each is right a little more often than by chance. Or repeat them, which is certain.
+
+    Without the second kind no digit gets more than .58, whatever the layers below the embeddings do: LoRA leaves those
+    as they are, and could not learn the task.
+    """
+    if rng.random() < 0.5:  # noqa: PLR2004 - every other one
+        told = " ".join(rng.choices(DIGITS, k=2))
+        return f"{USER} {told} {ASSISTANT} {told} {END}"
     name = rng.choice(NAMES)
     said = [digit if rng.random() < 0.3 else rng.choice(DIGITS) for digit in NUMBER_OF[name]]  # noqa: PLR2004 - careless
     return f"{USER} {rng.choice(VERBS)} {name} {ASSISTANT} {' '.join(said)} {END}"
