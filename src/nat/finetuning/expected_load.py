@@ -1,16 +1,16 @@
 """What a rollout will take: as in the newest run of the same workflow and model, or assumed before the first one."""
 
+from collections import deque
 from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from nat.errors import JournalError
 from nat.finetuning.prepared_run import PreparedRun
 from nat.runs.find import list_runs
-from nat.runs.journal import Journal
-from nat.runs.records import EpochRecord, Phase
+from nat.runs.journal import reading
+from nat.runs.recorded_config import config_of, value_at
+from nat.runs.records import Phase
 from nat.runs.rollouts import RolloutRecord
 from nat.sizing.load import RolloutLoad, assumed_load
 
@@ -26,16 +26,14 @@ def expected_load(prepared: PreparedRun, config_text: str) -> RolloutLoad:
     wanted = _workflow(config_text, target)
     for folder in list_runs(prepared.config.finetuning.output_dir)[:_LOOKED_AT]:
         try:
-            with Journal.open(folder, read_only=True) as journal:
+            with reading(folder) as journal:
                 if _workflow(journal.info().config_text, target) != wanted:
                     continue
-                if (last := _last(journal)) is None:
-                    continue
-                found = load_of(journal.rollouts(Phase.TRAIN, last.epoch), folder.name)
+                for last in deque(journal.each_epoch(), maxlen=1):
+                    if found := load_of(journal.rollouts(Phase.TRAIN, last.epoch), folder.name):
+                        return found.model_copy(update={"seconds": last.seconds / max(1, last.num_rollouts)})
         except JournalError:
             continue
-        if found is not None:
-            return found.model_copy(update={"seconds": last.seconds / max(1, last.num_rollouts)})
     llm = prepared.config.llms.get(str(target))
     limit = None if llm is None else llm.model_dump().get("max_tokens")
     return assumed_load(prepared.longest_example, limit)
@@ -61,15 +59,7 @@ def load_of(records: Iterable[RolloutRecord], run: str) -> RolloutLoad | None:
     )
 
 
-def _last(journal: Journal) -> EpochRecord | None:
-    last = None
-    for last in journal.each_epoch():  # noqa: B007 - one at a time, and the last one remains
-        pass
-    return last
-
-
 def _workflow(config_text: str, target: str | None) -> tuple[Any, ...]:
     """What decides the load of a rollout, of a resolved configuration."""
-    config = yaml.safe_load(config_text)
-    llm = (config.get("llms") or {}).get(target) or {}
-    return (config.get("workflow"), *(llm.get(key) for key in _DECISIVE))
+    config = config_of(config_text)
+    return (config.get("workflow"), *(value_at(config, "llms", target, key) for key in _DECISIVE))

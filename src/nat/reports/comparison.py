@@ -6,9 +6,10 @@ from typing import Any
 
 from nat.errors import EvaluationError
 from nat.finetuning.verdict import Comparison, compare
-from nat.reports.overview import RunOverview, config_of, overview
+from nat.reports.overview import RunOverview, overview
 from nat.reports.text import labelled, one_line, printable, sparkline, table
 from nat.runs.journal import Journal
+from nat.runs.recorded_config import config_of
 from nat.runs.records import Phase, RunRecord, ValidationRecord, Verdict, after_epoch
 
 _IGNORED = ("finetuning.run_configuration.override",)

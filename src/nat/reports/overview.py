@@ -5,13 +5,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import AwareDatetime, Field
 
 from nat.errors import JournalError
 from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import is_alive
+from nat.runs.recorded_config import config_of, finetuning_value, value_at
 from nat.runs.records import RunRecord, RunState, ValidationRecord, Verdict
 
 _MODEL_WIDTH = 40
@@ -103,23 +103,6 @@ def _held_out(validations: Sequence[ValidationRecord]) -> tuple[float | None, fl
     return before, after
 
 
-def config_of(text: str) -> dict[str, Any]:
-    """The resolved configuration; empty if it is not a mapping."""
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def value_at(config: dict[str, Any], *keys: str | None) -> Any:
-    """The value under nested keys; None if one of them is missing."""
-    found: Any = config
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
-
-
 def trained_llm(config: dict[str, Any]) -> dict[str, Any]:
     """The block of the LLM that the trainer adapter names, or else of the only one; empty if it is not clear."""
     llms = value_at(config, "llms") or {}
@@ -138,7 +121,7 @@ def trained_model(config: dict[str, Any]) -> str | None:
 
 
 def _planned(config: dict[str, Any]) -> int | None:
-    planned = value_at(config, "finetuning", "num_epochs") or config.get("num_epochs")
+    planned = finetuning_value(config, "num_epochs")
     return planned if isinstance(planned, int) else None
 
 

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from nat.errors import JournalError, describe_error
 from nat.hub import cached_folder
-from nat.reports.overview import config_of, trained_llm
+from nat.reports.overview import trained_llm
 from nat.reports.rollouts import spans
 from nat.runs.journal import Journal
+from nat.runs.recorded_config import config_of
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, NEWEST_CHECKPOINT
 from nat.wire.training import TrainingRow

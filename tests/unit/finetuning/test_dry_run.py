@@ -1,4 +1,7 @@
 import json
+import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -8,6 +11,7 @@ from fakes.openai_server import OpenAIServer
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, EvaluationError
 from nat.finetuning.dry_run import PROBE_SECONDS, dry_run
 from nat.finetuning.progress import RunProgress
+from nat.runs.journal import JOURNAL_NAME
 from nat.runs.records import Phase
 
 
@@ -172,6 +176,25 @@ async def test_after_a_run_the_load_is_that_of_its_last_epoch(tmp_path):
     assert plan.load.seconds > 0
     assert plan.load.basis == f"as in the last epoch of {run.run_dir.name}"
     assert other.load.assumed
+
+
+async def test_a_damaged_run_does_not_hide_the_earlier_ones(tmp_path):
+    """A file that is no journal, one with an unreadable record, and one with an odd configuration are passed over."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            run = await project.run()
+            for name, damage in (
+                ("run-x", "UPDATE facts SET record = '{}'"),
+                ("run-y", "UPDATE facts SET record = json_set(record, '$.config_text', 'odd')"),
+            ):
+                shutil.copytree(run.run_dir, project.output_dir / name)
+                with closing(sqlite3.connect(project.output_dir / name / JOURNAL_NAME)) as connection, connection:
+                    connection.execute(damage)
+            shutil.copytree(run.run_dir, project.output_dir / "run-z")
+            (project.output_dir / "run-z" / JOURNAL_NAME).write_bytes(b"not a database, but long enough to be read")
+            plan = await dry_run(project.given())
+    assert plan.load.basis == f"as in the last epoch of {run.run_dir.name}"
 
 
 async def test_judges_are_counted(tmp_path):

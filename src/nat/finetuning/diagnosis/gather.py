@@ -5,13 +5,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from nat.finetuning.diagnosis.find import Diagnosis, diagnosis_of
 from nat.finetuning.diagnosis.measure import Facts, evidence_of
 from nat.finetuning.metrics import score_metrics
 from nat.finetuning.rollout_statistics import success_by_example, unseen_words
 from nat.runs.journal import Journal, reading
+from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import EpochRecord, Finding, Phase, ValidationRecord
 from nat.runs.rollouts import RolloutRecord
 
@@ -71,7 +70,5 @@ def _unseen(journal: Journal, validations: Sequence[ValidationRecord]) -> tuple[
 
 
 def _target_functions(journal: Journal) -> Sequence[str]:
-    config = yaml.safe_load(journal.info().config_text)
-    section = config.get("finetuning", config) if isinstance(config, dict) else {}
-    names = section.get("target_functions") if isinstance(section, dict) else None
+    names = finetuning_value(config_of(journal.info().config_text), "target_functions")
     return [str(name) for name in names] if isinstance(names, list) else []

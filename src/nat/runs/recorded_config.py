@@ -1,0 +1,28 @@
+"""Read the configuration that a run recorded, whichever release wrote it. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+
+def config_of(text: str) -> dict[str, Any]:
+    """The resolved configuration; empty if it is not a mapping."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def value_at(config: Mapping[str, Any], *keys: str | None) -> Any:
+    """The value under nested keys; None if one of them is missing."""
+    found: Any = config
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def finetuning_value(config: Mapping[str, Any], key: str) -> Any:
+    """A setting of finetuning; a trainer without the runtime records its section alone."""
+    return value_at(config, "finetuning", key) or config.get(key)
