@@ -135,18 +135,13 @@ def lower_rate(epoch: EpochRecord) -> str:
 def updates_too_far(epochs: Sequence[EpochRecord]) -> list[EpochRecord]:
     """The epochs whose update moved the policy too far.
 
-    None does if the reward could not fall. A KL divergence that is large in one epoch alone does not count unless the
-    reward fell: its estimate has outliers.
+    None does if the reward could not fall. A KL divergence or a gradient that is large in one epoch alone does not
+    count unless the reward fell: they have outliers.
     """
     if not epochs or epochs[_best(epochs)].avg_reward <= min(epoch.min_reward for epoch in epochs):
         return []
     found = [epoch for place, epoch in enumerate(epochs) if _moved_too_far(epoch, epochs[:place])]
-    by_kl_alone = [epoch for epoch in found if not _moved_too_far(_without_kl(epoch), [])]
-    return [] if len(found) == len(by_kl_alone) == 1 and not has_fallen(epochs) else found
-
-
-def _without_kl(epoch: EpochRecord) -> EpochRecord:
-    return epoch.model_copy(update={"metrics": {name: value for name, value in epoch.metrics.items() if name != KL}})
+    return found if len(found) > 1 or any(map(_changed_too_much, found)) or has_fallen(epochs) else []
 
 
 def _factor(epoch: EpochRecord) -> float:
@@ -158,10 +153,14 @@ def _moved_too_far(epoch: EpochRecord, before: Sequence[EpochRecord]) -> bool:
     usual = [e.metrics[GRADIENT] for e in before if e.metrics.get(GRADIENT, 0) > 0]
     return (
         _value(epoch, KL) > KL_TOO_FAR
-        or (_value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR and epoch.metrics.get(KL, KL_TOO_FAR) > KL_HARMLESS)
-        or clipped(epoch) > CLIPPED_TOO_MUCH
+        or _changed_too_much(epoch)
         or (bool(usual) and _value(epoch, GRADIENT) > GRADIENT_TOO_STEEP * median(usual))
     )
+
+
+def _changed_too_much(epoch: EpochRecord) -> bool:
+    large_steps = _value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR and epoch.metrics.get(KL, KL_TOO_FAR) > KL_HARMLESS
+    return large_steps or clipped(epoch) > CLIPPED_TOO_MUCH
 
 
 def _cut_off(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Diagnosis | None:

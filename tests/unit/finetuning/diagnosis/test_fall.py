@@ -15,6 +15,7 @@ from nat.finetuning.diagnosis.fall import (
     WEIGHTS,
     Cause,
     diagnose,
+    updates_too_far,
 )
 from nat.runs.rollouts import LeftOutCause, tally
 
@@ -76,6 +77,22 @@ def test_each_measure_of_an_update_is_enough(metrics):
 def test_large_steps_that_hardly_moved_the_policy_are_not_blamed():
     """LoRA changes its small matrices by percents; the KL divergence tells that the policy hardly moved."""
     assert diagnose(run([0.4, 0.45, 0.1], [{}, {WEIGHTS: 0.05}, {}])).cause is Cause.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("rewards", "metrics", "found"),
+    [
+        ([0.4, 0.5, 0.6], [{}, {KL: 0.5}, {}], []),
+        ([0.4, 0.5, 0.6], [{}, {GRADIENT: 60.0}, {}], []),
+        ([0.4, 0.5, 0.6], [{}, {KL: 0.5}, {KL: 0.5}], [1, 2]),
+        ([0.4, 0.5, 0.6], [{}, {KL: 0.5, WEIGHTS: 0.05}, {}], [1]),
+        ([0.4, 0.5, 0.1], [{}, {KL: 0.5}, {}], [1]),
+        ([0.0, 0.0, 0.0], [{}, BURST, {}], []),
+    ],
+)
+def test_one_outlier_of_an_estimate_does_not_count(rewards, metrics, found):
+    """KL divergence and gradient norm have outliers: one of them counts if the weights or the reward agree."""
+    assert [epoch.epoch for epoch in updates_too_far(run(rewards, metrics))] == found
 
 
 def test_updates_before_the_best_epoch_are_not_blamed():
