@@ -171,9 +171,8 @@ def sampling_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
 
 def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """How the score depends on what the model did; for the diagnosis of a run."""
-    whole, rows = statistics.score_spread(records, statistics.what_was_scored), statistics.ScoreSpread()
-    if any(record.rows for record in records):
-        rows = statistics.score_spread([r for r in records if r.rows], statistics.what_was_trained)
+    whole = statistics.score_spread(records, statistics.what_was_scored)
+    rows = statistics.score_spread([r for r in records if r.rows], statistics.what_was_trained)
     better, worse = statistics.tokens_by_outcome(records) or (None, None)
     known = {
         "reward/compared": float(whole.compared) if whole.compared else None,

@@ -125,8 +125,11 @@ def tokens_by_outcome(records: Iterable[RolloutRecord]) -> tuple[float, float] |
     above: list[int] = []
     below: list[int] = []
     for own in by_example(records):
-        for record, difference in zip(own, _centred([_score(record) for record in own]), strict=True):
-            if not equal([_score(each) for each in own]) and difference:
+        scores = [_score(record) for record in own]
+        if equal(scores):
+            continue
+        for record, difference in zip(own, _centred(scores), strict=True):
+            if difference:
                 (above if difference > 0 else below).append(record.completion_tokens)
     return (fmean(above), fmean(below)) if above and below else None
 

@@ -134,10 +134,9 @@ def too_hard(evidence: Evidence) -> Seen | None:
     share = evidence.hard
     if evidence.equal_groups <= EQUAL_GROUPS or share < evidence.easy or not share:
         return None
-    lowest = 0.0 if evidence.constant else evidence.lowest
     return Seen(
         min(share, evidence.equal_groups),
-        f"{share:.0%} of the examples scored the lowest ({lowest:g}) in almost every rollout, and "
+        f"{share:.0%} of the examples scored the lowest ({evidence.lowest:g}) in almost every rollout, and "
         f"{evidence.equal_groups:.0%} of the groups had no difference",
     )
 
