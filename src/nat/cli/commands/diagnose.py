@@ -11,6 +11,7 @@ from nat.finetuning.diagnosis.report import diagnosis_text
 from nat.reports.text import printable
 from nat.runs.find import find_run
 from nat.runs.journal import reading
+from nat.runs.liveness import is_alive
 from nat.runs.records import RunState
 
 
@@ -25,7 +26,8 @@ def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
     """
     with reading(find_run(run, output_dir)) as journal:
         info = journal.info()
-        diagnosis = diagnose_run(journal, ended=info.state is not RunState.RUNNING)
+        ended = info.state is not RunState.RUNNING or is_alive(journal.run_dir) is False
+        diagnosis = diagnose_run(journal, ended=ended)
     if as_json:
         causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
         record = {"run_id": info.run_id, "healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned}

@@ -8,6 +8,7 @@ from nat.finetuning.diagnosis.find import CAUSES
 from nat.finetuning.diagnosis.gather import diagnose_run, findings_of
 from nat.finetuning.diagnosis.report import diagnosis_text
 from nat.runs.journal import Journal
+from nat.runs.liveness import marked_alive
 from nat.runs.records import Phase, RunState
 from nat.runs.rollouts import LeftOutCause
 
@@ -91,6 +92,18 @@ def test_the_command_finds_a_run_and_prints_its_causes(journal, tmp_path, capsys
     assert "\n1. The score is always the same (100% of the signal)\n   seen     every one of 384 rollouts" in text
     assert exit_code(["diagnose", str(tmp_path / "nothing")]) == 1
     assert "no run is called" in capsys.readouterr().err
+
+
+def test_a_killed_run_has_ended(journal, capsys):
+    """Its journal says `running` for good, and no process holds its lock: it made too few steps."""
+    for epoch in range(4):
+        play(journal, epoch, 0.5)
+        journal.record_epoch(epoch_record(epoch, 0.5))
+    with marked_alive(journal.run_dir):
+        assert exit_code(["diagnose", str(journal.run_dir)]) == 0
+    assert "Too few optimizer steps" not in capsys.readouterr().out
+    assert exit_code(["diagnose", str(journal.run_dir)]) == 0
+    assert "Too few optimizer steps" in capsys.readouterr().out
 
 
 def test_causes_have_names_of_their_own():
