@@ -115,9 +115,8 @@ def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
             f"{other} of the {len(both)} common held-out examples begin with another user message: the ids stand for "
             "other examples, or the agent or its seed differs"
         )
-    if unequal := [each for each in (last_a, last_b) if each.epoch == 0]:
-        name = "A" if unequal[0] is last_a else "B"
-        warnings.append(f"the last held-out scores of {name} are those before training")
+    if untrained := [name for name, last in (("A", last_a), ("B", last_b)) if last.epoch == 0]:
+        warnings.append(f"the last held-out scores of {' and '.join(untrained)} are those before training")
     try:
         result = compare(*({key: each.scores[key] for key in sorted(both)} for each in (last_a, last_b)))
     except EvaluationError:
@@ -159,7 +158,10 @@ def comparison_page(compared: RunsComparison) -> str:
     if curves := _curves(compared):
         parts.append(f"Mean reward in training, on one scale\n{curves}")
     if compared.differences:
-        rows = [[one_line(cell or _NOT_SET, _CELL) for cell in (d.key, d.a, d.b)] for d in compared.differences]
+        rows = [
+            [one_line(_NOT_SET if cell is None else cell, _CELL) for cell in (d.key, d.a, d.b)]
+            for d in compared.differences
+        ]
         parts.append(f"Settings that differ\n{table(('key', 'A', 'B'), rows, left=3)}")
     else:
         parts.append("The settings are the same.")

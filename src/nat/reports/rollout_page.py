@@ -11,10 +11,8 @@ from nat.reports.rollouts import (
     RolloutChoice,
     answer_lengths,
     chosen,
-    has_reward,
     sampled_positions,
     trained_tokens,
-    without_reward,
 )
 from nat.reports.text import indented, one_line, printable, table
 from nat.runs.records import Phase, after_epoch, epoch_number
@@ -42,8 +40,8 @@ class PlayedRollouts:
         where = (
             f"epoch {epoch_number(self.epoch)}" if self.phase is Phase.TRAIN else f"held-out {after_epoch(self.epoch)}"
         )
-        missing = without_reward(self.records)
         rewards = [record.reward for record in self.records if record.reward is not None]
+        missing = len(self.records) - len(rewards)
         mean = f", mean reward {sum(rewards) / len(rewards):.3f}" if rewards else ""
         failed = f", {missing} without a reward (--failed {missing} shows them)" if missing else ""
         return f"run {self.run_id}, {where}: {len(self.records)} rollouts{mean}{failed}"
@@ -113,16 +111,16 @@ def rollout_text(record: RolloutRecord, phase: Phase, row_text: RowText | None =
         reasoning = record.reasoning
         text = reasoning if isinstance(reasoning, str) else json.dumps(reasoning, ensure_ascii=False, indent=2)
         lines += ["the evaluator's reasoning", *_block(text)]
-    for number, row in enumerate(record.rows if row_text else ()):
-        assert row_text is not None, "there are rows to show only with it"
+    if row_text is not None:
         what = "trained" if trained_tokens(record, phase) else "sampled, not trained"
-        lines += [f"row {number + 1}: {len(row.token_ids)} tokens, {row.num_sampled} of them {what}, in ⟦⟧"]
-        lines += indented(row_text(row), _BAR)
+        for number, row in enumerate(record.rows, 1):
+            lines.append(f"row {number}: {len(row.token_ids)} tokens, {row.num_sampled} of them {what}, in ⟦⟧")
+            lines += indented(row_text(row), _BAR)
     return "\n".join(lines)
 
 
 def _outcome(record: RolloutRecord, phase: Phase) -> str:
-    reward = f"reward {_number(record.reward)}" if has_reward(record) else "no reward"
+    reward = f"reward {_number(record.reward)}" if record.reward is not None else "no reward"
     if record.left_out is not None:
         return (
             f"{reward}; left out of training: {record.left_out}"

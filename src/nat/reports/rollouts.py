@@ -1,7 +1,7 @@
-"""The rollouts of one epoch or validation: choose some of them, and find which answers were trained. Pure."""
+"""The rollouts of one epoch or validation: choose some of them, and find which answers were trained."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from nat.errors import JournalError, did_you_mean
@@ -22,7 +22,7 @@ class RolloutChoice:
     best: int = 0
     failed: int = 0
     """The first ones without a reward."""
-    examples: Sequence[str] = field(default=())
+    examples: Sequence[str] = ()
 
     @property
     def any(self) -> bool:
@@ -67,18 +67,13 @@ def chosen(records: Sequence[RolloutRecord], choice: RolloutChoice) -> list[Roll
             f"{did_you_mean(unknown[0], ids)}",
             hint="give the id of an example that was played in this epoch",
         )
-    scored = [(record.reward, record.generation, place) for place, record in enumerate(records) if has_reward(record)]
-    lowest = sorted((reward or 0.0, generation, place) for reward, generation, place in scored)
-    highest = sorted((-(reward or 0.0), generation, place) for reward, generation, place in scored)
+    scored = [(each.reward, each.generation, place) for place, each in enumerate(records) if each.reward is not None]
+    lowest = sorted(scored)
+    highest = sorted((-reward, generation, place) for reward, generation, place in scored)
     places = [place for _, _, place in (*lowest[: choice.worst], *highest[: choice.best])]
-    places += [place for place, record in enumerate(records) if not has_reward(record)][: choice.failed]
+    places += [place for place, record in enumerate(records) if record.reward is None][: choice.failed]
     places += [place for place, record in enumerate(records) if record.example_id in choice.examples]
     return [records[place] for place in dict.fromkeys(places)]
-
-
-def has_reward(record: RolloutRecord) -> bool:
-    """True if the evaluator scored it; it may have been left out all the same."""
-    return record.reward is not None
 
 
 def trained_tokens(record: RolloutRecord, phase: Phase) -> int:
@@ -112,9 +107,4 @@ def answer_lengths(record: RolloutRecord) -> list[list[int | None]]:
 def sampled_positions(messages: Sequence[dict[str, object]], calls: int) -> list[int]:
     """The places of the answers that were sampled in this rollout: the last ones of the assistant."""
     answers = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
-    return answers[len(answers) - calls :] if calls <= len(answers) else answers
-
-
-def without_reward(records: Iterable[RolloutRecord]) -> int:
-    """Number of rollouts that failed or were not scored."""
-    return sum(not has_reward(record) for record in records)
+    return answers[-calls:]

@@ -82,7 +82,7 @@ def run_report(journal: Journal) -> RunReport:
         best_caveat=None if best is None else choice(best, validations, len(epochs)),
         best_cross_validated=cross_validated(validations),
         seconds=_seconds(epochs, validations),
-        algorithm=next((str(known["algorithm"]) for job in jobs if (known := job.training or {})), None),
+        algorithm=next((str(own["algorithm"]) for job in jobs if "algorithm" in (own := job.training or {})), None),
     )
 
 
@@ -180,9 +180,8 @@ def _epoch_table(epochs: Sequence[EpochRecord], validations: Sequence[Validation
     if not epochs:
         return ""
     held_out = {record.epoch: score for record in validations if (score := record.avg_reward) is not None}
-    places = range(len(epochs))
-    if len(epochs) > _ROWS:
-        places = sorted({round(place * (len(epochs) - 1) / (_ROWS - 1)) for place in range(_ROWS)})  # type: ignore[assignment]
+    rows_shown = min(_ROWS, len(epochs))
+    places = [round(place * (len(epochs) - 1) / max(1, rows_shown - 1)) for place in range(rows_shown)]
     header = ("epoch", "reward", "held-out after", "groups", "rollouts", "left out", "KL", "grad norm", "seconds")
     rows = [_epoch_cells(epochs[place], held_out.get(epoch_number(epochs[place].epoch))) for place in places]
     if 0 in held_out:

@@ -33,6 +33,14 @@ def test_the_same_examples_are_compared_in_pairs(tmp_path):
     assert "Held-out (A after epoch 1, B after epoch 1)" in page
 
 
+def test_an_empty_setting_is_not_a_missing_one(tmp_path):
+    """Only a key that a run does not have is shown as not set."""
+    page = comparison_page(compared(make_run(tmp_path, "a"), make_run(tmp_path, "b", config=CONFIG | {"note": ""})))
+    assert "note  (not set)\n" in page + "\n"
+    page = comparison_page(compared(make_run(tmp_path, "c", config=CONFIG | {"note": "x"}), tmp_path / "b"))
+    assert "(not set)" not in page
+
+
 def test_a_run_equals_itself(tmp_path):
     """No difference is shown, and no setting differs."""
     folder = make_run(tmp_path, "a")
@@ -80,6 +88,8 @@ def test_runs_without_results_can_be_compared(tmp_path):
     assert "A  a, running or killed, epochs 0/3" in page
     early = compared(make_run(tmp_path, "c", solved=(2,)), make_run(tmp_path, "d"))
     assert early.warnings == ["the last held-out scores of A are those before training"]
+    both = compared(make_run(tmp_path, "e", solved=(2,)), make_run(tmp_path, "f", solved=(2,)))
+    assert both.warnings == ["the last held-out scores of A and B are those before training"]
 
 
 def test_flattened_keys():

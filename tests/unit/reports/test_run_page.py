@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fakes.run_records import epoch_record
+from fakes.run_records import epoch_record, job_record
 from fakes.runs_on_disk import make_run
 from nat.data_models.rollout_failure import FailureCount
 from nat.reports.run_page import run_page, run_report
@@ -75,6 +75,17 @@ def test_a_long_run_shows_some_epochs(tmp_path):
         "91",
         "100",
     ]
+
+
+def test_a_backend_need_not_name_its_algorithm(tmp_path):
+    """What a plug-in reports of its training may be anything."""
+    folder = make_run(tmp_path, "run-1")
+    with Journal.open(folder) as journal:
+        journal.record_job(job_record(training={"rank": 8}))
+    assert "trained by" not in page_of(folder)
+    with Journal.open(folder) as journal:
+        journal.record_job(job_record("job-1", training={"algorithm": "grpo"}))
+    assert "models/small, trained by grpo" in page_of(folder)
 
 
 def test_the_record_is_json(tmp_path):
