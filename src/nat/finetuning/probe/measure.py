@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import fmean
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
@@ -107,27 +108,22 @@ def _result(example: str, records: Sequence[RolloutRecord], *, differs: bool) ->
 
 def _answers(played: Played) -> list[Answer]:
     """A rollout with the lowest reward and, if there is another reward, one with the highest."""
-    usable = [record for record in played.records if record.left_out is None and record.reward is not None]
+    usable = [(each.reward, each) for each in played.records if each.left_out is None and each.reward is not None]
     if not usable:
         return []
     questions = {str(item.id): str(item.input_obj) for item in played.examples}
-    lowest = min(usable, key=_reward)
-    highest = max(usable, key=_reward)
-    shown = [lowest] if lowest.reward == highest.reward else [lowest, highest]
+    lowest, highest = min(usable, key=itemgetter(0)), max(usable, key=itemgetter(0))
+    shown = [lowest] if lowest[0] == highest[0] else [lowest, highest]
     return [
         Answer(
             example_id=record.example_id,
             question=_in_line(questions.get(record.example_id, "")),
             output=_in_line(record.output or ""),
-            reward=_reward(record),
+            reward=reward,
         )
-        for record in shown
+        for reward, record in shown
     ]
 
 
 def _in_line(text: str) -> str:
     return " ".join(redact(text).split())[:_SHOWN_CHARS]
-
-
-def _reward(record: RolloutRecord) -> float:
-    return 0.0 if record.reward is None else record.reward

@@ -84,7 +84,7 @@ def _findings(measured: Measured) -> Iterator[Finding]:
         yield _noisy(measured.noise)
     if measured.max_truncated < measured.truncated <= MOSTLY_TRUNCATED:
         yield _truncation(measured)
-    if sum(measured.left_out.values()) > LOST_NAMED * measured.num_rollouts:
+    if sum(measured.left_out.values()) > LOST_NAMED * measured.num_rollouts and not _one_left_of_each(measured):
         yield _lost(measured)
 
 
@@ -126,7 +126,7 @@ def _equal_rewards(measured: Measured) -> Finding:
     """Why all or nearly all groups have equal rewards."""
     if rewards.equal(measured.rewards):
         return _one_reward(measured)
-    if all(len(example.rewards) == 1 for example in measured.groups):
+    if _one_left_of_each(measured):
         return _lost(measured)
     if measured.num_differing == 0 and all(example.same_outputs for example in measured.groups):
         return Finding(
@@ -147,6 +147,11 @@ def _equal_rewards(measured: Measured) -> Finding:
     if at_low >= at_high:
         return Finding(cause=Cause.TOO_HARD, seen=seen, remedy=f"{_EASIER} {_more_generations(measured)}")
     return Finding(cause=Cause.TOO_EASY, seen=seen, remedy=_HARDER)
+
+
+def _one_left_of_each(measured: Measured) -> bool:
+    """True if losses are why no group has two rewards to compare."""
+    return bool(measured.left_out) and all(len(example.rewards) == 1 for example in measured.groups)
 
 
 def _equal_at(groups: Sequence[ExampleResult], reward: float) -> int:

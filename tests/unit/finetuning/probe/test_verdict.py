@@ -124,7 +124,7 @@ def test_lost_rollouts():
 def test_groups_of_one_rollout_are_lost_ones():
     """If losses leave one rollout of each example, they are the cause."""
     lost = {"left_out": {"the workflow raised an error": 2}, "num_rollouts": 4}
-    assert judged([0.0], [1.0], **lost)[1][0] is Cause.LOST
+    assert judged([0.0], [1.0], **lost) == (Signal.NONE, [Cause.LOST])
 
 
 def test_an_algorithm_that_compares_across_groups():
