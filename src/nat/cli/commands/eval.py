@@ -12,15 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nat.cli import event_loop
-from nat.cli.commands.options import (
-    config_file_option,
-    dataset_option,
-    endpoint_option,
-    endpoint_timeout_option,
-    json_option,
-    override_options,
-    result_json_path_option,
-)
+from nat.cli.commands.options import rollout_options
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutput
 from nat.data_models.rollout_failure import FailureCount, counted
@@ -28,6 +20,7 @@ from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.eval.evaluate import EvaluationRun
 from nat.eval.failures import counts_of, remedy_of
+from nat.reports.text import printable
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, opened_session
 
@@ -35,14 +28,8 @@ _HEADER = ("Evaluator", "Avg Score", "Scored", "Output File")
 
 
 @click.command("eval")
-@config_file_option
-@dataset_option
-@result_json_path_option
-@endpoint_option
-@endpoint_timeout_option
+@rollout_options
 @click.option("--reps", type=click.IntRange(min=1), default=1, show_default=True, help="Times to run each row.")
-@override_options
-@json_option
 def eval_command(
     *,
     config_file: Path,
@@ -113,7 +100,7 @@ def summary_text(output: EvaluationRunOutput, seconds: float) -> str:
         lines += ["", f"Workflow Output: {output.workflow_output_file}"]
     if output.failures_file is not None:
         lines.append(f"Tracebacks: {output.failures_file}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def summary_record(output: EvaluationRunOutput, seconds: float) -> dict[str, Any]:

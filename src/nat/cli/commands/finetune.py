@@ -9,15 +9,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from nat.cli import event_loop
-from nat.cli.commands.options import (
-    config_file_option,
-    dataset_option,
-    endpoint_option,
-    endpoint_timeout_option,
-    json_option,
-    override_options,
-    result_json_path_option,
-)
+from nat.cli.commands.options import rollout_options
 from nat.cli.progress import console_progress
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
 from nat.eval.failures import remedy_of
@@ -26,7 +18,7 @@ from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.dry_run import dry_run as make_plan
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.reports.plan_page import plan_text
-from nat.reports.text import labelled
+from nat.reports.text import labelled, printable
 from nat.runs.plot import duration
 from nat.runs.records import RunSummary
 from nat.runs.rollouts import LeftOutCause
@@ -35,8 +27,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 @click.command("finetune")
-@config_file_option
-@dataset_option
+@rollout_options
 @click.option("--validation_dataset", help="Held-out examples, scored before, during and after training.")
 @click.option(
     "--validation_interval",
@@ -50,14 +41,9 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
     type=click.Path(exists=True, dir_okay=False),
     help="Another YAML for validations; the trained model replaces its LLM of the same key.",
 )
-@result_json_path_option
-@endpoint_option
-@endpoint_timeout_option
-@override_options
 @click.option(
     "--dry_run", is_flag=True, help="Check everything that can be checked without training, and print the plan."
 )
-@json_option
 @click.pass_context
 def finetune_command(
     context: click.Context, /, *, config_file: Path, dry_run: bool, as_json: bool, **_options: object
@@ -89,7 +75,7 @@ async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
 
 
 def summary_text(result: RunResult, config_file: Path) -> str:
-    """The verdict, the training, the failures, and the paths of the files."""
+    """The verdict, the training, the failures, and the paths of the files; errors in it cannot control the terminal."""
     summary, run_dir = result.summary, result.run_dir
     verdict = result.comparison.sentence if result.comparison else "No verdict: there was no validation dataset."
     rows = [("Trained", _trained(summary))]
@@ -109,7 +95,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     if result.served_model is not None:
         served = result.served_model
         rows += [("Model", str(served)), ("Use it", served_command(served, config_file))]
-    return "\n\n".join([f"\n{verdict}", *explanation(summary.causes, run_dir), labelled(rows)])
+    return printable("\n\n".join([f"\n{verdict}", *explanation(summary.causes, run_dir), labelled(rows)]))
 
 
 def _best(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:

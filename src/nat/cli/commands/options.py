@@ -32,11 +32,11 @@ config_file_option = click.option(
     help="The YAML that describes the workflow.",
 )
 
-dataset_option = click.option(
+_dataset_option = click.option(
     "--dataset", help="A file that replaces the configured dataset; its suffix decides the format."
 )
 
-result_json_path_option = click.option(
+_result_json_path_option = click.option(
     "--result_json_path", default="$", show_default=True, help="JSON path of the answer in the workflow's output."
 )
 
@@ -64,13 +64,13 @@ runs_root_option = click.option(
     help="Where to look for runs, up to three folders down; the `finetuning.output_dir` of your runs.",
 )
 
-endpoint_option = click.option(
+_endpoint_option = click.option(
     "--endpoint",
     metavar="URL",
     help="Run the workflow that `nat serve` serves at this URL, with the key in NAT_SERVE_API_KEY; build none here.",
 )
 
-endpoint_timeout_option = click.option(
+_endpoint_timeout_option = click.option(
     "--endpoint_timeout",
     type=click.IntRange(min=1),
     default=300,
@@ -98,6 +98,22 @@ def override_options(command: Command) -> Command:
         command(*arguments, **options)
 
     return _override_option(_import_option(merged))
+
+
+def rollout_options(command: Command) -> Command:
+    """The options of every command that plays a dataset."""
+    options = (
+        config_file_option,
+        _dataset_option,
+        _result_json_path_option,
+        _endpoint_option,
+        _endpoint_timeout_option,
+        override_options,
+        json_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def address_options(*, host: str, port: int) -> Callable[[Command], Command]:

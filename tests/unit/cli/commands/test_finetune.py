@@ -2,13 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from fakes.finetuning_project import Coin, FinetuningProject
-from fakes.openai_server import OpenAIServer
+from fakes.finetuning_project import FinetuningProject
 from nat.cli.commands.finetune import served_command, summary_text
 from nat.cli.main import exit_code
 from nat.data_models.finetuning import ServedModel
@@ -19,14 +15,6 @@ from nat.runs.records import Finding, Phase, RunSummary
 
 PAGE = 40
 """Lines."""
-
-
-@pytest.fixture
-async def project(tmp_path) -> AsyncIterator[FinetuningProject]:
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            yield project
 
 
 async def nat(project: FinetuningProject, *arguments: str) -> int:
@@ -216,12 +204,12 @@ def test_failures_are_counted_by_cause_with_an_error_a_remedy_and_the_tracebacks
     """A successful run still reports its failed rollouts."""
     assert "Failed" not in shown()
     failures = [
-        FailureCount(cause="the workflow raised an error", count=64, error="KeyError: 'city'"),
+        FailureCount(cause="the workflow raised an error", count=64, error="KeyError: 'city\x1b[2J'"),
         FailureCount(cause="the evaluator gave no score", count=2, error="the score is nan, not a finite number"),
     ]
     text = shown(rollouts=1920, failures=failures, failures_file="failures.txt")
     assert "66 of 1,920 rollouts" in text
-    assert "64 x the workflow raised an error: KeyError: 'city'" in text
+    assert "64 x the workflow raised an error: KeyError: 'city\\x1b[2J'" in text, "it cannot clear the screen"
     assert "2 x the evaluator gave no score: the score is nan" in text
     assert "→ Fix the workflow" in text
     assert "Tracebacks  runs/r/failures.txt" in text

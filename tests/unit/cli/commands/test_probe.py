@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import string
 
-import pytest
-
-from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.finetuning_project import FinetuningProject
 from fakes.openai_server import OpenAIServer, Say
 from fakes.processes import free_port
+from fakes.runs_on_disk import EVIL
 from fakes.served_workflow import serving_file, url_of
 from nat.cli.main import exit_code
 from nat.errors import BackendUnreachable
@@ -24,33 +23,25 @@ Reward     match: mean 0.500, from 0 to 1
 Groups     4 of 4 have a difference in reward (100%, 95% interval 40% to 100%)
 Evaluator  no noise: each of 32 outputs got the same score 3 times
 
-Example   Rollouts   Reward   Spread
-000       8          0.50     0.50
-001       8          0.50     0.50
-002       8          0.50     0.50
-003       8          0.50     0.50
+Example  Rollouts  Reward  Spread
+000      8         0.50    0.50
+001      8         0.50    0.50
+002      8         0.50    0.50
+003      8         0.50    0.50
 
-Generations   Groups with a difference   Signal per rollout
-4             86%                        0.65
-8             99%                        0.86                 advised
-16            100%                       0.94
-32            100%                       0.97
+Generations  Groups with a difference  Signal per rollout
+4            86%                       0.65
+8            99%                       0.86                advised
+16           100%                      0.94
+32           100%                      0.97
 
-Answer     Example   Input → output
-Reward 0   000       q0 → wrong
-Reward 1   000       q0 → right
+Answer    Example  Input → output
+Reward 0  000      q0 → wrong
+Reward 1  000      q0 → right
 
 Training on these examples has a signal: 4 of 4 groups have a difference in reward.
 Use num_generations: 8 (the YAML has 2).
 """
-
-
-@pytest.fixture
-async def project(tmp_path) -> AsyncIterator[FinetuningProject]:
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            yield project
 
 
 async def nat(project: FinetuningProject, *arguments: str) -> int:
@@ -96,6 +87,22 @@ async def test_the_page_without_a_signal(project, capsys):
     assert "Generations" not in out
     assert out.rstrip().splitlines()[-1].startswith("  → No LLM call was seen at all")
     assert "Error: Training on these examples has no signal: rollouts are lost." in err
+
+
+async def test_an_answer_cannot_control_the_terminal(project, capsys):
+    """The page escapes what the model wrote; the JSON has it in ASCII."""
+
+    async def hostile(question, ask):
+        return f"{await ask(question)}{EVIL}"
+
+    project.agent = hostile
+    assert await nat(project) == 1
+    page = capsys.readouterr().out
+    assert "\\x1b[2J" in page
+    assert await nat(project, "--json") == 1
+    shown = page + capsys.readouterr().out
+    assert not set(EVIL) & set(shown) - set(string.printable)
+    assert "\x1b" not in shown
 
 
 async def test_the_page_of_many_examples(project, capsys):
