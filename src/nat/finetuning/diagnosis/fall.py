@@ -31,8 +31,8 @@ KL_TOO_FAR = 0.3
 KL_HARMLESS = 0.05
 """Updates that teach a model stay below it."""
 WEIGHTS_TOO_FAR = 0.02
-"""Change of the weights in one optimizer step, as a share of their size; a harmless KL divergence outweighs it, since the
-steps of a small model's LoRA are larger than this."""
+"""Change of the weights in one optimizer step, as a share of their size; a harmless KL divergence outweighs it, since
+the steps of a small model's LoRA are larger than this."""
 WEIGHTS_USUAL = 0.002
 """The usual change in updates of a small model."""
 CLIPPED_TOO_MUCH = 0.5
