@@ -38,15 +38,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(base: Path, lora: LoraSettings | None, folder: Path) -> tuple[LoadedModel, Path]:
-    """The weights after updates that change the greedy answer, and their checkpoint."""
-    loaded, untrained = load_model(base, device="cpu", lora=lora), greedy(load_model(base, device="cpu"))
+    """The weights after an update, and their checkpoint."""
+    loaded = load_model(base, device="cpu", lora=lora)
     learner = Learner(loaded, Reference(loaded, lambda: load_model(base, device="cpu").model))
-    config = TrainingConfig(learning_rate=1e-2, max_logprob_difference=100, max_kl=None)
-    for _ in range(10):
-        learner.update(random_groups(loaded), resolve(config))
-        if greedy(loaded) != untrained:
-            break
-    assert greedy(loaded) != untrained
+    learner.update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-2, max_logprob_difference=100)))
     return loaded, Checkpoints(folder, keep_last=1).save(loaded, learner, [])
 
 
@@ -93,11 +88,12 @@ def answer(url: str, model: str) -> list[int]:
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=8)], ids=["all weights", "merged adapter"])
 def test_vllm_serves_an_exported_model(base: Path, tmp_path: Path, lora: LoraSettings | None) -> None:
-    """`--format hf`: greedy answers are those of the trained weights."""
+    """`--format hf`: greedy answers are those of the trained weights, and not those of the base model."""
     loaded, checkpoint = trained(base, lora, tmp_path / "checkpoints")
     export_checkpoint(checkpoint, tmp_path / "exported")
     with serving(tmp_path / "exported") as url:
         assert answer(url, str(tmp_path / "exported")) == greedy(loaded)
+    assert greedy(loaded) != greedy(load_model(base, device="cpu"))
 
 
 def test_vllm_serves_an_exported_adapter(base: Path, tmp_path: Path) -> None:

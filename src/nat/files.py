@@ -33,6 +33,7 @@ _REMEDIES = {
     errno.EIO: "read the system's log; a limit on file size (ulimit -f) can cause this error, too",
     errno.EMFILE: "raise the limit of open files (ulimit -n), or lower eval.general.max_concurrency",
     errno.ENFILE: "close other programs, or raise the system's limit of open files",
+    errno.ENAMETOOLONG: "use a shorter name",
 }
 _IN_RUST = re.compile(r"\(os error (\d+)\)")
 """The end of error messages from safetensors and tokenizers."""

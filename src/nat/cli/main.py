@@ -130,7 +130,9 @@ def exit_code(arguments: list[str]) -> int:
         check_environment()
         result = cli.main(args=arguments, prog_name="nat", standalone_mode=False)
     except NatError as error:
-        click.secho(f"Error: {error}", fg="red", err=True)
+        from nat.reports.text import printable  # noqa: PLC0415 - likewise
+
+        click.secho(printable(f"Error: {error}"), fg="red", err=True)
         return EXIT_FAILED
     except click.ClickException as error:
         _with_advice(error).show()

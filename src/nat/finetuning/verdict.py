@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import cbrt, fsum, sqrt
 from statistics import NormalDist
 
+from nat.data_models.score import is_score
 from nat.errors import EvaluationError
 from nat.runs.records import Verdict
 
@@ -96,7 +97,11 @@ def compare(before: Mapping[str, float | None], after: Mapping[str, float | None
 
     Raises `EvaluationError` if no example has both scores.
     """
-    pairs = [(old, new) for key, old in before.items() if old is not None and (new := after.get(key)) is not None]
+    pairs = [
+        (old, new)
+        for key, old in before.items()
+        if old is not None and (new := after.get(key)) is not None and is_score(old) and is_score(new)
+    ]
     if not pairs:
         raise EvaluationError(
             f"no held-out example has a score both before ({_scored(before)} of {len(before)} have one) "
@@ -140,7 +145,7 @@ def smallest_improvement(num_examples: int, *, changed: float | None = None) -> 
 
 
 def _scored(scores: Mapping[str, float | None]) -> int:
-    return sum(score is not None for score in scores.values())
+    return sum(map(is_score, scores.values()))
 
 
 def mean_interval(differences: Sequence[float], scale: float) -> Interval:

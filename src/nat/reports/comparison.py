@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nat.data_models.score import is_score
 from nat.errors import EvaluationError
 from nat.finetuning.verdict import Comparison, compare
 from nat.reports.overview import RunOverview, overview
@@ -173,9 +174,10 @@ def _named(compared: RunsComparison) -> Sequence[tuple[str, RunOverview]]:
 
 
 def _curves(compared: RunsComparison) -> str:
-    every = [*compared.rewards_a, *compared.rewards_b]
+    every = [reward for reward in (*compared.rewards_a, *compared.rewards_b) if is_score(reward)]
+    limits = (min(every, default=0.0), max(every, default=0.0))
     rows = [
-        (name, f"{sparkline(rewards, limits=(min(every), max(every)))}  {rewards[0]:.3f} → {rewards[-1]:.3f}")
+        (name, f"{sparkline(rewards, limits=limits)}  {rewards[0]:.3f} → {rewards[-1]:.3f}")
         for name, rewards in (("A", compared.rewards_a), ("B", compared.rewards_b))
         if rewards
     ]

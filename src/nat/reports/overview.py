@@ -107,7 +107,8 @@ def trained_llm(config: dict[str, Any]) -> dict[str, Any]:
     """The block of the LLM that the trainer adapter names, or else of the only one; empty if it is not clear."""
     llms = value_at(config, "llms") or {}
     name = value_at(config, "trainer_adapters", value_at(config, "finetuning", "trainer_adapter"), "llm")
-    name = name or value_at(config, "finetuning", "target_model") or (next(iter(llms)) if len(llms) == 1 else None)
+    only = next(iter(llms)) if isinstance(llms, dict) and len(llms) == 1 else None
+    name = name or value_at(config, "finetuning", "target_model") or only
     found = value_at(config, "llms", name)
     return found if isinstance(found, dict) else {}
 

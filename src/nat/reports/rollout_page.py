@@ -165,7 +165,8 @@ def _message(message: dict[str, Any], note: str) -> list[str]:
         if message.get(key):
             lines += [f"  ({key})"] if key != "content" else []
             lines += _block(_content(message[key]))
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls") or ()
+    for call in calls if isinstance(calls, list | tuple) else [calls]:
         lines += _tool_call(call)
     return lines
 

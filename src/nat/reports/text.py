@@ -4,6 +4,7 @@ import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from nat.data_models.score import is_score
 from nat.secrets import redact
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -59,7 +60,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
 
 
 def sparkline(values: Sequence[float], width: int = 60, *, limits: tuple[float, float] | None = None) -> str:
-    """The values as a row of blocks, averaged down to `width` columns; `limits` are those of several curves."""
+    """The values as a row of blocks, averaged down to `width` columns; `limits` are those of several curves.
+
+    What is no finite number is left out.
+    """
+    values = [value for value in values if is_score(value)]
     if not values:
         return ""
     size = math.ceil(len(values) / width)

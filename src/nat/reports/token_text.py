@@ -50,9 +50,10 @@ def tokenizer_of(journal: Journal) -> "Tokenizer":
 def _folders(journal: Journal) -> list[Path]:
     run_dir, block = journal.run_dir, trained_llm(config_of(journal.info().config_text))
     folders = [run_dir / "model", *(run_dir / CHECKPOINTS / name for name in (NEWEST_CHECKPOINT, BEST_CHECKPOINT))]
-    if model := block.get("model"):
+    if isinstance(model := block.get("model"), str):
+        revision = block.get("revision")
         folders.append(Path(model))
-        cached = cached_folder(str(model), block.get("revision"))
+        cached = cached_folder(model, None if revision is None else str(revision))
         folders += [cached] if cached else []
     return folders
 

@@ -26,6 +26,7 @@ from nat.runs.records import BestEpoch, EpochRecord, JobRecord, Phase, RunInfo, 
 from nat.runs.rollouts import RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.json import json_text, without_surrogates
+from nat.wire.training import TrainingRow
 
 JOURNAL_NAME = "journal.sqlite"
 SCHEMA_VERSION = 3
@@ -89,7 +90,7 @@ class Journal:
         try:
             connection = _connect(path, "ro" if read_only else "rw")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
             raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
         if version not in {SCHEMA_VERSION, _ROWS_IN_RECORDS}:
             connection.close()
@@ -220,12 +221,12 @@ class Journal:
         """One at a time, by example and generation, to save memory."""
         for text, rows in self._rollouts(phase, epoch):
             record = RolloutRecord.model_validate_json(text)
-            yield record if rows is None else record.model_copy(update={"rows": unpack_rows(rows)})
+            yield record if rows is None else record.model_copy(update={"rows": self._unpacked(rows)})
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
         """Like `rollouts`, each as one line of JSON."""
         for text, rows in self._rollouts(phase, epoch):
-            yield text if rows is None else f"{text[:-1]},{_rows_json(rows)[1:]}"
+            yield text if rows is None else f"{text[:-1]},{_rows_json(self._unpacked(rows))[1:]}"
 
     def _rollouts(self, phase: Phase, epoch: int) -> Iterator[tuple[str, bytes | None]]:
         """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
@@ -234,6 +235,12 @@ class Journal:
             "ORDER BY length(example_id), example_id, generation",
             (phase.value, epoch),
         )
+
+    def _unpacked(self, rows: bytes) -> list[TrainingRow]:
+        try:
+            return unpack_rows(rows)
+        except ValueError as error:
+            raise _damaged(self._path, error) from error
 
     def _fact(self, name: str) -> str | None:
         row = self._connection.execute("SELECT record FROM facts WHERE name = ?", (name,)).fetchone()
@@ -299,16 +306,20 @@ def reading(run_dir: Path) -> Iterator[Journal]:
     try:
         with Journal.open(run_dir, read_only=True) as journal:
             yield journal
-    except sqlite3.DatabaseError as error:
-        raise JournalError(
-            f"{run_dir / JOURNAL_NAME} is damaged: {error}",
-            hint="restore the file from a copy; the other files of the folder were derived from it and may be whole",
-        ) from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:  # OverflowError: an impossible count
+        raise _damaged(run_dir / JOURNAL_NAME, error) from error
     except ValidationError as error:
         raise JournalError(
             f"{run_dir / JOURNAL_NAME} has a record that this release cannot read: {findings_of(error)[0]}",
             hint="read it with the release that wrote it",
         ) from error
+
+
+def _damaged(path: Path, error: Exception) -> JournalError:
+    return JournalError(
+        f"{path} is damaged: {error}",
+        hint="restore the file from a copy; the other files of the folder were derived from it and may be whole",
+    )
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -341,9 +352,9 @@ def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
     return redact_json(json_text(record, exclude_defaults=exclude_defaults))
 
 
-def _rows_json(packed: bytes) -> str:
+def _rows_json(rows: list[TrainingRow]) -> str:
     """A JSON object with the rows alone."""
-    record = RolloutRecord(example_id="", generation=0, rows=unpack_rows(packed))
+    record = RolloutRecord(example_id="", generation=0, rows=rows)
     return record.model_dump_json(include={"rows"}, exclude_defaults=True)
 
 

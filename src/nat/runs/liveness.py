@@ -25,8 +25,11 @@ def is_alive(run_dir: Path) -> bool | None:
     try:
         import fcntl  # noqa: PLC0415 - POSIX only
 
-        with (run_dir / LOCK_NAME).open() as file:
+        file = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_NONBLOCK)  # else a FIFO of that name would block
+        try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(file)
     except BlockingIOError:
         return True
     except (ImportError, OSError):

@@ -9,12 +9,14 @@ import zlib
 from collections.abc import Sequence
 from io import BytesIO
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from nat.wire.training import AnswerReturn, SampledAt, SampledBy, TrainingRow
 
 _LEVEL = 1
 """Of zlib; higher levels save a few percent and take several times as long."""
+_LARGEST = 2**28
+"""Bytes of a rollout's unpacked rows, 28 million tokens; a few damaged bytes can stand for gigabytes."""
 _IDS, _LOGPROBS = ("i", "q"), ("f", "d")
 """The `struct` formats of the arrays, the smallest first."""
 
@@ -22,9 +24,9 @@ _IDS, _LOGPROBS = ("i", "q"), ("f", "d")
 class _Head(BaseModel):
     """How to read the arrays of a row, and what is not in them."""
 
-    num_tokens: int
-    ids: str
-    logprobs: str
+    num_tokens: int = Field(ge=0, le=_LARGEST)
+    ids: str = Field(pattern="^[iq]$")
+    logprobs: str = Field(pattern="^[fd]$")
     returns: list[AnswerReturn] | None
     temperatures: list[SampledAt] | None
     policy_versions: list[SampledBy] | None = None
@@ -49,9 +51,20 @@ def pack_rows(rows: Sequence[TrainingRow]) -> bytes | None:
 
 
 def unpack_rows(packed: bytes) -> list[TrainingRow]:
-    """Give the rows again."""
-    file = BytesIO(zlib.decompress(packed))
-    return [_row(head, file) for head in _HEADS.validate_json(file.readline())]
+    """Give the rows again.
+
+    Raises:
+        ValueError: the bytes are not those of `pack_rows`.
+
+    """
+    unzipping = zlib.decompressobj()
+    try:
+        file = BytesIO(unzipping.decompress(packed, _LARGEST))
+        if not unzipping.eof:
+            raise ValueError(f"they end early, or have more than {_LARGEST} bytes")
+        return [_row(head, file) for head in _HEADS.validate_json(file.readline())]
+    except (TypeError, zlib.error, struct.error, StopIteration) as error:
+        raise ValueError(f"the packed rows are damaged: {error}") from error
 
 
 def _row(head: _Head, file: BytesIO) -> TrainingRow:

@@ -5,21 +5,38 @@ from typing import Any
 
 import yaml
 
+_DEEPEST = 100
+"""Levels of nesting; YAML takes long for thousands of them."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what `nat` never writes: deep nesting, and aliases, which can make a short text very large."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent) or self._depth == _DEEPEST:
+            raise yaml.YAMLError("an alias, or too deeply nested")
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
 
 def config_of(text: str) -> dict[str, Any]:
-    """The resolved configuration; empty if it is not a mapping."""
+    """The resolved configuration; empty if it is not a mapping, or none that `nat` could have written."""
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
+        found = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError):  # ValueError: a date that does not exist, a number of thousands of digits
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def value_at(config: Mapping[str, Any], *keys: str | None) -> Any:
-    """The value under nested keys; None if one of them is missing."""
+def value_at(config: Mapping[str, Any], *keys: Any) -> Any:
+    """The value under nested keys; None if one of them is missing, or no text."""
     found: Any = config
     for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
+        found = found.get(key) if isinstance(found, Mapping) and isinstance(key, str) else None
     return found
 
 

@@ -1,5 +1,6 @@
 """The command line: errors as text, exit codes, plug-in commands."""
 
+import re
 import subprocess
 import sys
 
@@ -109,3 +110,20 @@ def test_a_missing_extra_is_an_error_with_its_command(tmp_path):
     assert "pip install 'nat-finetuning-harness[local]'" in shown.stderr
     assert "Traceback" not in shown.stderr
     assert "memory" not in shown.stderr
+
+
+def test_an_error_cannot_control_the_terminal(tmp_path, capsys):
+    """Errors quote names and texts of files, which may have escape sequences in them."""
+    folder = tmp_path / "evil\x1b[2J\x9b31m"
+    folder.mkdir()
+    assert exit_code(["runs", "show", str(folder)]) == 1
+    shown = capsys.readouterr().err
+    assert (r"evil\x1b[2J\x9b31m" in shown, "\x1b[2J" in shown) == (True, False)
+
+
+@pytest.mark.parametrize("command", [["init", "--no_model"], ["runs", "show"], ["export"], ["diagnose"]])
+def test_a_name_that_is_too_long_is_an_error(command, tmp_path, monkeypatch, capsys):
+    """The system refuses it wherever it is used; the user sees that, and no traceback."""
+    monkeypatch.chdir(tmp_path)
+    assert exit_code([*command, "a" * 300]) == 1
+    assert re.search(r"aaa\S*: File name too long\n.*shorter name", capsys.readouterr().err)

@@ -307,3 +307,11 @@ def test_too_few_examples_show_nothing(count):
     assert smallest_improvement(count) is None
     assert smallest_improvement(count, changed=0.5) is None
     assert smallest_improvement(6) == 1.0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e308])
+def test_what_is_no_score_counts_as_none(bad):
+    """A journal can hold numbers that no evaluator may give; they are left out like missing ones."""
+    assert compare(scores(0.0, bad, 0.0), scores(1.0, 1.0, bad)) == compare(
+        scores(0.0, None, 0.0), scores(1.0, 1.0, None)
+    )

@@ -80,3 +80,21 @@ def test_the_link_is_not_a_run(tmp_path):
     make_run(tmp_path, "run-1")
     (tmp_path / LATEST).symlink_to("run-1")
     assert len(list_runs(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"llms": 5},
+        {"llms": [1]},
+        {"llms": {"a": {"model": ["x"], "revision": {}}}},
+        {"trainer_adapters": {"w": {"llm": {}}}, "finetuning": {"trainer_adapter": ["w"], "target_model": {}}},
+        {"finetuning": {"num_epochs": float("nan")}},
+        5,
+    ],
+)
+def test_any_configuration_can_be_listed(tmp_path, config):
+    """A run that another program made does not hide the others."""
+    make_run(tmp_path, "run-1")
+    make_run(tmp_path, "run-2", config=config)
+    assert len(list_page(overviews(list_runs(tmp_path)), tmp_path).splitlines()) == 3

@@ -172,3 +172,11 @@ def test_long_messages_are_cut():
     text = rollout_text(conversation("a", 1.0, answer="x" * 10_000, output=None), Phase.TRAIN)
     assert "… 6,000 more characters; --json has all" in text
     assert len(text) < 5000
+
+
+@pytest.mark.parametrize("calls", [5, "x", {"a": 1}, [None]])
+def test_tool_calls_of_another_shape_are_shown_as_they_are(calls):
+    """An agent may send anything; the page shows it."""
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": calls}]
+    shown = calls[0] if isinstance(calls, list) else calls
+    assert f"│ {json.dumps(shown)}" in rollout_text(conversation("a", 1.0, messages=messages), Phase.TRAIN)

@@ -1,5 +1,7 @@
 """Text for terminals."""
 
+import math
+
 import pytest
 
 from nat.reports.text import indented, one_line, printable, sparkline, table
@@ -46,3 +48,9 @@ def test_columns_are_as_wide_as_their_widest_cell():
     """The first to the left, the others to the right."""
     assert table(("a", "b"), [("xx", "1"), ("y", "222")]) == "a     b\nxx    1\ny   222"
     assert one_line("a\n b  c", 4) == "a b…"
+
+
+def test_what_is_no_score_is_left_out_of_the_curve():
+    """NaN and infinity have no height."""
+    assert sparkline([0.0, math.nan, math.inf, -1e308, 1.0]) == "▁█"
+    assert sparkline([math.nan]) == ""

@@ -1,5 +1,6 @@
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -271,3 +272,31 @@ def test_a_record_of_another_release_is_an_error(journal):
         reading(journal.run_dir) as r,
     ):
         r.info()
+
+
+@pytest.mark.parametrize("rows", [b"", b"\x00\xff", bytes(100), "text", 5])
+def test_damaged_rows_are_an_error_with_a_remedy(journal, rows):
+    """In reports and in the files that are derived from the journal."""
+    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a")])
+    journal._connection.execute("UPDATE rollouts SET rows = ?", (rows,))
+    journal.close()
+    for read in (Journal.rollouts, Journal.rollout_lines):
+        with pytest.raises(JournalError, match=r"is damaged: .*\n.*restore"), reading(journal.run_dir) as opened:
+            list(read(opened, Phase.TRAIN, 0))
+
+
+def test_damage_that_sqlite_quotes_is_an_error_with_a_remedy(journal):
+    """SQLite quotes a damaged name, which then need not be UTF-8."""
+    journal.close()
+    path = journal.run_dir / JOURNAL_NAME
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE rollouts", b"CREATE TABLX \xbe\xfellouts"))
+    with pytest.raises(JournalError, match=r"cannot be read|is damaged"), reading(journal.run_dir) as read:
+        read.num_epochs()
+
+
+def test_a_count_beyond_all_numbers_is_damage(journal):
+    """Python computes with it, SQLite and floats do not."""
+    with pytest.raises(JournalError, match="is damaged"), reading(journal.run_dir) as read:
+        list(read.rollouts(Phase.TRAIN, 10**400))

@@ -1,5 +1,6 @@
 """A run's lock tells a running process from a killed one."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -41,3 +42,9 @@ def test_without_a_lock_nothing_is_known(tmp_path):
     """Runs of older releases have no such file; asking does not make one."""
     assert is_alive(tmp_path) is None
     assert not (tmp_path / LOCK_NAME).exists()
+
+
+def test_a_lock_that_is_a_fifo_blocks_nobody(tmp_path):
+    """A folder of somebody else's may have one; opening it for reading would wait for a writer."""
+    os.mkfifo(tmp_path / LOCK_NAME)
+    assert is_alive(tmp_path) is False
