@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from nat.sizing.memory import Workload
+from nat.sizing.memory import Count, Workload
 from nat.wire.training import TrainingConfig, WireModel
 
 
@@ -13,7 +13,7 @@ class ForecastRequest(WireModel):
 
     config: TrainingConfig = TrainingConfig()
     workload: Workload
-    num_rollouts: int = Field(ge=1)
+    num_rollouts: Count
     """Rollouts of an update."""
     overlap: bool = False
     """Whether requests are answered during an update."""

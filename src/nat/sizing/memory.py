@@ -11,7 +11,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from nat.sizing import rules
 from nat.sizing.shape import ModelShape
@@ -32,6 +34,9 @@ WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS = (
 PARTS = (WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS)
 DEFAULT_RANK = 16
 """Rank of LoRA where the configuration trains all weights, and a plan compares."""
+MOST = 10**15
+"""Of any count; floats tell such numbers apart."""
+Count = Annotated[int, Field(ge=1, le=MOST)]
 SHORTEST_ROW = 256
 """Tokens; a shorter context than that is no advice."""
 
@@ -95,19 +100,19 @@ class Setup:
 
 @dataclass(frozen=True)
 class Workload:
-    """The sizes of what is sampled and trained."""
+    """The sizes of what is sampled and trained; a request that brings them is checked against the bounds."""
 
-    chats: int
+    chats: Count
     """Chats at the same time."""
-    chat_tokens: int
+    chat_tokens: Count
     """Prompt and answer of the longest call."""
-    row_tokens: int
+    row_tokens: Count
     """The longest row of an update."""
-    step_tokens: int
+    step_tokens: Count
     """All rows of an optimizer step."""
-    sampled_share: float = 0.5
+    sampled_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of a row's tokens that were sampled."""
-    epoch_tokens: int = 0
+    epoch_tokens: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Different tokens of an epoch's calls, shared beginnings once; what the prefix cache could hold."""
 
     def with_rows(self, length: int) -> "Workload":

@@ -136,6 +136,8 @@ class TrainingConfig(WireModel):
     `lite_ppo`.
     """
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     algorithm: str = "lite_ppo"
     """Name of a built-in algorithm or of one from a plug-in; it sets the defaults of the other settings."""
     options: dict[str, JsonValue] = {}

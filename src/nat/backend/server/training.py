@@ -12,7 +12,7 @@ from nat.backend.forecast import Forecaster
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.training.jobs import TrainingJobs
-from nat.http.errors import ApiError, first_of
+from nat.http.errors import ApiError, ClientDisconnected, first_of
 from nat.sizing.forecast import ForecastRequest
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
@@ -46,6 +46,7 @@ class _Routes:
     def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster | None) -> None:
         self._open_jobs = jobs
         self._forecaster = forecaster
+        self._forecasting = asyncio.Lock()
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
@@ -82,7 +83,10 @@ class _Routes:
         if self._forecaster is None:
             raise ApiError("this server makes no forecasts", status=409)
         request = await read(http, _FORECAST)
-        return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
+        async with self._forecasting:  # each holds a thread for seconds, and all routes share a few threads
+            if await http.is_disconnected():
+                raise ClientDisconnected
+            return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs
