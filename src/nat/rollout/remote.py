@@ -4,6 +4,7 @@ Any server with the toolkit's `/generate/full` can be evaluated. Training needs 
 probabilities, token ids), which only `nat serve` of this package sends.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from nat.capture.redirect import current_redirects
 from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
+from nat.http.answers import UNCOMPRESSED, body, limited
 from nat.rollout.step_lines import StepDecoder
 from nat.secrets import excerpt
 from nat.wire.openai_responses import ErrorDetail
@@ -38,6 +40,9 @@ _CONNECT_SECONDS = 10.0
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200, keepalive_expiry=2.0)
 """Enough for all rollouts of an epoch at once; idle connections are closed before the server closes them."""
 _EXCERPT_CHARS = 300
+MAX_ANSWER_BYTES = 512 * 2**20
+"""Of one rollout, as a gateway keeps of one."""
+_ERROR_BYTES = 2**20
 
 
 class RemoteFailure(Exception):
@@ -62,8 +67,12 @@ class RemoteWorkflow:
 
         """
         try:
-            answer = await self._http.get(f"{self.endpoint}/health", timeout=_CONNECT_SECONDS)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            async with (
+                asyncio.timeout(_CONNECT_SECONDS),
+                self._http.stream("GET", f"{self.endpoint}/health") as answer,
+            ):
+                content = await body(answer, _ERROR_BYTES)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise BackendUnreachable(
                 f"no served workflow answers at {self.endpoint}: {describe_error(error)}",
                 hint="start it with `nat serve --config_file … --port …`, or correct --endpoint",
@@ -71,7 +80,7 @@ class RemoteWorkflow:
         known = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}  # servers without that route
         if answer.is_error and answer.status_code not in known:
             raise BackendUnreachable(
-                f"{self.endpoint}/health answers {_status(answer)}",
+                f"{self.endpoint}/health answers {_status(answer, content)}",
                 hint=f"the key is read from {KEY_VARIABLE}; set it to the key that `nat serve` was started with"
                 if answer.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
                 else "read the server's log",
@@ -99,8 +108,8 @@ class RemoteWorkflow:
             response = await self._http.send(request, stream=True)
             try:
                 if response.is_error:
-                    await response.aread()
-                    raise RemoteFailure(_refusal(self.endpoint, response))
+                    content = await body(response, _ERROR_BYTES)
+                    raise RemoteFailure(_refusal(self.endpoint, response, content))
                 if self._trains:
                     self._check_whole(response)
                 await answer.read(response)
@@ -136,7 +145,7 @@ async def open_remote(
     async with httpx.AsyncClient(
         transport=transport,
         limits=_CONNECTIONS,
-        headers={"Authorization": f"Bearer {key}"} if key else {},
+        headers=UNCOMPRESSED | ({"Authorization": f"Bearer {key}"} if key else {}),
         timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # the rollout's own deadline ends it
     ) as http:
         workflow = RemoteWorkflow(endpoint.rstrip("/"), http, trains=trains)
@@ -158,12 +167,14 @@ class _RemoteAnswer:
     async def read(self, response: httpx.Response) -> None:
         """Read all lines. Only a line feed ends one: JSON may contain other Unicode line separators."""
         whole = response.headers.get(ROLLOUT_HEADER) is not None
-        rest = b""
-        async for chunk in response.aiter_bytes():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._take(line.rstrip(b"\r"), whole=whole)
-        self._take(rest, whole=whole)
+        line = bytearray()
+        async for chunk in limited(response, MAX_ANSWER_BYTES):
+            first, *others = chunk.split(b"\n")
+            line += first
+            for other in others:
+                self._take(bytes(line).rstrip(b"\r"), whole=whole)
+                line = bytearray(other)
+        self._take(bytes(line), whole=whole)
 
     def result(self) -> Any:
         """The last result; RemoteFailure if there is none."""
@@ -239,13 +250,13 @@ def _options(policy: CapturePolicy) -> RolloutOptions:
     )
 
 
-def _refusal(endpoint: str, response: httpx.Response) -> str:
+def _refusal(endpoint: str, response: httpx.Response, content: bytes) -> str:
     try:
-        failure = ErrorDetail.model_validate(response.json()["error"])
+        failure = ErrorDetail.model_validate(from_json(content)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"{endpoint}/generate/full answers {_status(response)}"
+        return f"{endpoint}/generate/full answers {_status(response, content)}"
     return f"{endpoint}/generate/full answers {response.status_code}: {failure.type}: {failure.message}"
 
 
-def _status(response: httpx.Response) -> str:
-    return f"{response.status_code}: {excerpt(response.text, _EXCERPT_CHARS)}"
+def _status(response: httpx.Response, content: bytes) -> str:
+    return f"{response.status_code}: {excerpt(content.decode(errors='replace'), _EXCERPT_CHARS)}"

@@ -18,6 +18,8 @@ RatioLevel = Literal["token", "sequence"]
 PolicyLoss = Literal["clip", "cispo"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
 GradientCheckpointing = Literal["auto", True, False]
+_LARGEST = 2**31 - 1
+"""Of a count: larger ones are slips, and do not fit into a float."""
 _MOVED = {
     "kimi_k2_tau": "kimi_k2_tau",
     "mask_prob_ratio": "mask_prob_ratio",
@@ -145,9 +147,9 @@ class TrainingConfig(WireModel):
     learning_rate: float | None = Field(default=None, gt=0)
     """Peak learning rate of AdamW; null chooses it by the model's width: 1e-6 * (4096 / width)^(5/3), with LoRA
     0.16 / width."""
-    warmup_steps: int = Field(default=5, ge=0)
+    warmup_steps: int = Field(default=5, ge=0, le=_LARGEST)
     """Optimizer steps over which the learning rate rises linearly from zero."""
-    decay_steps: int | None = Field(default=None, ge=1)
+    decay_steps: int | None = Field(default=None, ge=1, le=_LARGEST)
     """Optimizer steps over which the learning rate falls linearly to a tenth, where it stays; null keeps it constant.
     They are counted from the first step; an epoch has `num_iterations` x `steps_per_batch`."""
     advantage: Advantage = "dr_grpo"
@@ -166,7 +168,7 @@ class TrainingConfig(WireModel):
     aggregation: Aggregation = "token_mean"
     """Mean over all tokens, mean over rollouts of their token means, or sum over tokens divided by (rollouts x
     `max_completion_length`)."""
-    max_completion_length: int = Field(default=1024, ge=1)
+    max_completion_length: int = Field(default=1024, ge=1, le=_LARGEST)
     """Tokens by which the `constant` aggregation divides."""
     epsilon: float = Field(default=0.2, ge=0)
     """Lower clip range of the ratio."""
@@ -181,13 +183,13 @@ class TrainingConfig(WireModel):
     """Truncated importance sampling: cap on π_old/μ per token, where μ is the sampler; null for no correction."""
     num_iterations: int = Field(default=1, ge=1, le=100)
     """Passes over the batch, each with its own optimizer steps."""
-    steps_per_batch: int | None = Field(default=None, ge=1)
+    steps_per_batch: int | None = Field(default=None, ge=1, le=_LARGEST)
     """Optimizer steps per pass; the groups are shuffled and split evenly. Null takes a step for each 32 rollouts, at
     most 16 steps."""
-    tokens_per_step: int | None = Field(default=None, ge=1)
+    tokens_per_step: int | None = Field(default=None, ge=1, le=_LARGEST)
     """Split the shuffled rollouts into optimizer steps of at most this many tokens, instead of into `steps_per_batch`
     steps; the prompt that the rollouts of a group share counts once."""
-    micro_batch_tokens: int = Field(default=4096, ge=1)
+    micro_batch_tokens: int = Field(default=4096, ge=1, le=_LARGEST)
     """The most tokens of one forward and backward pass; affects memory, not the gradient."""
     gradient_checkpointing: GradientCheckpointing = "auto"
     """Compute the activations of decoder layers again in the backward pass instead of keeping them; affects memory and

@@ -44,3 +44,12 @@ def test_a_choice_of_several_types_is_one_error(given):
     [error] = caught.value.errors()
     assert error["loc"] == ("gradient_checkpointing",)
     assert error["msg"] == "Input should be 'auto', True or False"
+
+
+@pytest.mark.parametrize(
+    "name", ["warmup_steps", "decay_steps", "max_completion_length", "steps_per_batch", "micro_batch_tokens"]
+)
+def test_a_count_that_no_float_holds_is_refused(name):
+    """The error names the setting; training would end with an overflow."""
+    with pytest.raises(ValidationError, match=rf"{name}\n.*less than or equal to 2147483647"):
+        TrainingConfig.model_validate({name: 10**400})

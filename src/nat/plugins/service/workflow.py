@@ -12,6 +12,7 @@ from nat.errors import BackendUnreachable, ServiceFailed, describe_error
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import KEY_FIELD
 from nat.gateway.upstream import Upstream
+from nat.http.answers import UNCOMPRESSED, body
 from nat.plugins.command.folder import as_text
 from nat.secrets import excerpt
 from nat.wire.json import without_surrogates
@@ -41,7 +42,7 @@ def open_client(api_key: SecretStr | None) -> httpx.AsyncClient:
     """A client of the service; it follows no redirect, which would pass the rollout's key on."""
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key.get_secret_value()}"}
     return httpx.AsyncClient(
-        headers=headers, limits=_CONNECTIONS, timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        headers=UNCOMPRESSED | headers, limits=_CONNECTIONS, timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS)
     )
 
 
@@ -97,10 +98,10 @@ class ServiceWorkflow:
         return answer
 
     async def _answer(self, text: str, key: str) -> str:
-        body = {"messages": [{"role": "user", "content": text}], KEY_FIELD: key}
+        request = {"messages": [{"role": "user", "content": text}], KEY_FIELD: key}
         try:
-            async with asyncio.timeout(self._timeout), self._http.stream("POST", self._url, json=body) as response:
-                content = await _read(response)
+            async with asyncio.timeout(self._timeout), self._http.stream("POST", self._url, json=request) as response:
+                content = await body(response, MAX_ANSWER_BYTES)
         except TimeoutError as error:
             raise ServiceFailed(
                 f"{self._url}: no answer within {self._timeout:g} s", hint="give it longer with workflow.timeout"
@@ -123,13 +124,3 @@ class ServiceWorkflow:
             f"no call came for this request: the service calls its model at {self._base_url}, with the request's "
             f"`{KEY_FIELD}` as its key (docs/guides/gateway.md)"
         )
-
-
-async def _read(response: httpx.Response) -> bytes:
-    """The whole body; ServiceFailed if it is too large."""
-    content = bytearray()
-    async for chunk in response.aiter_bytes():
-        content += chunk
-        if len(content) > MAX_ANSWER_BYTES:
-            raise ServiceFailed(f"{response.url}: the answer is larger than {MAX_ANSWER_BYTES} bytes")
-    return bytes(content)
