@@ -82,6 +82,7 @@ def _explained(name: str, revision: str | None, error: Exception) -> ModelUnavai
     from huggingface_hub import constants, errors  # noqa: PLC0415 - imported already
 
     hub, get = constants.ENDPOINT, f"hf download {name}" + (f" --revision {revision}" if revision else "")
+    folder = "" if "/" in name else "if you mean a folder, correct its path, which starts at the current one; else "
     if isinstance(error, errors.GatedRepoError):
         return ModelUnavailable(
             f"{name} is gated: its owner has to grant you access",
@@ -90,7 +91,7 @@ def _explained(name: str, revision: str | None, error: Exception) -> ModelUnavai
     if isinstance(error, errors.RepositoryNotFoundError):
         return ModelUnavailable(
             f"{name} is neither a folder here ({Path.cwd()}) nor a model that {hub} shows",
-            hint="check the name; for a private model, run `hf auth login` or set HF_TOKEN",
+            hint=f"{folder}check the name; for a private model, run `hf auth login` or set HF_TOKEN",
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return ModelUnavailable(
@@ -101,7 +102,7 @@ def _explained(name: str, revision: str | None, error: Exception) -> ModelUnavai
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{hub} does not answer{cause}"
         return ModelUnavailable(
             f"{name} is neither a folder here ({Path.cwd()}) nor complete in the cache {constants.HF_HUB_CACHE}; {why}",
-            hint=f"run `{get}` where there is a network, and copy the cache; HF_ENDPOINT names a mirror",
+            hint=f"{folder}run `{get}` where there is a network, and copy the cache; HF_ENDPOINT names a mirror",
         )
     return ModelUnavailable(
         f"{name} cannot be downloaded from {hub}: {describe_error(error)}",

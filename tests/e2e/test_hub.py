@@ -89,17 +89,19 @@ async def test_a_name_is_downloaded_once_and_pinned(hub, user):
 
 async def test_what_cannot_be_had_says_why_and_what_to_do(hub, user):
     """Names that are unknown, gated, without the revision, or no model of transformers; each with its remedy."""
-    unknown, gated, revision, bare, folder = await find(
+    unknown, word, gated, revision, bare, folder = await find(
         user,
         hub.base_url,
         ("models/student", None),
+        ("model", None),
         ("owner/gated", None),
         ("owner/tiny", "v3"),
         ("owner/bare", None),
         ("./models/../student/x", "v1"),
     )
     assert unknown.startswith(f"models/student is neither a folder here ({user}) nor a model that")
-    assert "hf auth login" in unknown
+    assert "; check the name; for a private model, run `hf auth login`" in unknown
+    assert "; if you mean a folder, correct its path" in word
     assert gated.startswith("owner/gated is gated: its owner has to grant you access; ask for it on")
     assert revision.startswith("owner/tiny has no revision 'v3'")
     assert bare.startswith("owner/bare is not a model of transformers (it has no config.json)")
