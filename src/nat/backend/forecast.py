@@ -20,6 +20,7 @@ from nat.sizing.forecast import (
     PredictedMemory,
     TrainingForecast,
     bytes_text,
+    fitting_text,
 )
 from nat.sizing.memory import DEFAULT_RANK, Setup, Workload, longest_row, predict
 from nat.sizing.remedies import remedies
@@ -32,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 _LEAST = Workload(chats=1, chat_tokens=64, row_tokens=64, step_tokens=64)
 """What every run samples and trains at least."""
-_UNREADABLE = (OSError, ValueError, KeyError, ZeroDivisionError)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError)
+"""What reading a configuration with missing or wrong sizes raises."""
 
 
 class Forecaster:
@@ -55,41 +57,29 @@ class Forecaster:
 
     def forecast(self, request: ForecastRequest) -> TrainingForecast:
         """Predict and, if the request asks for it and the memory suffices, measure; takes `probe_seconds` and a bit."""
-        resolved = self.resolve(request.config)
-        loaded = self._engine.loaded
+        resolved, loaded = self.resolve(request.config), self._engine.loaded
         workload = request.workload.within(loaded.max_seq_length)
-        room = available_bytes(loaded.device)
         setup = _setup(self._options, loaded, resolved, overlap=request.overlap)
         steps = resolved.config.steps_per_batch or usual_optimizer_steps(request.num_rollouts)
         assert resolved.config.learning_rate is not None, "filled in for the model"
+        room = available_bytes(loaded.device)
+        memory, fitting = _memory(loaded, setup, workload, room)
         found = TrainingForecast(
-            device="cuda" if loaded.device.type == "cuda" else "cpu",
+            device=setup.device,
             dtype=setup.dtype,
             num_parameters=loaded.num_parameters,
             learning_rate=resolved.config.learning_rate,
             optimizer_steps=steps * resolved.config.num_iterations,
-            memory=[],
+            memory=memory,
             available=room,
             capacity=total_bytes(loaded.device),
+            fitting=fitting,
         )
-        try:
-            shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
-        except _UNREADABLE as error:
-            logger.warning("the memory of training cannot be predicted: the model's configuration has no %s", error)
-            shape = None
-        if shape is not None:
-            found = found.model_copy(update={"memory": _both(shape, setup, workload, room, loaded.max_seq_length)})
-            if not found.fits and room is not None:
-                fitting = tuple(
-                    FittingSettings(settings=each.settings, bytes=each.bytes)
-                    for each in remedies(shape, setup, workload, room=room)
-                )
-                found = found.model_copy(update={"fitting": fitting})
-        if request.probe_seconds and found.fits:
-            learner = self._engine.run_exclusive(self._one_learner).result()
-            speed = measured_speed(self._engine, learner, workload, resolved, seconds=request.probe_seconds)
-            found = found.model_copy(update={"speed": speed})
-        return found
+        if not request.probe_seconds or not found.fits:
+            return found
+        learner = self._engine.run_exclusive(self._one_learner).result()
+        speed = measured_speed(self._engine, learner, workload, resolved, seconds=request.probe_seconds)
+        return found.model_copy(update={"speed": speed})
 
     def _one_learner(self) -> Learner:
         if self._learner is None:
@@ -110,20 +100,17 @@ def check_capacity(options: ServeOptions) -> None:
         shape = ModelShape.of_folder(options.model)
     except _UNREADABLE:  # loading the model will say what is wrong with it
         return
-    dtype = options.dtype if options.dtype != "auto" else "bfloat16" if where == "cuda" else "float32"
-    setup = replace(_of_options(options, where), dtype=dtype, gradient_checkpointing=True)
-    least = setup if options.dtype != "auto" else replace(setup, dtype="bfloat16")
+    dtype = "bfloat16" if options.dtype == "auto" else options.dtype
+    least = replace(_of_options(options, where), dtype=dtype, gradient_checkpointing=True)
     if options.output_dir is None:  # it only serves
         least = replace(least, lora_rank=1)
     needed = predict(shape, least, _LEAST).total
     if capacity is None or needed <= capacity:
         return
-    fitting = remedies(shape, least, _LEAST, room=capacity)
-    choices = "; ".join(f"{each.settings} ({bytes_text(each.bytes)})" for each in fitting)
     raise ModelNotSupported(
         f"{options.model} needs {bytes_text(needed)} at least ({shape.num_parameters / 1e9:.1f} billion weights, "
         f"{least.title}, {least.dtype}); this {'GPU' if where == 'cuda' else 'machine'} has {bytes_text(capacity)}",
-        hint=f"use one of: {choices}" if choices else "use a smaller model, or a machine with more memory",
+        hint=fitting_text(remedies(shape, least, _LEAST, room=capacity)),
     )
 
 
@@ -163,23 +150,34 @@ def _num_base_weights(loaded: LoadedModel) -> int:
     return loaded.num_parameters - adapters
 
 
-def _both(shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int) -> list[PredictedMemory]:
-    """The memory as configured, then that of training adapters instead of all weights, or all weights instead."""
+def _memory(
+    loaded: LoadedModel, setup: Setup, workload: Workload, room: int | None
+) -> tuple[list[PredictedMemory], tuple[FittingSettings, ...]]:
+    """The memory as configured, then that of training adapters instead of all weights, or all weights instead.
+
+    Without sizes in the model's configuration there is none. If the first does not fit, settings that do come with it.
+    """
+    try:
+        shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
+    except _UNREADABLE as error:
+        logger.warning("the memory of training cannot be predicted from the model's configuration: %s", error)
+        return [], ()
     other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
-    found = []
-    for each in (setup, other):
-        memory = predict(shape, each, workload, free=room)
-        longest = None if room is None else longest_row(shape, each, workload, room=room, most=context)
-        found.append(
-            PredictedMemory(
-                title=each.title,
-                parts=dict(memory.parts),
-                total=memory.total,
-                host=memory.host,
-                longest_row=longest,
-            )
-        )
-    return found
+    memory = [_predicted(shape, each, workload, room, loaded.max_seq_length) for each in (setup, other)]
+    if room is None or memory[0].total <= room:
+        return memory, ()
+    return memory, remedies(shape, setup, workload, room=room)
+
+
+def _predicted(shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int) -> PredictedMemory:
+    memory = predict(shape, setup, workload, free=room)
+    return PredictedMemory(
+        title=setup.title,
+        parts=dict(memory.parts),
+        total=memory.total,
+        host=memory.host,
+        longest_row=None if room is None else longest_row(shape, setup, workload, room=room, most=context),
+    )
 
 
 def _refused() -> PreTrainedModel:

@@ -152,7 +152,7 @@ async def _forecast(prepared: PreparedRun, load: RolloutLoad, adapter: TrainerAd
     forecast = await adapter.forecast(request)
     if forecast is not None and not forecast.fits:
         finding = f"llms.{trained_llm(config)}: {misfit_text(forecast)} (rollouts: {load.basis})"
-        raise ConfigError([finding], hint=fitting_text(forecast))
+        raise ConfigError([finding], hint=fitting_text(forecast.fitting))
     return forecast
 
 

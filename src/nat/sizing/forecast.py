@@ -1,5 +1,6 @@
 """What a backend says of a run before it begins: the memory it will take, and how fast it is."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -35,7 +36,7 @@ class PredictedMemory(WireModel):
 
 
 class FittingSettings(WireModel):
-    """Settings with which training fits, and its bytes."""
+    """Settings with which training fits, as they stand in the YAML, and its bytes."""
 
     settings: str
     bytes: int
@@ -100,11 +101,11 @@ def misfit_text(forecast: TrainingForecast) -> str:
     )
 
 
-def fitting_text(forecast: TrainingForecast) -> str:
+def fitting_text(fitting: Sequence[FittingSettings]) -> str:
     """The settings that fit, each with its memory."""
-    if not forecast.fitting:
+    if not fitting:
         return "no setting makes it fit: use a smaller model, or a machine with more memory"
-    return "these fit: " + "; ".join(f"{each.settings} ({bytes_text(each.bytes)})" for each in forecast.fitting)
+    return "these fit: " + "; ".join(f"{each.settings} ({bytes_text(each.bytes)})" for each in fitting)
 
 
 def bytes_text(count: float) -> str:

@@ -1,8 +1,9 @@
 """Settings under which training fits into a machine's memory."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nat.sizing.forecast import FittingSettings
 from nat.sizing.memory import DEFAULT_RANK, SHORTEST_ROW, Setup, Workload, predict
 from nat.sizing.shape import ModelShape
 
@@ -11,25 +12,17 @@ _SMALL_MICRO_BATCH = 512
 _MOST = 6
 
 
-@dataclass(frozen=True)
-class Remedy:
-    """Settings, as they stand in the YAML, and the memory with them."""
-
-    settings: str
-    bytes: int
-
-
 _Change = tuple[str, Setup, Workload]
 
 
-def remedies(shape: ModelShape, setup: Setup, workload: Workload, *, room: int) -> list[Remedy]:
-    """The settings that fit into `room` bytes, those with fewest changes first; empty if none does."""
-    fitting: list[Remedy] = []
+def remedies(shape: ModelShape, setup: Setup, workload: Workload, *, room: int) -> tuple[FittingSettings, ...]:
+    """The settings that fit into `room` bytes, those with fewest changes first; none if none does."""
+    fitting: list[FittingSettings] = []
     for name, changed, work in _changes(setup, workload):
         needed = predict(shape, changed, work, free=room).total
         if needed <= room:
-            fitting.append(Remedy(name, needed))
-    return fitting[:_MOST]
+            fitting.append(FittingSettings(settings=name, bytes=needed))
+    return tuple(fitting[:_MOST])
 
 
 def _changes(setup: Setup, workload: Workload) -> Iterator[_Change]:

@@ -67,4 +67,4 @@ def test_remedies_fit():
     assert found
     assert all(remedy.bytes <= room for remedy in found)
     assert any("lora: {rank: 16}" in remedy.settings for remedy in found)
-    assert remedies(SHAPE, setup, WORKLOAD, room=GB // 2) == []
+    assert remedies(SHAPE, setup, WORKLOAD, room=GB // 2) == ()
