@@ -9,7 +9,7 @@ end of an update, when the copies that could undo it are there and the sampler's
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Literal
 
@@ -147,12 +147,12 @@ class _Sizes:
     workload: Workload
     free: float | None
     """Bytes that the device has for all of it; None if not known."""
-    trained: int = field(init=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def trained(self) -> int:
+        """Number of trained weights."""
         rank = self.setup.lora_rank
-        count = self.shape.num_parameters if rank is None else self.shape.adapter_weights(rank)
-        object.__setattr__(self, "trained", count)
+        return self.shape.num_parameters if rank is None else self.shape.adapter_weights(rank)
 
     @property
     def width(self) -> int:
