@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nat.sizing.rules import SMALLEST_PACKED
-from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG, is_adapter, num_parameters
+from nat.wire.model_folder import MODEL_CONFIG, base_folder, num_parameters
 
 _UNGATED = frozenset({"bloom", "falcon", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "phi", "starcoder2"})
 """Model types whose feed-forward network has two matrices instead of three."""
@@ -93,7 +93,7 @@ class ModelShape:
         hidden = int(_first(text, "hidden_size", "n_embd", "d_model"))
         heads = int(_first(text, "num_attention_heads", "n_head"))
         shape = cls(
-            vocabulary=int(text["vocab_size"]),
+            vocabulary=int(_first(text, "vocab_size")),
             hidden=hidden,
             intermediate=int(text.get("intermediate_size") or text.get("n_inner") or 4 * hidden),
             layers=int(_first(text, "num_hidden_layers", "n_layer")),
@@ -116,10 +116,8 @@ class ModelShape:
             OSError, ValueError, KeyError: the configuration cannot be read, or lacks a size.
 
         """
-        counted = num_parameters(folder)
-        if is_adapter(folder):
-            folder = Path(json.loads((folder / ADAPTER_CONFIG).read_text())["base_model_name_or_path"])
-        return cls.of_config(json.loads((folder / MODEL_CONFIG).read_text()), counted)
+        folder = base_folder(folder)
+        return cls.of_config(json.loads((folder / MODEL_CONFIG).read_text()), num_parameters(folder))
 
 
 def _first(config: Mapping[str, Any], *names: str) -> Any:

@@ -52,13 +52,19 @@ def is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / MODEL_CONFIG).is_file()
 
 
+def base_folder(folder: Path) -> Path:
+    """The folder itself; for an adapter that of its base model, which may be a name on the Hub instead."""
+    if not is_adapter(folder):
+        return folder
+    return Path(json.loads((folder / ADAPTER_CONFIG).read_text())["base_model_name_or_path"])
+
+
 def num_parameters(folder: Path) -> int | None:
     """Count a model's weights by the headers of its safetensors; an adapter's count is that of its base model.
 
     None if the weights are in other files.
     """
-    if is_adapter(folder):
-        folder = Path(json.loads((folder / ADAPTER_CONFIG).read_text())["base_model_name_or_path"])
+    folder = base_folder(folder)
     index, whole = folder / WEIGHTS_INDEX, folder / WEIGHTS
     if index.is_file():
         files = set(json.loads(index.read_text())["weight_map"].values())
