@@ -178,7 +178,7 @@ class Learner:
 
         """
         started = perf_counter()
-        resolved = _with_learning_rate(resolved, self._policy)
+        resolved = resolved.with_learning_rate(_learning_rate_for(self._policy))
         batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:
@@ -403,11 +403,7 @@ def resolved_for(config: TrainingConfig, policy: LoadedModel) -> Resolved:
         AlgorithmError: the settings name no algorithm, or contradict it.
 
     """
-    return _with_learning_rate(resolve(config), policy)
-
-
-def _with_learning_rate(resolved: Resolved, policy: LoadedModel) -> Resolved:
-    return resolved.with_learning_rate(_learning_rate_for(policy))
+    return resolve(config).with_learning_rate(_learning_rate_for(policy))
 
 
 def _learning_rate_for(policy: LoadedModel) -> float:
