@@ -10,21 +10,20 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence as Several
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
-from threading import Event
 from typing import Any
 
 import torch
+from bench.gpu_case import Answered
 from bench.report import now, write_rows
 from bench.shapes import checkpoint
 
 import nat.backend.serve  # noqa: F401 - a backend has all of it in memory
 from nat.backend.algorithms.registry import resolve
 from nat.backend.inference.engine import Engine, Limits
-from nat.backend.inference.sequence import Delta, Request, SamplingParams, Sequence
+from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.memory import available_bytes
@@ -150,31 +149,13 @@ def run(case: Case) -> None:
     print(json.dumps({"available": available, "peaks": peaks}))
 
 
-class _Answer:
-    """Waits for a request."""
-
-    def __init__(self) -> None:
-        self.ended = Event()
-        self.error: BaseException | None = None
-
-    def on_deltas(self, deltas: Several[Delta]) -> None:
-        """Nothing streams."""
-
-    def on_finished(self) -> None:
-        self.ended.set()
-
-    def on_failed(self, error: BaseException) -> None:
-        self.error = error
-        self.ended.set()
-
-
 def _sample(worker: Worker, loaded: LoadedModel, case: Case, random: Random) -> None:
-    answers = [_Answer() for _ in range(case.chats)]
+    answers = [Answered() for _ in range(case.chats)]
     for number, answer in enumerate(answers):
         params = SamplingParams(max_tokens=case.answer, ignore_eos=True, seed=number)
         worker.submit(Request([Sequence(0, _ids(random, case.prompt, loaded), params)], answer))
     for answer in answers:
-        if not answer.ended.wait(_TIMEOUT) or answer.error is not None:
+        if not answer.wait(_TIMEOUT) or answer.error is not None:
             raise SystemExit(f"{case} was not sampled: {answer.error or 'it took too long'}")
 
 

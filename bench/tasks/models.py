@@ -125,8 +125,8 @@ def order_rows() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 
 def dial_rows() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Two of the verbs are held out."""
-    rows = [[(f"{verb} {name}", " ".join(NUMBER_OF[name])) for verb in VERBS for name in NAMES]]
-    return rows[0][: 2 * len(NAMES)], rows[0][2 * len(NAMES) :] * 4
+    rows = [(f"{verb} {name}", " ".join(NUMBER_OF[name])) for verb in VERBS for name in NAMES]
+    return rows[: 2 * len(NAMES)], rows[2 * len(NAMES) :] * 4
 
 
 TASKS = {
