@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.backend_here import backend_here
+from fakes.made_once import made_once
 from fakes.planted_project import COLOURS, DONE, FILLERS, KINDS, Plant, PlantedProject, make_word_model, right
 from nat.builder.context import Context
 from nat.cli.commands.finetune import summary_text
@@ -104,8 +106,8 @@ PLANTS = {
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return make_word_model(tmp_path_factory.mktemp("words") / "model")
+def model(shared_folder) -> Path:
+    return made_once(shared_folder / "word_model", make_word_model)
 
 
 class Messages(RunProgress):
@@ -129,8 +131,9 @@ async def diagnosed(project: PlantedProject, capsys) -> tuple[dict, str]:
 
 
 @pytest.mark.parametrize("name", PLANTS)
-async def test_the_planted_cause_comes_first(tmp_path, model, capsys, name):
+async def test_the_planted_cause_comes_first(tmp_path, model, capsys, monkeypatch, name):
     """`nat diagnose` names it first, and the end of the run shows its number, also if the run failed."""
+    monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)
     found, shown = await diagnosed(PlantedProject(tmp_path, model, PLANTS[name]), capsys)
     assert [cause["cause"] for cause in found["causes"]][:1] == [name]
     assert not found["healthy"]

@@ -9,22 +9,31 @@ from pathlib import Path
 
 import pytest
 
+from fakes.made_once import made_once
+from fakes.project_model import project_model
+
 NAT = (sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()")
-SHORT = ("-o", "finetuning.num_epochs", "6", "-o", "llms.student.threads", "1")
+ACTIVATED = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+"""As in an activated environment, whose `python3` starts without a version manager's script."""
+SHORT = ("-o", "finetuning.num_epochs", "5", "-o", "llms.student.threads", "1")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A folder with a project that is named `demo`."""
-    folder = tmp_path_factory.mktemp("newcomer")
+def folder(tmp_path_factory, shared_folder) -> Path:
+    """A folder with a copy of the project `demo`, which `nat init` makes once, from nothing, for all processes."""
+    made = made_once(shared_folder / "init", init)
+    return shutil.copytree(made, tmp_path_factory.mktemp("newcomer"), dirs_exist_ok=True)
+
+
+def init(folder: Path) -> None:
     assert "Wrote demo/" in done(folder, *NAT, "init", "demo")
-    return folder
+    project_model(ready=folder / "demo" / "model")
 
 
 def done(folder: Path, *command: str) -> str:
     """Run a command in the folder until it succeeds; gives its output."""
     ended = subprocess.run(  # noqa: S603 - the project's own commands
-        command, cwd=folder, env=os.environ, capture_output=True, text=True, check=False, timeout=600
+        command, cwd=folder, env=ACTIVATED, capture_output=True, text=True, check=False, timeout=600
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
