@@ -24,6 +24,8 @@ AGENT = EXAMPLE / "toolkit"
 CONFIG = EXAMPLE / "configs" / "finetune.yml"
 NAT = Path(sys.executable).with_name("nat")
 PAGES = (REPOSITORY / "docs" / "guides" / "coming_from_nat.md", EXAMPLE / "README.md")
+NUM_EPOCHS = 3
+"""Fewer than the example's, and enough for an improvement."""
 DEADLINE_S = 900
 
 
@@ -82,6 +84,7 @@ def test_an_unmodified_react_agent_improves(tmp_path: Path) -> None:
         overrides = {
             "workflow.url": url,
             "workflow.gateway_port": gateway_port,
+            "finetuning.num_epochs": NUM_EPOCHS,
             "finetuning.output_dir": tmp_path / "run",
         }
         options = [str(word) for pair in overrides.items() for word in ("-o", *pair)]
