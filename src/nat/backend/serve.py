@@ -148,17 +148,18 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             jobs = None if checkpoints is None else _jobs(options, vllm, checkpoints, found, probe)
             stack.callback((vllm if jobs is None else jobs).close)
             vllm.start()
-            yield Opened(
-                vllm, [training_router(jobs, Forecaster(options, vllm, None if jobs is None else jobs.learner))]
-            )
+            yield _opened(options, vllm, jobs)
         else:
             limits = Limits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits))
             jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found, OWN_PROBE)
             stack.callback((worker if jobs is None else jobs).close)
-            yield Opened(
-                worker, [training_router(jobs, Forecaster(options, worker, None if jobs is None else jobs.learner))]
-            )
+            yield _opened(options, worker, jobs)
+
+
+def _opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | None) -> Opened:
+    forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner)
+    return Opened(engine, [training_router(jobs, forecaster)])
 
 
 def _api_key(options: ServeOptions) -> str:

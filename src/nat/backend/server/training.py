@@ -7,7 +7,6 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nat.backend.algorithms.registry import resolve
 from nat.backend.forecast import Forecaster
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
@@ -26,7 +25,7 @@ _EXPORT = TypeAdapter(ExportRequest)
 _FORECAST = TypeAdapter(ForecastRequest)
 
 
-def training_router(jobs: TrainingJobs | None, forecaster: Forecaster | None = None) -> APIRouter:
+def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRouter:
     """The routes on `jobs` and `forecaster`; without jobs their routes answer that this backend only serves."""
     router = APIRouter()
     routes = _Routes(jobs, forecaster)
@@ -43,7 +42,7 @@ def training_router(jobs: TrainingJobs | None, forecaster: Forecaster | None = N
 class _Routes:
     """The handlers, which call `TrainingJobs`."""
 
-    def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster | None) -> None:
+    def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster) -> None:
         self._open_jobs = jobs
         self._forecaster = forecaster
         self._forecasting = asyncio.Lock()
@@ -76,12 +75,9 @@ class _Routes:
 
     async def resolve(self, http: Request) -> Response:
         """Resolve settings, also in a backend that only serves: `--dry_run` and `nat probe` check them there."""
-        config, resolver = await read(http, _CONFIG), self._open_jobs or self._forecaster
-        return json_answer((resolve(config) if resolver is None else resolver.resolve(config)).report())
+        return json_answer(self._forecaster.resolve(await read(http, _CONFIG)).report())
 
     async def forecast(self, http: Request) -> Response:
-        if self._forecaster is None:
-            raise ApiError("this server makes no forecasts", status=409)
         request = await read(http, _FORECAST)
         async with self._forecasting:  # each holds a thread for seconds, and all routes share a few threads
             if await http.is_disconnected():

@@ -28,7 +28,6 @@ from nat.wire.training import (
     JobState,
     JobStatus,
     SavedCheckpoint,
-    TrainingConfig,
     TrainingJob,
 )
 
@@ -192,15 +191,6 @@ class TrainingJobs(JobTable):
             job = self.add_ended(trained.state, trained.digest)
         return job
 
-    def resolve(self, config: TrainingConfig) -> Resolved:
-        """The settings that an update of this model will use.
-
-        Raises:
-            AlgorithmError: the settings name no algorithm, or contradict it.
-
-        """
-        return resolved_for(config, self.loaded)
-
     def submit(self, job: TrainingJob) -> JobState:
         """Queue a job; a known id is not queued again.
 
@@ -210,7 +200,7 @@ class TrainingJobs(JobTable):
             ValueError: the id is known, but of another batch.
 
         """
-        resolved, digest = self.resolve(job.config), _digest(job)
+        resolved, digest = resolved_for(job.config, self.loaded), _digest(job)
         with self._submitting:
             known = self.find(job.id)
             if known is None:

@@ -1,16 +1,20 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
 from fastapi import APIRouter
 
 from fakes.keys import KEY
+from nat.backend.forecast import Forecaster
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.errors import BackendError, ModelBusy, ModelNotPrepared, ModelNotServed
 from nat.sizing.forecast import TrainingForecast
+from nat.wire.serving import ServeOptions
 
+OPTIONS = ServeOptions(model=Path("tiny"))
 WORKLOAD = {"chats": 1, "chat_tokens": 8, "row_tokens": 8, "step_tokens": 8}
 
 
@@ -139,7 +143,7 @@ async def test_reused_prompt_tokens_are_reported(client):
 
 async def test_a_backend_that_only_serves_checks_settings_of_training(connect, worker):
     """Settings are resolved without an output folder, for runs that are planned; jobs are refused."""
-    async with connect(worker, extra_routers=[training_router(None)]) as client:
+    async with connect(worker, extra_routers=[training_router(None, Forecaster(OPTIONS, worker))]) as client:
         resolved = await client.post("/v1/training/resolve", json={"algorithm": "rloo"})
         unknown = await client.post("/v1/training/resolve", json={"algorithm": "rlo"})
         refused = await client.get("/v1/training/jobs/1")
@@ -192,6 +196,6 @@ async def test_impossible_workloads_are_refused(connect, worker, name, value):
 
 async def test_settings_are_finite_numbers(connect, worker):
     """JSON has no infinity, so the resolved settings could not report one."""
-    async with connect(worker, extra_routers=[training_router(None)]) as client:
+    async with connect(worker, extra_routers=[training_router(None, Forecaster(OPTIONS, worker))]) as client:
         answer = await client.post("/v1/training/resolve", content='{"learning_rate": Infinity}')
     assert (answer.status_code, answer.json()["error"]["param"]) == (422, "learning_rate")

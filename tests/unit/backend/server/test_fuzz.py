@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.json_bodies import bodies, check_answer, with_fields
-from nat.backend.algorithms.registry import resolve
 from nat.backend.forecast import Forecaster
 from nat.backend.server.app import inference_router
 from nat.backend.server.service import Service
@@ -28,6 +27,7 @@ SCHEMAS = {
     "/v1/training/forecast": with_fields(ForecastRequest.model_json_schema(), probe_seconds={"enum": [0]}),
     "/v1/training/export": ExportRequest.model_json_schema(),
 }
+OPTIONS = ServeOptions(model=Path("tiny"))
 fuzzed = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 """All examples of a test share one client."""
 
@@ -37,9 +37,6 @@ class Jobs:
 
     def __init__(self, loaded):
         self.loaded = loaded
-
-    def resolve(self, config):
-        return resolve(config)
 
     def submit(self, job):
         return JobState(id=job.id, status=JobStatus.PENDING)
@@ -53,14 +50,14 @@ class Jobs:
 
 @pytest.fixture
 async def fuzz_client(connect, worker):
-    forecaster = Forecaster(ServeOptions(model=Path("tiny")), worker)
-    async with connect(worker, extra_routers=[training_router(Jobs(worker.loaded), forecaster)]) as client:
+    routers = [training_router(Jobs(worker.loaded), Forecaster(OPTIONS, worker))]
+    async with connect(worker, extra_routers=routers) as client:
         yield client
 
 
 def test_all_routes_that_take_a_body_are_tried(worker):
     """The fuzz test covers every route with a body, new ones included."""
-    routes = [*inference_router(Service(worker)).routes, *training_router(None).routes]
+    routes = [*inference_router(Service(worker)).routes, *training_router(None, Forecaster(OPTIONS, worker)).routes]
     without_body = {"/v1/training/jobs/{job_id}/cancel", "/v1/training/best"}
     assert {route.path for route in routes if "POST" in route.methods} == SCHEMAS.keys() | without_body
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
 
 from fakes.training_batches import random_groups
+from nat.backend.forecast import Forecaster
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
@@ -15,6 +17,7 @@ from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import KEPT_JOBS, MAX_WAITING_JOBS, MAX_WAITING_TOKENS, TrainingJobs
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.errors import TooManyJobs
+from nat.wire.serving import ServeOptions
 from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 
 
@@ -81,7 +84,8 @@ def jobs(worker, learner, saved, tmp_path):
 
 @pytest.fixture
 async def http(worker, jobs):
-    app = create_app(worker, api_key="key", extra_routers=[training_router(jobs)])
+    forecaster = Forecaster(ServeOptions(model=Path("me")), worker)
+    app = create_app(worker, api_key="key", extra_routers=[training_router(jobs, forecaster)])
     headers = {"Authorization": "Bearer key"}
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://backend", headers=headers
