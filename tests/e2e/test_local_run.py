@@ -169,11 +169,10 @@ def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
     assert run.returncode == 128 + signal.SIGTERM, shown + rest
     run_dir = (output_dir / "latest").resolve()
     assert f"as a plain model: `nat runs export {run_dir}`" in rest
-    if f"Best model: {run_dir / 'best_model'}" in rest:
-        assert is_export(run_dir / "best_model")
-    else:
-        assert "the best model was not exported within" in rest
-        assert not (run_dir / "best_model").exists()
+    exported = run_dir / "best_model"
+    assert f"Best model: {exported}" in rest or "the best model was not exported within" in rest
+    # It may be whole in the moment when the time is over, before its process has ended.
+    assert is_export(exported) or (not exported.exists() and "was not exported within" in rest)
     assert not list(run_dir.glob(f"{UNFINISHED}*"))
 
 
