@@ -86,15 +86,19 @@ def test_answers_during_an_update_come_from_the_served_model(model, pair, make_l
     assert all(seen)
 
 
-def test_an_update_with_a_pair_gives_the_same_weights(model, pair, make_learner, twin):
-    """Training the second copy gives the same weights as training the only one, update after update."""
+@pytest.mark.parametrize("max_kl", [None, 1e-3])
+def test_an_update_with_a_pair_gives_the_same_weights(model, pair, make_learner, twin, max_kl):
+    """Training the second copy gives the same weights as training the only one, also if updates are taken back."""
     learner, other = make_learner(model), make_learner(twin)
+    settings = resolve(TrainingConfig(learning_rate=3e-2, steps_per_batch=2, max_kl=max_kl))
+    taken_back = 0.0
     for seed in range(2):
         groups = random_groups(model, seed=seed)
-        learner.update(groups, SETTINGS, pair=pair)
+        taken_back += learner.update(groups, settings, pair=pair)["taken_back"]
         pair.version = f"m@{seed + 1}"
-        other.update(groups, SETTINGS)
+        other.update(groups, settings)
         assert same(weights(model), weights(twin))
+    assert (taken_back > 0) == (max_kl is not None)
 
 
 def test_a_failed_update_leaves_the_served_weights(model, pair, make_learner):
