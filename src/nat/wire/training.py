@@ -195,7 +195,7 @@ class TrainingConfig(WireModel):
     """Compute the activations of decoder layers again in the backward pass instead of keeping them; affects memory and
     time, not the gradient. `auto` does so for as many layers as it takes to fit the activations of a micro-batch into
     two fifths of the free memory."""
-    max_kl: float | None = Field(default=0.1, gt=0)
+    max_kl: float | None = Field(default=0.03, gt=0)
     """The most KL divergence per token by which an update may move the policy; a larger one is taken back and repeated
     with a quarter of the learning rate. Null allows any."""
     max_grad_norm: float = Field(default=1.0, gt=0)
