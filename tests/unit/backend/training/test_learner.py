@@ -535,7 +535,7 @@ def test_warmup_raises_the_learning_rate(make_learner, loaded):
 def test_each_step_reports_its_own_metrics(make_learner, loaded):
     """`on_step` gets each optimizer step in order and their number; the job's values are means over the steps."""
     seen = []
-    config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3)
+    config = TrainingConfig(steps_per_batch=3, learning_rate=1e-3, warmup_steps=3, max_kl=None)
     metrics = make_learner(loaded).update(random_groups(loaded), resolve(config), on_step=seen.append)
     assert [step["learning_rate"] for step in seen] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])
     assert [step["num_gradient_steps"] for step in seen] == [3, 3, 3]
@@ -615,7 +615,7 @@ def test_the_sampler_is_checked_without_old_log_probabilities(make_learner, load
 
 def test_old_answers_are_trained_with_a_warning(make_learner, loaded, caplog):
     """A difference above the usual level but below the limit is in the log and in the metrics."""
-    config = TrainingConfig(old_logprobs="sampler", max_logprob_difference=10, steps_per_batch=2)
+    config = TrainingConfig(old_logprobs="sampler", max_logprob_difference=10, steps_per_batch=2, max_kl=None)
     metrics = make_learner(loaded).update(shifted(random_groups(loaded), -0.3), resolve(config))
     assert metrics["logprob_diff_mean"] == pytest.approx(0.3, abs=1e-3)
     (warning,) = [record.getMessage() for record in caplog.records if record.name.endswith("learner")]
@@ -631,7 +631,7 @@ def test_the_check_after_the_update_has_its_own_limit(make_learner, loaded):
 
 def test_the_kl_penalty_keeps_the_model_near_the_reference(make_learner, checkpoint, loaded):
     """A second update with the penalty ends nearer to the start than one without."""
-    config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100)
+    config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100, max_kl=None)
     distances = []
     for coefficient in (0.0, 20.0):
         fresh = load_model(checkpoint, device="cpu")
