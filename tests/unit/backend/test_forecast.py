@@ -10,6 +10,7 @@ from nat.backend import forecast
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
+from nat.backend.model_loader import load_model
 from nat.errors import AlgorithmError, ModelNotSupported
 from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
 from nat.sizing.memory import Workload
@@ -91,6 +92,8 @@ def test_a_model_that_the_machine_cannot_hold_is_not_loaded(tiny_dir, monkeypatc
 
 @pytest.mark.parametrize("config", ["[]", "{}", '{"hidden_size": 8, "vocab_size": null}', '{"text_config": null}'])
 def test_a_configuration_that_cannot_be_read_is_left_to_the_loader(tmp_path, config):
-    """The loader knows what is wrong with it; a guess at the memory must not fail first."""
+    """The loader says what is wrong with it; a guess at the memory does not fail first."""
     (tmp_path / "config.json").write_text(config)
     check_capacity(ServeOptions(model=tmp_path))
+    with pytest.raises(ModelNotSupported, match=str(tmp_path)):
+        load_model(tmp_path, device="cpu")
