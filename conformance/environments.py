@@ -14,6 +14,7 @@ import sys
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distributions
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -26,6 +27,8 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 AT_ONCE = 4
 """Number of concurrent installs, which wait for the network most of the time."""
 INSTALL_DEADLINE_S = 900
+BASE = "openai"
+"""Has what training needs, and little else; other environments link its files, of which torch has ten thousand."""
 
 
 def names(folder: str = "*") -> list[str]:
@@ -121,21 +124,53 @@ def _made(name: str) -> Path:
             if file.suffix == ".npm":
                 _install_npm_package(folder, file)
             else:
-                _install_python_packages(folder, file, ["--constraint", str(lock)])
+                shares = name != BASE and "--editable .[local]" in wanted
+                base = python_of(BASE).parents[1] if shares else None
+                python = _install_python_packages(folder, file, ["--constraint", str(lock)], base)
+                if name == BASE:
+                    _run([str(python), "-c", "import nat.backend.serve"])  # writes the bytecode that others link
             done.write_text(wanted)
             print(f"made the environment {name} in {time.monotonic() - began:.0f} s", flush=True)
     return folder
 
 
-def _install_python_packages(folder: Path, file: Path, options: list[str]) -> Path:
-    """Install a requirement file; paths in it are relative to the repository's root."""
+def _install_python_packages(folder: Path, file: Path, options: list[str], base: Path | None = None) -> Path:
+    """Install a requirement file; paths in it are relative to the repository's root.
+
+    What another environment, `base`, has in the locked versions is linked instead.
+    """
     python = folder / "bin" / "python"
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    if base is not None:
+        link_packages(_packages(base), _packages(folder), requirements_in(file.with_suffix(".lock")))
     # `-qq` prints errors only.
     quick = ["-qq", "--no-compile", "--build-constraint", "constraints.txt"]
     pip(python, "install", *quick, *options, "--requirement", str(file))
     return python
+
+
+def _packages(folder: Path) -> Path:
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    return packages
+
+
+def link_packages(source: Path, target: Path, locked: dict[str, Requirement]) -> None:
+    """Link the files of all packages whose version is the locked one, with their bytecode; scripts are left out."""
+    for package in distributions(path=[str(source)]):
+        pin = locked.get(canonicalize_name(package.name))
+        if pin is None or package.version not in pin.specifier:
+            continue
+        files = {Path(file) for file in package.files or () if ".." not in file.parts}
+        bytecode = {
+            file.parent / "__pycache__" / f"{file.stem}.{sys.implementation.cache_tag}.pyc"
+            for file in files
+            if file.suffix == ".py"
+        }
+        for path in files | bytecode:
+            if (source / path).is_file():
+                (target / path).parent.mkdir(parents=True, exist_ok=True)
+                os.link(source / path, target / path)
 
 
 def _install_npm_package(folder: Path, file: Path) -> None:

@@ -1,7 +1,7 @@
 """`make` and CI install pinned, tested versions."""
 
 import pytest
-from conformance.environments import PROJECT, REPOSITORY, check, name_of, names, requirements_in
+from conformance.environments import PROJECT, REPOSITORY, check, link_packages, name_of, names, requirements_in
 
 
 def test_every_requirement_of_make_install_is_pinned():
@@ -19,3 +19,23 @@ def test_every_requirement_of_make_install_is_pinned():
 def test_each_environment_has_a_matching_lock(name):
     """Each lock pins all requirements of its file and of our package to allowed versions."""
     assert check(name) == []
+
+
+def test_only_packages_of_the_locked_version_are_linked(tmp_path):
+    """An environment gets from another one what its own lock pins, with bytecode, and no scripts of its folder."""
+    source, target, lock = tmp_path / "source", tmp_path / "target", tmp_path / "wanted.lock"
+    for name in ("same", "older", "unwanted"):
+        files = {
+            f"{name}/part.py": "x = 1",
+            f"{name}/__pycache__/part.cpython-311.pyc": "",
+            f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+            f"{name}-1.0.dist-info/RECORD": f"{name}/part.py,,\n{name}-1.0.dist-info/METADATA,,\n../bin/{name},,\n",
+            f"../bin/{name}": "",
+        }
+        for path, text in files.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_text(text)
+    lock.write_text("same==1.0\nolder==2.0\n")
+    link_packages(source, target, requirements_in(lock))
+    linked = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    assert linked == {"same/part.py", "same/__pycache__/part.cpython-311.pyc", "same-1.0.dist-info/METADATA"}
