@@ -93,7 +93,7 @@ def test_the_option_decides_whether_layers_compute_twice(tiny_dir, make_learner,
 
     learner.update(random_groups(loaded), resolve(TrainingConfig()))  # measures what `auto` needs to know
     loaded.model.get_submodule("model.layers.0.mlp").register_forward_pre_hook(count)
-    config = TrainingConfig(gradient_checkpointing=choice, max_logprob_difference=100)
+    config = TrainingConfig(gradient_checkpointing=choice, max_logprob_difference=100, max_kl=None)
     metrics = learner.update(random_groups(loaded), resolve(config))
     assert metrics["optimizer_steps"] == 1
     assert calls == passes
