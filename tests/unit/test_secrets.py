@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import nat.secrets as module
@@ -86,6 +86,7 @@ def test_numbers_in_json_stay():
 def test_json_without_secrets_is_unchanged(value):
     """Without a secret, nothing is parsed or serialised."""
     text = json.dumps(value)
+    assume("://" not in text)  # may begin a login
     assert knowing("a-secret-that-is-not-there").redact_json(text) is text
 
 
