@@ -10,6 +10,7 @@ from nat.data_models.component_ref import EvaluatorRef, TrainerRef
 from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError
 from nat.registry.catalog import pushed_catalog
+from nat.runs.recorded_config import config_of
 
 ENVIRON = {"TRAINING_API_KEY": "sk-very-secret"}
 
@@ -169,6 +170,18 @@ def test_the_resolved_config_has_no_secrets_and_loads_again():
     again = parse_config(parse_yaml(text), environ={})
     assert again.finetuning == config.finetuning
     assert again.trajectory_builders == config.trajectory_builders
+
+
+def test_anchors_of_the_file_are_spelled_out_in_the_resolved_config():
+    """A recorded configuration has no aliases, which its readers refuse."""
+    config = parse_config(
+        parse_yaml(
+            "llms:\n  a: &a {_type: openai, model_name: small, api_key: none, stop: &words [x, y]}\n"
+            "  b: {<<: *a, model_name: large, stop: *words}\n"
+        ),
+        environ={},
+    )
+    assert config_of(dump_resolved(config))["llms"]["b"]["stop"] == ["x", "y"]
 
 
 def test_an_empty_file_is_an_empty_config(tmp_path):
