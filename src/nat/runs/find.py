@@ -20,7 +20,7 @@ def list_runs(root: Path = RUNS_ROOT) -> list[Path]:
     found = []
     for name, folders, files in os.walk(root):
         folder = Path(name)
-        if JOURNAL_NAME in files:
+        if JOURNAL_NAME in files and (folder / JOURNAL_NAME).is_file():
             found.append(folder)
         if JOURNAL_NAME in files or len(folder.relative_to(root).parts) == _DEPTH:
             folders.clear()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -27,6 +27,8 @@ from nat.runs.rollouts import RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.json import json_text, without_surrogates
 from nat.wire.training import TrainingRow
+
+M = TypeVar("M", bound=BaseModel)
 
 JOURNAL_NAME = "journal.sqlite"
 SCHEMA_VERSION = 3
@@ -49,6 +51,17 @@ _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "C
 """The system's error codes behind SQLite's."""
 _BUSY_SECONDS = 30.0
 """How long a writer waits for another writer before it fails."""
+_TABLES = ("facts", "rollouts", "jobs", "epochs", "validations", "failures")
+_MOST_STEPS = 10**8
+"""SQLite's steps for a query of a reader, a few seconds: some ten for each row that it looks at."""
+_MEANINGS = {
+    "interrupted": "a query does not end",
+    "prohibited": "it has a view in place of a table",
+    "not authorized": "it has a view in place of a table",
+}
+"""What SQLite's words mean here."""
+_SURE_BYTES = 2**26
+"""A reader accepts values of this size from any file, so that a running run may add them meanwhile."""
 
 
 class Journal:
@@ -90,6 +103,8 @@ class Journal:
         try:
             connection = _connect(path, "ro" if read_only else "rw")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if read_only:
+                _distrust(connection, path)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
             raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
         if version not in {SCHEMA_VERSION, _ROWS_IN_RECORDS}:
@@ -172,55 +187,52 @@ class Journal:
     # Reading.
 
     def info(self) -> RunInfo:
-        return RunInfo.model_validate_json(self._fact("info") or "null")
+        return self._read(RunInfo, self._fact("info") or "null")
 
     def summary(self) -> RunSummary | None:
         text = self._fact("summary")
-        return None if text is None else RunSummary.model_validate_json(text)
+        return None if text is None else self._read(RunSummary, text)
 
     def best(self) -> BestEpoch | None:
         """The best weights so far."""
         text = self._fact("best")
-        return None if text is None else BestEpoch.model_validate_json(text)
+        return None if text is None else self._read(BestEpoch, text)
 
     def epochs(self) -> list[EpochRecord]:
         return list(self.each_epoch())
 
     def num_epochs(self) -> int:
         """Finished epochs."""
-        (count,) = self._connection.execute("SELECT count(*) FROM epochs").fetchone()
-        return int(count)
+        return sum(1 for _ in self._select("SELECT epoch FROM epochs"))
 
     def each_epoch(self) -> Iterator[EpochRecord]:
         """One at a time, since those of a long run take megabytes."""
-        return (EpochRecord.model_validate_json(text) for text in self._texts("epochs", "epoch"))
+        return (self._read(EpochRecord, text) for text in self._texts("epochs", "epoch"))
 
     def validations(self) -> list[ValidationRecord]:
-        return [ValidationRecord.model_validate_json(text) for text in self._texts("validations", "epoch")]
+        return [self._read(ValidationRecord, text) for text in self._texts("validations", "epoch")]
 
     def validation(self, epoch: int) -> ValidationRecord | None:
         """The validation after `epoch` epochs, if there was one."""
-        row = self._connection.execute("SELECT record FROM validations WHERE epoch = ?", (epoch,)).fetchone()
-        return None if row is None else ValidationRecord.model_validate_json(row[0])
+        row = next(self._select("SELECT record FROM validations WHERE epoch = ?", epoch), None)
+        return None if row is None else self._read(ValidationRecord, row[0])
 
     def jobs(self) -> list[JobRecord]:
-        return [JobRecord.model_validate_json(text) for text in self._texts("jobs", "rowid")]
+        return [self._read(JobRecord, text) for text in self._texts("jobs", "rowid")]
 
     def failures(self) -> list[FirstFailure]:
         """The first rollout of each kind of failure, in the order of time."""
-        return [FirstFailure.model_validate_json(text) for text in self._texts("failures", "rowid")]
+        return [self._read(FirstFailure, text) for text in self._texts("failures", "rowid")]
 
     def played(self, phase: Phase) -> list[int]:
         """The epochs that have rollouts, ascending."""
-        rows = self._connection.execute(
-            "SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", (phase.value,)
-        )
+        rows = self._select("SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", phase.value)
         return [epoch for (epoch,) in rows]
 
     def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation, to save memory."""
         for text, rows in self._rollouts(phase, epoch):
-            record = RolloutRecord.model_validate_json(text)
+            record = self._read(RolloutRecord, text)
             yield record if rows is None else record.model_copy(update={"rows": self._unpacked(rows)})
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
@@ -230,10 +242,11 @@ class Journal:
 
     def _rollouts(self, phase: Phase, epoch: int) -> Iterator[tuple[str, bytes | None]]:
         """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
-        return self._connection.execute(
+        return self._select(
             f"SELECT record, {self._rows} FROM rollouts WHERE phase = ? AND epoch = ? "  # noqa: S608 - our own names
             "ORDER BY length(example_id), example_id, generation",
-            (phase.value, epoch),
+            phase.value,
+            epoch,
         )
 
     def _unpacked(self, rows: bytes) -> list[TrainingRow]:
@@ -243,12 +256,40 @@ class Journal:
             raise _damaged(self._path, error) from error
 
     def _fact(self, name: str) -> str | None:
-        row = self._connection.execute("SELECT record FROM facts WHERE name = ?", (name,)).fetchone()
+        row = next(self._select("SELECT record FROM facts WHERE name = ?", name), None)
         return None if row is None else str(row[0])
 
     def _texts(self, table: str, order: str) -> Iterator[str]:
-        cursor = self._connection.execute(f"SELECT record FROM {table} ORDER BY {order}")  # noqa: S608 - our own names
-        return (text for (text,) in cursor)
+        return (text for (text,) in self._select(f"SELECT record FROM {table} ORDER BY {order}"))  # noqa: S608 - our own names
+
+    def _select(self, query: str, *values: str | int) -> Iterator[Any]:
+        """The rows of a query.
+
+        Raises:
+            JournalError: they are damaged, or more than the file holds: its pages form a loop.
+
+        """
+        try:
+            yield from self._checked(self._connection.execute(query, values))
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
+            raise _damaged(self._path, error) from error
+
+    def _checked(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        given, held = 0, 0
+        for row in rows:
+            given += sum(len(value) if isinstance(value, str | bytes) else 1 for value in row)
+            if given > held and given > (held := _size(self._path)):
+                raise _damaged(self._path, ValueError("a query gives more than the whole file holds"))
+            yield row
+
+    def _read(self, kind: type[M], text: str) -> M:
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            raise JournalError(
+                f"{self._path} has a record that this release cannot read: {findings_of(error)[0]}",
+                hint="read it with the release that wrote it",
+            ) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -306,18 +347,15 @@ def reading(run_dir: Path) -> Iterator[Journal]:
     try:
         with Journal.open(run_dir, read_only=True) as journal:
             yield journal
-    except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:  # OverflowError: an impossible count
+    except OverflowError as error:  # from an impossible count
         raise _damaged(run_dir / JOURNAL_NAME, error) from error
-    except ValidationError as error:
-        raise JournalError(
-            f"{run_dir / JOURNAL_NAME} has a record that this release cannot read: {findings_of(error)[0]}",
-            hint="read it with the release that wrote it",
-        ) from error
 
 
 def _damaged(path: Path, error: Exception) -> JournalError:
+    seen = str(error)
+    reason = next((meaning for words, meaning in _MEANINGS.items() if words in seen), seen)
     return JournalError(
-        f"{path} is damaged: {error}",
+        f"{path} is damaged: {reason}",
         hint="restore the file from a copy; the other files of the folder were derived from it and may be whole",
     )
 
@@ -341,10 +379,34 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
+def _distrust(connection: sqlite3.Connection, path: Path) -> None:
+    """Let queries read stored values only, and end: a journal from elsewhere may compute values, without an end.
+
+    Raises:
+        DatabaseError: a table has a computed column.
+
+    """
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(_size(path), _SURE_BYTES))
+    connection.set_progress_handler(lambda: 1, _MOST_STEPS)
+    for table in _TABLES:
+        if any(hidden for *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})")):
+            raise sqlite3.DatabaseError(f"its table {table} has a computed column")
+    connection.set_authorizer(lambda *access: sqlite3.SQLITE_OK if access[-1] is None else sqlite3.SQLITE_DENY)
+
+
 def _has_log(path: Path) -> bool:
     """True if the write-ahead log has transactions: the run is going on, or was killed."""
-    log = path.with_name(f"{path.name}-wal")
+    log = _log(path)
     return log.exists() and log.stat().st_size > 0
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _size(path: Path) -> int:
+    """Bytes of the journal with its log."""
+    return sum(file.stat().st_size for file in (path, _log(path)) if file.exists())
 
 
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:

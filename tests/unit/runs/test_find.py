@@ -1,5 +1,6 @@
 """Runs are found by path, id, the beginning of an id, or `latest`."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_runs_are_listed_newest_first(root):
         Path(f"tic_tac_toe/{OTHER}"),
     ]
     assert list_runs(root / "missing") == []
+
+
+def test_a_journal_is_a_file(root):
+    """A FIFO, a device or a folder of that name would never end, or cannot be read."""
+    os.mkfifo(root / "notes" / JOURNAL_NAME)
+    assert len(list_runs(root)) == 3
+    with pytest.raises(JournalError, match=f"notes has no {JOURNAL_NAME}"):
+        find_run(str(root / "notes"), root)
 
 
 def test_folders_deep_below_are_not_searched(root):
