@@ -54,14 +54,14 @@ def write_manifest(folder: Path, kind: Literal["checkpoint", "export"]) -> None:
 
 
 def read_state(folder: Path) -> CheckpointState:
-    """Read the state of a checkpoint after a quick check of its files' names and sizes.
+    """Read the state of a checkpoint after a quick check of its files' names, kinds and sizes.
 
     Raises:
-        CheckpointDamaged: files are missing or truncated.
+        CheckpointDamaged: files are missing or truncated, or no plain files.
 
     """
     manifest = _manifest(folder)
-    findings = [] if manifest is None else _wrong_sizes(folder, manifest)
+    findings = _no_files(folder) + ([] if manifest is None else _wrong_sizes(folder, manifest))
     if findings:
         raise CheckpointDamaged(folder, findings)
     try:
@@ -119,6 +119,15 @@ def _manifest(folder: Path) -> Manifest | None:
         return read_manifest(folder)
     except ValueError as error:
         raise CheckpointDamaged(folder, [str(error)]) from error
+
+
+def _no_files(folder: Path) -> list[str]:
+    """What is neither a file nor a folder: a link could bring a private file into an export, a FIFO never ends."""
+    return [
+        f"{path.relative_to(folder)} is {'a link' if path.is_symlink() else 'neither a file nor a folder'}"
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not (path.is_file() or path.is_dir())
+    ]
 
 
 def _absent(folder: Path, state: CheckpointState) -> list[str]:

@@ -119,9 +119,8 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
             (folder / ADAPTER).mkdir()
             _copy_adapter(checkpoint, folder / ADAPTER)
         else:
-            for path in checkpoint.iterdir():
-                if path.name not in {STATE, OPTIMIZER, MANIFEST}:
-                    shutil.copyfile(path, folder / path.name)
+            ours = shutil.ignore_patterns(STATE, OPTIMIZER, MANIFEST)
+            shutil.copytree(checkpoint, folder, ignore=ours, copy_function=shutil.copyfile, dirs_exist_ok=True)
 
 
 def _copy_adapter(checkpoint: Path, folder: Path) -> None:

@@ -100,10 +100,13 @@ def read_manifest(folder: Path) -> Manifest | None:
         ValueError: the manifest cannot be read.
 
     """
-    try:
-        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+    path = folder / MANIFEST
+    if not path.exists():
         return None
+    if not path.is_file():  # reading a FIFO would not end
+        raise ValueError(f"{MANIFEST} is no file")
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise ValueError(f"{MANIFEST} cannot be read") from error
 

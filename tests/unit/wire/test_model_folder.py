@@ -1,12 +1,13 @@
 """Folders of models, read without torch."""
 
 import json
+import os
 
 import pytest
 from transformers import AutoModelForCausalLM
 
 from fakes.tiny_model import make_tiny_model
-from nat.wire.model_folder import ADAPTER_CONFIG, num_parameters
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, num_parameters, read_manifest
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
@@ -37,3 +38,11 @@ def test_weights_in_other_files_are_not_counted(tmp_path):
     """A folder without safetensors has no count."""
     (tmp_path / "config.json").write_text("{}")
     assert num_parameters(tmp_path) is None
+
+
+def test_a_manifest_is_a_file(tmp_path):
+    """A model's folder comes from anywhere; reading a FIFO of that name would not end."""
+    os.mkfifo(tmp_path / MANIFEST)
+    with pytest.raises(ValueError, match="is no file"):
+        read_manifest(tmp_path)
+    assert read_manifest(tmp_path / MANIFEST) is None

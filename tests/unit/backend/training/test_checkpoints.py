@@ -1,6 +1,7 @@
 """Checkpoints are complete, resuming is exact, and exports load without our code."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -397,3 +398,23 @@ def test_a_damaged_checkpoint_is_not_exported(tmp_path, source, capsys):
     assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain"), "hf"]) == 1
     assert "model.safetensors has another checksum" in capsys.readouterr().err
     assert not (tmp_path / "plain").exists()
+
+
+def test_only_the_files_of_a_checkpoint_are_exported(tmp_path, source, capsys):
+    """A link in a checkpoint from elsewhere would copy a private file into the export; reading a FIFO never ends."""
+    saved(tmp_path, source)
+    link, pipe = (tmp_path / name for name in ("step_000001", "step_000002"))
+    (tmp_path / "private").write_text("key")
+    (link / "templates").mkdir()
+    (link / "templates" / "notes.txt").symlink_to(tmp_path / "private")
+    (pipe / "manifest.json").unlink()
+    (pipe / "state.json").unlink()
+    os.mkfifo(pipe / "state.json")
+    for folder, seen in ((link, "templates/notes.txt is a link"), (pipe, "state.json is neither a file nor a folder")):
+        assert main([str(folder), str(tmp_path / "plain"), "hf"]) == 1
+        assert seen in capsys.readouterr().err
+        assert not (tmp_path / "plain").exists()
+    (link / "templates" / "notes.txt").unlink()
+    (link / "templates" / "tools.jinja").write_text("{{ messages }}")
+    assert main([str(link), str(tmp_path / "plain"), "hf"]) == 0
+    assert (tmp_path / "plain" / "templates" / "tools.jinja").read_text() == "{{ messages }}"
