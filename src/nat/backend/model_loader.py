@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import transformers
 from peft import LoraConfig, PeftModel
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
@@ -29,7 +28,7 @@ from nat.backend.packed_linear import PackedLinears
 from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
-from nat.errors import ModelNotSupported, describe_error
+from nat.errors import ModelNotSupported, NatError, describe_error
 from nat.hub import cached_folder
 from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG, STATE, hub_model, is_adapter, is_model, num_parameters
 
@@ -111,7 +110,7 @@ def _num_weights(path: Path) -> int:
     """Weights of a folder; 0 if they are in other files or damaged, which loading them will say."""
     try:
         return num_parameters(base_of(path) if is_adapter(path) else path) or 0
-    except (OSError, ValueError, KeyError, ModelNotSupported):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ModelNotSupported):
         return 0
 
 
@@ -138,8 +137,8 @@ def _load_tokenizer(path: Path) -> ChatTokenizer:
             hint=f"copy tokenizer.json from the original model, or {_SAVE_TOKENIZER}",
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # transformers checks little of what it reads, so any line of it can fail
         raise ModelNotSupported(
             f"the tokenizer in {path} cannot be read: {describe_error(error)}", hint="copy the checkpoint's files again"
         ) from error
@@ -155,7 +154,12 @@ def _has_vocabulary(path: Path) -> bool:
 
 
 def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
-    possible: int = model.config.get_text_config().max_position_embeddings
+    possible = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if not (isinstance(possible, int) and possible > 0):
+        raise ModelNotSupported(
+            f"max_position_embeddings of {MODEL_CONFIG} is {possible!r}; wanted is the number of the model's positions",
+            hint=_COPY_AGAIN,
+        )
     if wanted is not None and wanted > possible:
         raise ModelNotSupported(
             f"max_seq_length {wanted} is more than the {possible} positions of {model.config.model_type}",
@@ -167,6 +171,10 @@ def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
 def _eos_token_ids(model: PreTrainedModel, tokenizer: ChatTokenizer) -> frozenset[int]:
     config = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = [config] if isinstance(config, int) else list(config or ())
+    if wrong := [each for each in ids if not isinstance(each, int)]:
+        raise ModelNotSupported(
+            f"eos_token_id of the generation config has {wrong[0]!r}, no token id", hint=_COPY_AGAIN
+        )
     return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
 
 
@@ -186,7 +194,9 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         )
     try:
         model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except NatError:
+        raise
+    except Exception as error:  # transformers checks little of what it reads, so any line of it can fail
         raise ModelNotSupported(
             f"the model in {path} cannot be loaded: {describe_error(error)}", hint=_COPY_AGAIN
         ) from error
@@ -216,6 +226,7 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         dtype=dtype,
         attn_implementation="eager",
         local_files_only=True,
+        trust_remote_code=False,  # else transformers would ask whether to run the folder's code
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # reported below, by name
     )

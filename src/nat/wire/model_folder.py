@@ -75,7 +75,10 @@ def num_parameters(folder: Path) -> int | None:
 def _num_values(path: Path) -> int:
     """Values of all tensors in a safetensors file, which begins with the length of a JSON header and the header."""
     with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size:
+            raise ValueError(f"{path} announces a header of {length} bytes, more than the file has")
+        header = json.loads(file.read(length))
     return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 

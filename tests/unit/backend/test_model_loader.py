@@ -236,3 +236,49 @@ def test_nothing_is_downloaded(tiny_dir, tmp_path):
         file.unlink()
     with pytest.raises(ModelNotSupported, match="tokenizer"):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hidden_size": -1},
+        {"vocab_size": 0},
+        {"vocab_size": "many"},
+        {"num_attention_heads": 0},
+        {"max_position_embeddings": 0},
+        {"max_position_embeddings": -1},
+        {"model_type": []},
+        {"hidden_act": "nope"},
+        {"dtype": "nope"},
+        {"layer_types": 5},
+        {"quantization_config": []},
+    ],
+    ids=str,
+)
+def test_a_configuration_that_lies_is_an_error_with_a_remedy(tiny_dir, tmp_path, wrong):
+    """The library fails in its own ways on such values, for example in a division by zero."""
+    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | wrong))
+    with pytest.raises(ModelNotSupported, match=r"\n.*copy"):
+        load_model(folder)
+
+
+def test_end_tokens_are_token_ids(tiny_dir, tmp_path):
+    """They come from a file that nothing else checks."""
+    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, {}]}')
+    with pytest.raises(ModelNotSupported, match="no token id"):
+        load_model(folder)
+
+
+def test_code_in_a_folder_never_runs_and_nobody_is_asked(tiny_dir, tmp_path, monkeypatch):
+    """By default, transformers asks at the terminal whether to run it."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    code = {"auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}, "model_type": "own"}
+    (folder / "config.json").write_text(json.dumps(config | code))
+    (folder / "own.py").write_text("raise SystemExit('the code has run')")
+    with pytest.raises(ModelNotSupported, match="custom code"):
+        load_model(folder)

@@ -46,3 +46,10 @@ def test_a_manifest_is_a_file(tmp_path):
     with pytest.raises(ValueError, match="is no file"):
         read_manifest(tmp_path)
     assert read_manifest(tmp_path / MANIFEST) is None
+
+
+def test_a_header_is_no_larger_than_its_file(tmp_path):
+    """Eight bytes of a damaged file can announce an exabyte, which Python would reserve."""
+    (tmp_path / "model.safetensors").write_bytes((2**60).to_bytes(8, "little") + b"{}")
+    with pytest.raises(ValueError, match="more than the file has"):
+        num_parameters(tmp_path)
