@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _LEAST = Workload(chats=1, chat_tokens=64, row_tokens=64, step_tokens=64)
 """What every run samples and trains at least."""
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 """What reading a configuration with missing or wrong sizes raises."""
 
 

@@ -27,7 +27,7 @@ from nat.front_end.stream import Emit, Stream
 from nat.front_end.workflow import ServedWorkflow, failure_error
 from nat.http.asgi import cancel_on_disconnect
 from nat.http.errors import ApiError
-from nat.http.limits import parse_json, read_body
+from nat.http.limits import model_named, parse_json, read_body
 from nat.http.sse import DONE, event
 from nat.rollout.rollout import Rollout
 from nat.rollout.step_lines import StepEncoder, plain_line
@@ -101,9 +101,9 @@ class ChatRoutes:
         return self._streamed(await _body(request))
 
     async def _whole(self, request: Request, body: object) -> Response:
-        value = chat_input(body, self._served.function)
+        value, head = chat_input(body, self._served.function), self._head(body)
         rollout = await _finished(request, self._served.run(value))
-        return JSONResponse(completion(rollout.output, **self._head(body), usage=usage_of(rollout.steps)))
+        return JSONResponse(completion(rollout.output, **head, usage=usage_of(rollout.steps)))
 
     def _streamed(self, body: object) -> Response:
         value, head = chat_input(body, self._served.function), self._head(body)
@@ -122,7 +122,7 @@ class ChatRoutes:
         return Stream(work, bytes)
 
     def _head(self, body: object) -> dict[str, Any]:
-        model = body.get("model") if isinstance(body, dict) else None
+        model = model_named(body) if isinstance(body, dict) else None
         return {
             "answer_id": f"chatcmpl-{uuid.uuid4().hex}",
             "created": int(self._clock()),

@@ -28,11 +28,9 @@ class RolloutAccess:
         self._context = context or copy_context()
         self._calls: set[asyncio.Task[None]] = set()
 
-    def upstream(self, model: object) -> Upstream:
+    def upstream(self, model: str | None) -> Upstream:
         """The upstream for this model; unknown names, such as an agent's default model, mean the first LLM."""
-        if isinstance(model, str) and model in self._upstreams:
-            return self._upstreams[model]
-        return next(iter(self._upstreams.values()))
+        return self._upstreams.get(model or "") or next(iter(self._upstreams.values()))
 
     @property
     def used(self) -> bool:

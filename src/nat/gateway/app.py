@@ -12,7 +12,7 @@ from nat.gateway.retries import RETRY_HEADER, Sent, fingerprint
 from nat.http.asgi import Receive, Scope, Send, Sender, cancel_on_disconnect, header
 from nat.http.errors import ApiError, ClientDisconnected
 from nat.http.guards import bearer_token
-from nat.http.limits import MAX_BODY_BYTES, parse_json, read_body
+from nat.http.limits import MAX_BODY_BYTES, model_named, parse_json, read_body
 from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
@@ -91,12 +91,13 @@ class GatewayApp:
             raise ApiError(_NO_ROLLOUT, status=401)
         self._charge(access, len(body))
         request = _parsed(body)
+        model = model_named(request)
         digest, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
         sent = access.answers.again(digest, retry=retry)
         if sent is not None:
             await sender.whole(200, sent.content, sent.content_type)
             return
-        call = Call(ROUTES[path], request, access.memory, access.upstream(request.get("model")))
+        call = Call(ROUTES[path], request, access.memory, access.upstream(model))
         recorded: list[Sent] = []
         answering = access.start(call.answer(sender, recorded.append))
         try:

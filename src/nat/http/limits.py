@@ -5,6 +5,7 @@ of brackets and commas before JSON is parsed.
 """
 
 import resource
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -12,6 +13,7 @@ from pydantic_core import from_json
 
 from nat.http.asgi import App, Message, Receive, Scope, Send, Sender, header
 from nat.http.errors import ApiError, ClientDisconnected
+from nat.secrets import excerpt
 
 MAX_BODY_BYTES = 32 * 2**20
 """A conversation with its images."""
@@ -26,6 +28,9 @@ MAX_VALUES = 2_000_000
 """Commas in such a request, also inside texts; no context has as many token ids."""
 MAX_BATCH_VALUES = 2**24
 """Values, objects and lists in a batch; parsing as many numbers takes about a second."""
+
+MAX_MODEL_CHARS = 1000
+"""Characters of a model's name, which each event of a stream repeats."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,20 @@ def parse_json(body: bytes) -> object:
     except ValueError as error:
         raise ApiError(f"the body is not JSON: {error}") from error
     return value
+
+
+def model_named(request: Mapping[str, object]) -> str | None:
+    """The name of the model in a request; None if it names none.
+
+    Raises:
+        ApiError: 400 for a name that is too long, or no text.
+
+    """
+    name = request.get("model")
+    if name is None or (isinstance(name, str) and len(name) <= MAX_MODEL_CHARS):
+        return name
+    message = f"model: wanted a name of at most {MAX_MODEL_CHARS} characters, got {excerpt(repr(name), 80)}"
+    raise ApiError(message, param="model")
 
 
 def check_request(body: bytes) -> None:

@@ -294,12 +294,15 @@ async def test_failures_reach_the_openai_client(tmp_path):
         ({"messages": "hi"}, "a chat needs `messages`"),
         ({"messages": [{"role": "system", "content": "x"}]}, "no user message"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "has no text"),
+        ({"messages": MESSAGES, "model": "m" * 1001}, "model: wanted a name of at most 1000 characters"),
+        ({"messages": MESSAGES, "model": [1]}, "model: wanted a name"),
     ],
 )
-async def test_an_invalid_chat_is_refused(tmp_path, body, told):
-    """A request without a usable text is the client's error."""
+@pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
+async def test_an_invalid_chat_is_refused(tmp_path, path, body, told):
+    """A request without a usable text, or with a model that each event of a stream would repeat."""
     async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
-        answer = await client.post("/chat", json=body)
+        answer = await client.post(path, json=body)
     assert answer.status_code == 400
     assert told in answer.json()["detail"]
 

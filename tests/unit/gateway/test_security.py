@@ -281,3 +281,15 @@ async def test_a_known_path_with_another_method_gets_a_405():
     async with gateway() as gate, gate.rollout() as rollout, httpx.AsyncClient(base_url=gate.url) as client:
         answer = await client.get(CHAT, headers=bearer(rollout.key))
     assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+async def test_a_models_name_is_short(path):
+    """Each event of a stream repeats it, so one of 3 MB made an answer of 117 MB; nothing is sent upstream."""
+    body = {"messages": ASK["messages"], "input": "hi", "max_tokens": 5, "stream": True}
+    async with gateway() as gate, gate.rollout() as rollout:
+        for name in ("m" * 1001, ["m"], 5):
+            answer = await post(gate.url, bearer(rollout.key), path, json=body | {"model": name})
+            assert (answer.status_code, len(answer.content) < 1000) == (400, True)
+            assert "model: wanted a name of at most 1000 characters" in answer.text
+    assert gate.server.requests == []
