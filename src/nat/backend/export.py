@@ -119,8 +119,12 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
             (folder / ADAPTER).mkdir()
             _copy_adapter(checkpoint, folder / ADAPTER)
         else:
-            ours = shutil.ignore_patterns(STATE, OPTIMIZER, MANIFEST)
-            shutil.copytree(checkpoint, folder, ignore=ours, copy_function=shutil.copyfile, dirs_exist_ok=True)
+            for path in checkpoint.rglob("*"):
+                target = folder / path.relative_to(checkpoint)
+                if path.is_dir():
+                    target.mkdir()
+                elif path.name not in {STATE, OPTIMIZER, MANIFEST}:
+                    shutil.copyfile(path, target)
 
 
 def _copy_adapter(checkpoint: Path, folder: Path) -> None:
