@@ -32,6 +32,7 @@
     ├── RunFailed                 a finetuning run cannot learn, or must not continue
     │   ├── NoTrajectories        nothing to train on, with the causes counted
     │   │   ├── InvalidTrajectories   they are not conversations that the backend can be trained on
+    │   │   ├── NoPreferencePairs     no two candidates make a pair of a better and a worse answer
     │   │   └── UntrainableSampling   no answer was sampled from the model's own distribution
     │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
     │   ├── TooManyFailures       more rollouts failed than the configuration allows
@@ -224,6 +225,10 @@ class NoTrajectories(RunFailed):
 
 class InvalidTrajectories(NoTrajectories, ValueError):
     """Trajectories are not conversations that the backend can be trained on."""
+
+
+class NoPreferencePairs(NoTrajectories):
+    """No two candidates of the rollouts make a pair of a better and a worse answer."""
 
 
 class UntrainableSampling(NoTrajectories):

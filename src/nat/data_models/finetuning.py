@@ -190,6 +190,11 @@ class TrajectoryBuilderConfig(TypedBaseModel):
     reward: RewardFunctionConfig | None = None
     """Set from `finetuning.reward_function` when a run begins."""
 
+    @property
+    def trains_samples(self) -> bool:
+        """True if the answers must be drawn from the model's own distribution; preference pairs need not be."""
+        return True
+
 
 class TrainerAdapterConfig(TypedBaseModel):
     """A trainer adapter, named in the YAML under `trainer_adapters`."""

@@ -9,7 +9,7 @@ import uuid
 from enum import StrEnum
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from nat.data_models.invocation_node import InvocationNode
 from nat.data_models.llm import LLMFrameworkEnum
@@ -128,12 +128,22 @@ class StreamEventData(BaseModel):
 
 
 class TTCEventData(StreamEventData):
-    """One candidate of a test-time-compute turn, with its score."""
+    """One candidate of a test-time-compute turn, with its score.
+
+    A list of messages as `input` is copied, because agents go on to append the answer to it.
+    """
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     turn_id: str | None = None
     turn_index: int | None = None
     candidate_index: int | None = None
     score: float | None = None
+
+    @field_validator("input")
+    @classmethod
+    def _copied(cls, value: Any) -> Any:
+        return list(value) if isinstance(value, list) else value
 
 
 class TraceMetadata(BaseModel):

@@ -214,6 +214,9 @@ def sampling_findings(config: Config) -> list[str]:
     Without `target_model`, blocks are reported only if none of them is trainable.
 
     """
+    builder = config.trajectory_builders.get(str(config.finetuning.trajectory_builder))
+    if builder is not None and not builder.trains_samples:
+        return []
     target, own = config.finetuning.target_model, config.finetuning.sampling_in_training
     blocks = {key: llm.model_dump() for key, llm in config.llms.items()}
     chosen = {

@@ -1,14 +1,17 @@
 """Register every built-in component; plug-ins have such a module too."""
 
 # ruff: noqa: F401 - imported for what they register
+import nat.experimental.test_time_compute.selection
 import nat.plugins.command.evaluator
 import nat.plugins.command.register
+import nat.plugins.customizer.register
 import nat.plugins.datasets
 import nat.plugins.evaluators.exact_match
 import nat.plugins.evaluators.json_path_score
 import nat.plugins.evaluators.llm_judge
 import nat.plugins.evaluators.numeric_closeness
 import nat.plugins.frameworks.register
+import nat.plugins.llms.nim
 import nat.plugins.llms.register
 import nat.plugins.local.adapter
 import nat.plugins.local.llm

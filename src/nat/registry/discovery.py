@@ -148,13 +148,12 @@ _REPLACEMENTS = {
     "llama_index_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
     "adk_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
     "callback_handler": "calls are captured at the HTTP client; no callback handler is needed",
-    "nim_llm": "use the `openai` LLM with base_url",
     "azure_openai_llm": "use the `openai` LLM with base_url",
     "litellm_llm": "use the `openai` LLM with base_url",
     "aws_bedrock_llm": "put an OpenAI-compatible proxy before it, and use the `openai` LLM with base_url",
     "nat.agent": "agents come from your framework; see docs/guides/frameworks",
     "nat.tool": "tools are functions of yours, under register_function",
-    "test_time_compute": "write the search over candidates as part of the workflow",
+    "test_time_compute": "write the stage as a strategy of your own, under register_ttc_strategy",
 }
 """Part of the missing name → what to do."""
 

@@ -26,6 +26,7 @@ class LeftOutCause(StrEnum):
     NO_LOGPROBS = "the server sent no logprobs"
     UNTRAINABLE_SAMPLING = "its answers were not drawn from the model's own distribution"
     TOO_STALE = "its answers came from weights of more than max_staleness updates ago"
+    NO_PAIR = "its candidates make no preference pair"
     NO_REWARD_DIFFERENCE = "its group has no difference in reward"
     OUTSIDE_CURRICULUM = "the curriculum left its group out"
 

@@ -36,7 +36,7 @@ def failed(
     item: EvalInputItem, failure: RolloutFailure, generation: int, target: Target | None = None
 ) -> RolloutRecord:
     """The record of a rollout that raised or timed out, with its calls until then."""
-    record = _recorded(item, generation, target)
+    record = recorded(item, generation, target)
     cause = {"left_out": _FAILURES[failure.kind], "error": str(failure), "traceback": failure.traceback}
     return record.model_copy(update=cause)
 
@@ -45,7 +45,7 @@ def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord
     """The record of a held-out rollout, which is not trained on."""
     if score is None or score_problem(score.score):
         return unscored_by(item, 0, score)
-    record = _recorded(item, 0)
+    record = recorded(item, 0)
     return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
 
 
@@ -64,7 +64,7 @@ def unscored(
     item: EvalInputItem, generation: int, error: str, target: Target | None = None, *, traceback: str | None = None
 ) -> RolloutRecord:
     """The record of a rollout without a reward: it is left out, not scored 0."""
-    record = _recorded(item, generation, target)
+    record = recorded(item, generation, target)
     return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error, "traceback": traceback})
 
 
@@ -122,8 +122,8 @@ def with_facts(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) 
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
-def _recorded(item: EvalInputItem, generation: int, target: Target | None = None) -> RolloutRecord:
-    """The record of a rollout that is not trained on."""
+def recorded(item: EvalInputItem, generation: int, target: Target | None = None) -> RolloutRecord:
+    """The record of a rollout without rows to train on."""
     seen = calls_of(item.trajectory)
     return _record(
         item, generation, seen, conversations(seen), seen if target is None else target.select(seen).of_target

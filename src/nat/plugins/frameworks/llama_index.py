@@ -45,7 +45,7 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
                 is_function_calling_model=True,
                 max_retries=0,
                 timeout=config.timeout,
-                api_base=config.base_url,
+                api_base=config.server_url,
                 api_key=client.api_key,
                 openai_client=client,
                 async_openai_client=async_client,

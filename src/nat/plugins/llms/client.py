@@ -76,7 +76,7 @@ def connection(config: OpenAIModelConfig, *, llm_name: str | None) -> dict[str, 
     """The arguments of an SDK client that describe the server; frameworks use the same names."""
     return {
         "api_key": api_key(config, llm_name=llm_name),
-        "base_url": config.base_url,
+        "base_url": config.server_url,
         "max_retries": config.max_retries,
         "timeout": config.timeout,
     }
@@ -86,13 +86,14 @@ def api_key(config: OpenAIModelConfig, *, llm_name: str | None) -> str:
     """The key from the config or the environment; a server with its own URL needs none."""
     if config.api_key is not None:
         return config.api_key.get_secret_value()
-    key = os.environ.get("OPENAI_API_KEY")
+    host = config.host
+    key = os.environ.get(host.key_variable)
     if key:
         return key
-    if config.base_url or os.environ.get("OPENAI_BASE_URL"):
+    if config.chosen_url:
         return "none"
     key_path = f"llms.{llm_name or config.model_name}.api_key"
     raise ConfigError(
-        [f"{key_path}: OpenAI requires a key; none is set here or in the environment"],
-        hint="set OPENAI_API_KEY, or set base_url to the server that you mean",
+        [f"{key_path}: {host.name} requires a key; none is set here or in the environment"],
+        hint=f"set {host.key_variable}, or set base_url to the server that you mean",
     )

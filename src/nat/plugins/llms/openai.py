@@ -6,7 +6,8 @@ import os
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -50,8 +51,23 @@ _REQUEST_FIELDS = (
 """Fields of the config that are request fields too."""
 
 
+@dataclass(frozen=True)
+class Host:
+    """Who serves the models of an LLM type, unless a URL is set."""
+
+    name: str
+    key_variable: str
+    """Environment variable with the key."""
+    url_variable: str
+    """Environment variable with the URL of another server."""
+    url: str | None = None
+    """None for the one that the SDK knows."""
+
+
 class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     """A model behind an OpenAI-compatible API: OpenAI itself, vLLM, or a gateway."""
+
+    host: ClassVar[Host] = Host("OpenAI", key_variable="OPENAI_API_KEY", url_variable="OPENAI_BASE_URL")
 
     api_key: SecretStr | None = None
     """Key of the server; default: the environment variable OPENAI_API_KEY."""
@@ -113,7 +129,12 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     @property
     def server_url(self) -> str | None:
         """The URL that clients send requests to; None for OpenAI itself."""
-        return self.base_url or os.environ.get("OPENAI_BASE_URL")
+        return self.chosen_url or self.host.url
+
+    @property
+    def chosen_url(self) -> str | None:
+        """The URL that the YAML or the environment sets."""
+        return self.base_url or os.environ.get(self.host.url_variable)
 
     @property
     def request_defaults(self) -> dict[str, Any]:
@@ -131,14 +152,16 @@ class OpenAIProviderInfo(LLMProviderInfo):
     async def probe(self, llm_name: str) -> None:
         config = self.config
         if isinstance(config, OpenAIModelConfig) and (url := config.server_url) is not None:
-            option = f"llms.{llm_name}.base_url" if config.base_url else f"OPENAI_BASE_URL (llms.{llm_name})"
+            option = f"llms.{llm_name}.base_url"
+            if config.chosen_url and not config.base_url:
+                option = f"{config.host.url_variable} (llms.{llm_name})"
             await check_listening(url, option=option)
 
 
 @register_llm_provider(config_type=OpenAIModelConfig)
 async def openai_llm(config: OpenAIModelConfig, _builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """The server is external, so nothing is opened."""
-    yield OpenAIProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or 'OpenAI'}")
+    yield OpenAIProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or config.host.name}")
 
 
 async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SECONDS) -> None:

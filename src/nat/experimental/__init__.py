@@ -1,0 +1,1 @@
+"""The toolkit's experimental names that workflows import."""

@@ -1,0 +1,1 @@
+"""Items, stages and the base class of strategies."""

@@ -1,0 +1,1 @@
+"""Preference pairs: the candidates that a workflow scored → pairs of a better and a worse answer → trajectories."""

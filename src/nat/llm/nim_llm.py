@@ -1,0 +1,5 @@
+"""Alias for plug-ins: the code is in `nat.plugins.llms.nim`."""
+
+from nat.plugins.llms.nim import NIMModelConfig
+
+__all__ = ["NIMModelConfig"]

@@ -1,0 +1,1 @@
+"""NeMo Customizer's components, under the toolkit's paths."""

@@ -1,0 +1,1 @@
+"""DPO with NeMo Customizer."""

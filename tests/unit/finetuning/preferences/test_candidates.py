@@ -1,0 +1,177 @@
+import math
+
+import pytest
+from pydantic import BaseModel
+
+from fakes.ttc_steps import STEP, candidate, step
+from nat.data_models.finetuning import OpenAIMessage
+from nat.data_models.intermediate_step import IntermediateStepPayload, StreamEventData, TraceMetadata, TTCEventData
+from nat.finetuning.preferences.candidates import find_candidates
+from nat.finetuning.preferences.skips import SkipCause
+
+
+def found(*steps, **options):
+    return find_candidates("e1", steps, STEP, **options)
+
+
+def only(*steps):
+    whole = found(*steps)
+    assert whole.skipped == []
+    [one] = whole.candidates
+    return one
+
+
+def skip(*steps, **options):
+    whole = found(*steps, **options)
+    assert whole.candidates == []
+    [one] = whole.skipped
+    return one
+
+
+class ChatMessage(BaseModel):
+    """LangChain's shape of a message."""
+
+    type: str
+    content: str | list
+
+
+def test_a_candidate_has_all_that_was_pushed():
+    """Turn, index, prompt, response, score and metadata are those of the step."""
+    one = only(candidate(0.5, "B2", prompt="board", turn="t3", index=2, metadata={"move": "B2"}))
+    assert (one.example_id, one.turn_id, one.candidate_index, one.score) == ("e1", "t3", 2, 0.5)
+    assert (one.prompt, one.response, one.raw_metadata) == ("board", "B2", {"move": "B2"})
+
+
+def test_metadata_may_be_a_model():
+    """TraceMetadata is read as a dict of what is set."""
+    one = only(candidate(1.0, metadata=TraceMetadata(provided_metadata={"a": 1})))
+    assert one.raw_metadata["provided_metadata"] == {"a": 1}
+
+
+def test_an_end_alone_is_a_candidate():
+    """Documents of the toolkit push TTC_END alone; a TTC_START before it changes nothing."""
+    start = step("TTC_START", UUID="u")
+    assert only(candidate(1.0)).score == 1.0
+    assert only(start, candidate(1.0, UUID="u")).score == 1.0
+
+
+def test_steps_of_other_names_are_counted_apart():
+    """They are no candidates and no mistakes; their names help if nothing else is found."""
+    whole = found(candidate(1.0, name="plan"), candidate(1.0, name="plan"), step("LLM_END", name="plan"))
+    assert (whole.candidates, whole.skipped, dict(whole.other_names)) == ([], [], {"plan": 2})
+
+
+def test_candidates_without_an_index_are_numbered_by_turn():
+    """The toolkit's 0 for all of them would make them indistinguishable."""
+    whole = found(candidate(1.0), candidate(0.5), candidate(0.1, turn="t1"))
+    assert [(c.turn_id, c.candidate_index) for c in whole.candidates] == [("t0", 0), ("t0", 1), ("t1", 0)]
+
+
+def test_a_turn_may_have_a_number_as_id():
+    """A number is read as text."""
+    assert only(candidate(1.0, turn=3)).turn_id == "3"
+
+
+@pytest.mark.parametrize(("score", "read"), [(True, 1.0), (False, 0.0), ("0.25", 0.25), (3, 3.0)])
+def test_verdicts_and_texts_of_numbers_are_scores(score, read):
+    """A boolean is 1 or 0, and the text of a number is the number: as TTCEventData reads them."""
+    assert only(candidate(score)).score == read
+
+
+def test_data_may_be_of_the_base_class():
+    """Data that went through JSON has the fields of TTCEventData as extra ones."""
+    fields = {"turn_id": 7, "candidate_index": 1, "score": "0.5", "input": "p", "output": "r"}
+    one = only(step(data=StreamEventData(**fields)))
+    assert (one.turn_id, one.candidate_index, one.score, one.prompt, one.response) == ("7", 1, 0.5, "p", "r")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause", "seen"),
+    [
+        (candidate(math.nan), SkipCause.BAD_SCORE, "turn t0, candidate 0: the score is nan"),
+        (candidate(math.inf), SkipCause.BAD_SCORE, "the score is inf"),
+        (candidate("nan"), SkipCause.BAD_SCORE, "the score is nan"),
+        (candidate(None), SkipCause.NO_SCORE, "turn t0, candidate 0"),
+        (candidate(1.0, turn=None), SkipCause.NO_TURN, "turn_id None"),
+        (candidate(1.0, output=None), SkipCause.BAD_RESPONSE, "None"),
+        (candidate(1.0, output=["a"]), SkipCause.BAD_RESPONSE, "list"),
+        (candidate(1.0, prompt=None), SkipCause.BAD_PROMPT, "None"),
+        (candidate(1.0, prompt=[]), SkipCause.BAD_PROMPT, "list"),
+        (candidate(1.0, prompt=[{"content": "x"}]), SkipCause.BAD_PROMPT, "without role"),
+        (candidate(1.0, prompt=["x"]), SkipCause.BAD_PROMPT, "without role"),
+        (step(), SkipCause.BAD_DATA, "without data"),
+        (step(data=StreamEventData(turn_id="t", score="high")), SkipCause.BAD_DATA, "score: Input should be"),
+        (step("TTC_START", UUID="u7"), SkipCause.NEVER_ENDED, "u7"),
+        (step("CUSTOM_END"), SkipCause.NOT_TTC, "CUSTOM_END"),
+    ],
+)
+def test_what_cannot_be_read_is_skipped_with_its_place(wrong, cause, seen):
+    """Nothing is replaced by a default; the place says what was seen."""
+    one = skip(wrong)
+    assert one.cause is cause
+    assert one.where.startswith("example e1: ")
+    assert seen in one.where
+
+
+def test_candidates_of_other_functions_can_be_left_out():
+    """`target_functions` keeps the opponent's candidates out."""
+    own, other = candidate(1.0, "own", function="player"), candidate(1.0, "other", function="opponent")
+    whole = found(own, other, functions=["player"])
+    assert [c.response for c in whole.candidates] == ["own"]
+    assert [(s.cause, s.where) for s in whole.skipped] == [(SkipCause.NOT_TARGET, "example e1: opponent")]
+    assert len(found(own, other, functions=["<workflow>"]).candidates) == 2
+
+
+def test_prompts_of_messages_are_kept():
+    """OpenAI's and LangChain's shapes are read, system prompts and text parts included."""
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    prompt = [{"role": "system", "content": "s"}, OpenAIMessage(role="user", content="u")]
+    prompt += [ChatMessage(type="ai", content="earlier"), ChatMessage(type="human", content=parts)]
+    assert only(candidate(1.0, prompt=prompt)).prompt == [
+        OpenAIMessage(role="system", content="s"),
+        OpenAIMessage(role="user", content="u"),
+        OpenAIMessage(role="assistant", content="earlier"),
+        OpenAIMessage(role="user", content="ab"),
+    ]
+
+
+def test_a_picture_in_a_prompt_is_not_dropped_silently():
+    """A prompt is trained as text, so a part of another kind skips the candidate."""
+    picture = [{"type": "image_url", "image_url": {"url": "x"}}]
+    assert skip(candidate(1.0, prompt=[{"role": "user", "content": picture}])).cause is SkipCause.BAD_PROMPT
+
+
+@pytest.mark.parametrize("output", ["B2", {"role": "assistant", "content": "B2"}, ChatMessage(type="ai", content="B2")])
+def test_a_response_may_be_a_message(output):
+    """Its text is the response."""
+    assert only(candidate(1.0, output)).response == "B2"
+
+
+def test_an_empty_response_is_one():
+    """0 stays 0, and the empty text is what the model answered."""
+    assert [c.response for c in found(candidate(1.0, 0), candidate(1.0, "")).candidates] == ["0", ""]
+
+
+def test_the_own_answer_is_removed_from_the_prompt():
+    """An agent that appends the answer before it pushes the step trains no model to repeat its prompt."""
+    asked = {"role": "user", "content": "board"}
+    whole = found(candidate(1.0, "B2", prompt=[asked, {"role": "assistant", "content": "B2\n"}]))
+    assert whole.candidates[0].prompt == [OpenAIMessage(**asked)]
+    assert whole.stripped == 1
+
+
+def test_a_prompt_that_ends_with_another_answer_is_skipped():
+    """It is not known which message the response follows."""
+    prompt = [{"role": "user", "content": "board"}, {"role": "assistant", "content": "<move>B2</move>"}]
+    one = skip(candidate(1.0, "B2", prompt=prompt))
+    assert (one.cause, "ends with an assistant message" in one.where) == (SkipCause.BAD_PROMPT, True)
+
+
+def test_a_prompt_does_not_grow_after_its_push():
+    """An agent that goes on to append to its list of messages does not change the recorded prompt."""
+    messages = [{"role": "user", "content": "board"}]
+    pushed = IntermediateStepPayload(
+        event_type="TTC_END", name=STEP, data=TTCEventData(turn_id="t", score=1.0, input=messages, output="B2")
+    )
+    messages += [{"role": "assistant", "content": "C3"}, {"role": "user", "content": "next"}]
+    assert only(step(data=pushed.data)).prompt == [OpenAIMessage(role="user", content="board")]

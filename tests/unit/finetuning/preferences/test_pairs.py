@@ -1,0 +1,138 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.data_models.finetuning import DPOItem
+from nat.finetuning.preferences.candidates import CandidateStep
+from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
+from nat.finetuning.preferences.pairs import pair_example, pair_turn, trajectory_of, turns_of
+from nat.finetuning.preferences.skips import SkipCause
+
+
+def turn(*scores, turn_id="t", prompts=(), responses=(), example="e"):
+    return [
+        CandidateStep(
+            example_id=example,
+            turn_id=turn_id,
+            candidate_index=number,
+            prompt=prompts[number] if prompts else "p",
+            response=responses[number] if responses else f"r{number}",
+            score=score,
+            raw_metadata={"n": number},
+        )
+        for number, score in enumerate(scores)
+    ]
+
+
+def paired(candidates, **options):
+    """Indices of the pairs, and the causes of the skips."""
+    pairs, skipped = pair_turn(candidates, DPOTrajectoryBuilderConfig(**options))
+    return [(p.chosen_index, p.rejected_index) for p in pairs], [s.cause for s in skipped]
+
+
+def test_every_two_candidates_are_paired():
+    """The higher score is chosen; the largest difference comes first."""
+    assert paired(turn(0.5, 1.0, 0.0)) == ([(1, 2), (1, 0), (0, 2)], [])
+
+
+def test_the_best_can_be_paired_with_the_worst_only():
+    """Without exhaustive pairs a turn gives one."""
+    assert paired(turn(0.5, 1.0, 0.0), exhaustive_pairs=False) == ([(1, 2)], [])
+
+
+def test_a_tie_is_no_preference():
+    """Equal scores make no pair at the default of 0, up to rounding."""
+    assert paired(turn(0.3, 0.1 + 0.2)) == ([], [SkipCause.TIE])
+    assert paired(turn(1.0, 1.0, 0.0)) == ([(0, 2), (1, 2)], [SkipCause.TIE])
+    assert paired(turn(1.0, 1.0), exhaustive_pairs=False) == ([], [SkipCause.TIE])
+
+
+def test_the_least_difference_is_enough():
+    """`min_score_diff` itself passes, up to rounding; less is counted."""
+    assert paired(turn(0.3, 0.2), min_score_diff=0.1) == ([(0, 1)], [])
+    assert paired(turn(0.3, 0.25), min_score_diff=0.1) == ([], [SkipCause.SCORE_DIFF])
+    assert paired(turn(0.3, 0.25), min_score_diff=0.1, exhaustive_pairs=False) == ([], [SkipCause.SCORE_DIFF])
+
+
+def test_equal_responses_make_no_pair():
+    """A response that is better than itself would cancel in the loss; the best pair without it is taken."""
+    twice = turn(1.0, 0.5, 0.0, responses=["a", "b", "a"])
+    assert paired(twice) == ([(0, 1), (1, 2)], [SkipCause.EQUAL_RESPONSES])
+    assert paired(twice, exhaustive_pairs=False) == ([(0, 1)], [])
+
+
+def test_different_prompts_are_not_compared():
+    """Answers to different prompts under one turn id are counted, not paired."""
+    assert paired(turn(1.0, 0.5, 0.0, prompts=["p", "q", "p"])) == ([(0, 2)], [SkipCause.DIFFERENT_PROMPTS] * 2)
+
+
+def test_the_largest_differences_of_a_turn_are_kept():
+    """`max_pairs_per_turn` counts what it drops."""
+    assert paired(turn(0.5, 1.0, 0.0), max_pairs_per_turn=1) == ([(1, 2)], [SkipCause.TURN_CAP] * 2)
+
+
+def test_a_single_candidate_is_skipped():
+    """It has nothing to be compared with."""
+    assert paired(turn(1.0)) == ([], [SkipCause.SINGLE_CANDIDATE])
+
+
+def test_a_limit_per_example_takes_from_every_turn():
+    """Each turn gives its clearest pair before any gives a second, so that no turn fills the limit alone."""
+    turns = [turn(1.0, 0.9, 0.0, turn_id="a"), turn(0.2, 0.1, turn_id="b")]
+    pairs, skipped = pair_example(turns, DPOTrajectoryBuilderConfig(max_pairs_per_example=2))
+    assert [(p.turn_id, p.chosen_index, p.rejected_index) for p in pairs] == [("a", 0, 2), ("b", 0, 1)]
+    assert [s.cause for s in skipped] == [SkipCause.EXAMPLE_CAP] * 2
+
+
+def test_turns_are_those_of_one_example():
+    """Two examples may use the same turn id; the order is that of the steps."""
+    a, b, c = (turn(1.0, example=example, turn_id=name)[0] for example, name in (("x", "t"), ("y", "t"), ("x", "u")))
+    assert turns_of([a, b, c, a]) == [[a, a], [b], [c]]
+
+
+def test_a_skip_says_where_it_was():
+    """Example, turn, candidates and scores are named."""
+    _, [skipped] = pair_turn(turn(0.5, 0.5), DPOTrajectoryBuilderConfig())
+    assert skipped.where == "example e, turn t, candidates 0 and 1: scores 0.5 and 0.5"
+
+
+@pytest.mark.parametrize(("by_difference", "reward"), [(True, 0.75), (False, 1.0)])
+def test_a_trajectory_has_the_pair_and_its_facts(by_difference, reward):
+    """One DPOItem, with the metadata that the toolkit's users read."""
+    [pair], _ = pair_turn(turn(0.25, 1.0), DPOTrajectoryBuilderConfig())
+    made = trajectory_of(pair, reward_from_score_diff=by_difference, facts={"run_id": "r"})
+    assert made.episode == [DPOItem(prompt="p", chosen_response="r1", rejected_response="r0")]
+    assert made.reward == reward
+    assert made.metadata == {
+        "run_id": "r",
+        "id": "e",
+        "dpo_type": "preference_pair",
+        "score_diff": 0.75,
+        "example_id": "e",
+        "turn_id": "t",
+        "chosen_score": 1.0,
+        "rejected_score": 0.25,
+        "chosen_index": 1,
+        "rejected_index": 0,
+        "chosen_raw_metadata": {"n": 1},
+        "rejected_raw_metadata": {"n": 0},
+        "num_candidates": 2,
+    }
+
+
+SCORES = st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=2, max_size=6)
+
+
+@given(scores=SCORES, least=st.sampled_from([0.0, 0.25, 0.5]), exhaustive=st.booleans())
+def test_pairs_hold_for_all_scores(scores, least, exhaustive):
+    """The chosen score is higher by at least the limit, the order is by difference, and nothing is lost uncounted."""
+    config = DPOTrajectoryBuilderConfig(min_score_diff=least, exhaustive_pairs=exhaustive)
+    pairs, skipped = pair_turn(turn(*scores), config)
+    differences = [pair.score_diff for pair in pairs]
+    assert differences == sorted(differences, reverse=True)
+    assert all(difference > 0 and difference >= least for difference in differences)
+    if exhaustive:
+        assert len(pairs) + len(skipped) == len(scores) * (len(scores) - 1) / 2
+    else:
+        assert len(pairs) + len(skipped) == 1
+        assert differences == [max(scores) - min(scores)] * len(pairs)
