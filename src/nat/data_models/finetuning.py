@@ -195,6 +195,10 @@ class TrajectoryBuilderConfig(TypedBaseModel):
         """True if the answers must be drawn from the model's own distribution; preference pairs need not be."""
         return True
 
+    def rollouts_of(self, num_examples: int) -> int | None:  # noqa: ARG002 - for those who override it
+        """Rollouts of an epoch of a dataset with so many examples; None if the builder does not declare them."""
+        return None
+
 
 class TrainerAdapterConfig(TypedBaseModel):
     """A trainer adapter, named in the YAML under `trainer_adapters`."""

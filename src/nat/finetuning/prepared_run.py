@@ -13,7 +13,7 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
-from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.finetuning import FinetuneRunConfig, TrajectoryBuilderConfig
 from nat.errors import BackendError, ConfigError, did_you_mean, one_of
 from nat.eval.dataset import answer_column_warning, check_expected_answers
 from nat.eval.dataset_source import load_items, select_dataset
@@ -43,7 +43,7 @@ class PreparedRun:
     @property
     def planned_rollouts(self) -> dict[Phase, int]:
         """Number of rollouts of an epoch and of a validation, where it is known."""
-        builder = _eval_builder(self.config)
+        builder = _builder(self.config)
         planned = {
             Phase.TRAIN: builder.rollouts_of(self.num_examples) if builder else None,
             Phase.VALIDATION: self.num_held_out,
@@ -153,14 +153,13 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
 
 def num_generations(config: Config) -> int | None:
     """Rollouts per example; None if the builder does not declare them."""
-    builder = _eval_builder(config)
-    return builder.num_generations if builder is not None else None
+    builder = _builder(config)
+    return builder.num_generations if isinstance(builder, EvalTrajectoryBuilderConfig) else None
 
 
-def _eval_builder(config: Config) -> EvalTrajectoryBuilderConfig | None:
-    """The builder's configuration, if it plays the dataset."""
-    builder = config.trajectory_builders.get(str(config.finetuning.trajectory_builder))
-    return builder if isinstance(builder, EvalTrajectoryBuilderConfig) else None
+def _builder(config: Config) -> TrajectoryBuilderConfig | None:
+    """The configuration of the run's trajectory builder, if it is set."""
+    return config.trajectory_builders.get(str(config.finetuning.trajectory_builder))
 
 
 def trained_llm(config: Config) -> str | None:
@@ -214,7 +213,7 @@ def sampling_findings(config: Config) -> list[str]:
     Without `target_model`, blocks are reported only if none of them is trainable.
 
     """
-    builder = config.trajectory_builders.get(str(config.finetuning.trajectory_builder))
+    builder = _builder(config)
     if builder is not None and not builder.trains_samples:
         return []
     target, own = config.finetuning.target_model, config.finetuning.sampling_in_training

@@ -10,14 +10,21 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import TrajectoryCollection
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.preferences.candidates import CandidateStep
-from nat.finetuning.preferences.collection import Collected, collect, metrics_of, no_pairs, warnings
+from nat.finetuning.preferences.collection import (
+    Collected,
+    collect,
+    failed_rollouts,
+    metrics_of,
+    no_pairs,
+    reported_skips,
+)
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
 from nat.finetuning.preferences.pairs import PreferencePair, trajectory_of
 from nat.finetuning.progress import append_progress
 from nat.finetuning.run_context import current_run
 from nat.finetuning.trajectories.groups import group_by_example
 from nat.registry.decorators import register_trajectory_builder
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.rollouts import RolloutRecord, tally
 
 __all__ = ["CandidateStep", "DPOTrajectoryBuilder", "PreferencePair"]
 
@@ -71,8 +78,7 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
         self.log_progress(run_id, metrics_of(collected, config), None if run is None else str(run.journal.run_dir))
         if not collected.pairs:
             raise no_pairs(collected, config)
-        for text in warnings(collected, config):
-            logger.warning("%s", text)
+        self._explain(collected)
         facts = {"run_id": run_id} | {key: value for key, value in (meta or {}).items() if key == "epoch"}
         by_diff = config.reward_from_score_diff
         groups = group_by_example(
@@ -81,6 +87,16 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
         text = "Built %d preference pairs from %d candidates in %d turns of %d examples for run_id: %s"
         logger.info(text, len(collected.pairs), collected.num_candidates, collected.num_turns, len(groups), run_id)
         return TrajectoryCollection(trajectories=groups, run_id=run_id)
+
+    def _explain(self, collected: Collected) -> None:
+        """Log a line for each cause of a skip, and one for failed rollouts."""
+        for each in reported_skips(collected, self.trajectory_builder_config):
+            if each.cause.suspicious:
+                logger.warning("Preference pairs: %s. %s", each, each.cause.remedy)
+            else:
+                logger.info("Preference pairs: %s", each)
+        if (counts := tally(collected.records)).num_failed:
+            logger.warning("Preference pairs: %s", failed_rollouts(counts))
 
     async def abandon(self, run_id: str) -> None:
         """Cancel the pass if it is still running, and forget it."""

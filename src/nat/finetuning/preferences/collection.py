@@ -88,7 +88,7 @@ def _record(
 
 
 def reported_skips(collected: Collected, config: DPOTrajectoryBuilderConfig) -> list[SkipCount]:
-    """The counts without single candidates that are meant."""
+    """The counts, except of single candidates that are meant."""
     meant = set() if config.require_multiple_candidates else {SkipCause.SINGLE_CANDIDATE}
     return [each for each in collected.skips if each.cause not in meant]
 
@@ -108,14 +108,6 @@ def metrics_of(collected: Collected, config: DPOTrajectoryBuilderConfig) -> dict
     }
 
 
-def warnings(collected: Collected, config: DPOTrajectoryBuilderConfig) -> list[str]:
-    """A line for each cause that may be a mistake, and one for failed rollouts."""
-    suspicious = [each for each in reported_skips(collected, config) if not each.cause.by_choice]
-    lines = [f"Preference pairs: {each}. {each.cause.remedy}" for each in suspicious]
-    counts = tally(collected.records)
-    return [*lines, f"Preference pairs: {_failed(counts)}"] if counts.num_failed else lines
-
-
 def no_pairs(collected: Collected, config: DPOTrajectoryBuilderConfig) -> NoPreferencePairs:
     """The error of a pass without pairs: what was seen, counted by cause, and a remedy for the likeliest."""
     counts = tally(collected.records)
@@ -124,7 +116,7 @@ def no_pairs(collected: Collected, config: DPOTrajectoryBuilderConfig) -> NoPref
     lines = [f"no preference pair to train on: {seen}"]
     lines += [f"  {each}" for each in collected.skips]
     if counts.num_failed:
-        lines.append(f"  {_failed(counts)}")
+        lines.append(f"  {failed_rollouts(counts)}")
     if counts.num_rollouts == 0:
         hint = "The dataset has no rows."
     elif played == 0:
@@ -141,6 +133,7 @@ def no_pairs(collected: Collected, config: DPOTrajectoryBuilderConfig) -> NoPref
     return NoPreferencePairs("\n".join(lines), hint=hint)
 
 
-def _failed(counts: RolloutTally) -> str:
+def failed_rollouts(counts: RolloutTally) -> str:
+    """How many rollouts failed, by cause."""
     causes = [str(each) for each in counts.failures if LeftOutCause(each.cause).failure]
     return f"{counts.num_failed} of {counts.num_rollouts} rollouts failed: {'; '.join(causes)}"

@@ -35,6 +35,9 @@ class DPOTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dpo_traj_builder
     def trains_samples(self) -> bool:
         return False
 
+    def rollouts_of(self, num_examples: int) -> int:
+        return num_examples
+
     @model_validator(mode="before")
     @classmethod
     def _former_name(cls, data: Any) -> Any:

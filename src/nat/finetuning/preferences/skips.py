@@ -28,14 +28,25 @@ class SkipCause(StrEnum):
     EXAMPLE_CAP = "a pair is beyond max_pairs_per_example"
 
     @property
-    def by_choice(self) -> bool:
-        """True if the configuration asks for it, so that it is no sign of a mistake."""
-        return self in (SkipCause.NOT_TARGET, SkipCause.SCORE_DIFF, SkipCause.TURN_CAP, SkipCause.EXAMPLE_CAP)
+    def suspicious(self) -> bool:
+        """True if it is likely a mistake; scorers tie, models repeat themselves, and a limit is a choice."""
+        return self not in _EXPECTED
 
     @property
     def remedy(self) -> str:
         return _REMEDIES[self]
 
+
+_EXPECTED = frozenset(
+    {
+        SkipCause.NOT_TARGET,
+        SkipCause.EQUAL_RESPONSES,
+        SkipCause.TIE,
+        SkipCause.SCORE_DIFF,
+        SkipCause.TURN_CAP,
+        SkipCause.EXAMPLE_CAP,
+    }
+)
 
 PUSH = "data=TTCEventData(turn_id=…, candidate_index=…, score=…, input=prompt, output=response)"
 """What a candidate's step must carry, for messages."""

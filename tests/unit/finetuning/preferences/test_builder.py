@@ -170,16 +170,18 @@ async def test_metrics_count_everything():
     assert builder.metrics("another") == {}
 
 
-async def test_a_skip_that_may_be_a_mistake_is_a_warning(caplog):
-    """Each cause has one line with its count, first place and remedy; what the configuration asks for has none."""
+async def test_every_skip_is_explained_in_a_line(caplog):
+    """A likely mistake is a warning; what scorers and limits do is an information. Each has count, place and remedy."""
+    caplog.set_level("INFO")
     turn = (candidate(1.0, "a"), candidate(0.95, "b"), candidate(0.0, "c"), candidate(float("inf"), "d"))
     await collected(Scripted(output(item("x", *turn), item("y"), failed=["y"]), min_score_diff=0.1))
-    lines = [record.message for record in caplog.records if record.levelname == "WARNING"]
     place = "example x: turn t0, candidate 3: the score is inf, not a finite number"
     remedy = "Look for a division by zero in the scorer, and push a finite number."
-    assert lines == [
-        f"Preference pairs: 1 x a candidate's score is not a finite number; first: {place}. {remedy}",
-        "Preference pairs: 1 of 2 rollouts failed: 1 x the workflow raised an error: ValueError: boom",
+    pair = "example x, turn t0, candidates 0 and 1: scores 1 and 0.95"
+    assert [(record.levelname, record.message) for record in caplog.records[1:-1]] == [
+        ("WARNING", f"Preference pairs: 1 x a candidate's score is not a finite number; first: {place}. {remedy}"),
+        ("INFO", f"Preference pairs: 1 x two candidates of a turn differ by less than min_score_diff; first: {pair}"),
+        ("WARNING", "Preference pairs: 1 of 2 rollouts failed: 1 x the workflow raised an error: ValueError: boom"),
     ]
 
 
@@ -235,7 +237,8 @@ async def test_no_pair_is_an_error_with_the_causes():
     text = await failure(Scripted(output(item("x", *ties), item("y", TURN[0]), item("z"), failed=["z"])))
     assert text == (
         "no preference pair to train on: 7 candidates in 4 turns of 2 rollouts\n"
-        "  3 x two candidates of a turn have equal scores; first: example x, turn t0, candidates 0 and 1: scores 0.5 and 0.5\n"
+        "  3 x two candidates of a turn have equal scores; first: "
+        "example x, turn t0, candidates 0 and 1: scores 0.5 and 0.5\n"
         "  1 x a turn has a single candidate; first: example y, turn t0\n"
         "  1 of 3 rollouts failed: 1 x the workflow raised an error: ValueError: boom\n"
         "  → A tie is no preference: let the scorer distinguish the candidates, or sample more of them."

@@ -1,0 +1,181 @@
+"""The toolkit's example of DPO on tic-tac-toe: its configuration and the shape of its workflow collect their pairs."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from fakes import dpo_tic_tac_toe
+from fakes.dpo_tic_tac_toe.components import SYSTEM, register_components
+from fakes.finetuning_project import AdapterConfig, ClumsyTrainer, EpochTrainerConfig, RememberingAdapter, blank_plot
+from fakes.openai_server import OpenAIServer, Say
+from nat.config.load import parse_config
+from nat.config.sources import read_tree
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.errors import NoPreferencePairs, TooManyFailures
+from nat.finetuning.dry_run import dry_run
+from nat.finetuning.runtime import run_finetuning
+from nat.registry.catalog import pushed_catalog
+from nat.registry.decorators import register_trainer, register_trainer_adapter
+from nat.runs.journal import Journal
+from nat.runs.records import Phase
+
+CONFIG = Path(dpo_tic_tac_toe.__file__).with_name("config.yml")
+PLAYER, OPPONENT = "trained_ttc_move_selector", "random_ttc_move_selector"
+
+
+class Game:
+    """The example with an adapter that remembers its pairs; change `tree` before use."""
+
+    def __init__(self) -> None:
+        self.adapter = RememberingAdapter(AdapterConfig())
+        self.tree = read_tree(CONFIG)
+        self.tree["trainer_adapters"] = {"nemo_customizer_trainer_adapter": {"_type": "test_adapter"}}
+        self.tree["trainers"] = {"nemo_customizer_trainer": {"_type": "test_trainer"}}
+
+    @property
+    def builder(self):
+        return self.tree["trajectory_builders"]["dpo_builder"]
+
+    @property
+    def finetuning(self):
+        return self.tree["finetuning"]
+
+    def loaded(self, **given):
+        return FinetuneRunConfig(config_file=parse_config(self.tree), **given)
+
+    async def run(self, **given):
+        return await run_finetuning(self.loaded(**given), plotter=blank_plot)
+
+    @property
+    def pairs(self):
+        [submitted] = self.adapter.submitted
+        return [trajectory for group in submitted.trajectories for trajectory in group]
+
+    async def _adapter(self, config, builder):
+        yield self.adapter
+
+    async def _trainer(self, config, builder):
+        yield ClumsyTrainer(config, None)
+
+
+@pytest.fixture
+def game(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": f"game{n}", "question": "XO"[n % 2], "answer": "Win!"} for n in range(4)]
+    for name in ("data.json", "held_out.json"):
+        (tmp_path / name).write_text(json.dumps(rows))
+    made = Game()
+    with pushed_catalog():
+        register_components()
+        register_trainer_adapter(config_type=AdapterConfig)(made._adapter)
+        register_trainer(config_type=EpochTrainerConfig)(made._trainer)
+        yield made
+
+
+@pytest.fixture
+async def server(monkeypatch):
+    """A model that names a random free cell, and sometimes none; NVIDIA_BASE_URL leads to it."""
+    dice = random.Random(1)  # noqa: S311 - moves of a game
+
+    def move(request) -> Say:
+        free = [word for word in request.last_text.split() if word.isdigit()]
+        first = "no free cell" not in request.last_text
+        return Say("pass" if first and dice.random() < 0.1 else dice.choice(free))
+
+    async with OpenAIServer(move) as serving:
+        monkeypatch.setenv("NVIDIA_BASE_URL", serving.base_url)
+        yield serving
+
+
+def messages(trajectory):
+    return [(message.role, message.content) for message in trajectory.episode[0].prompt]
+
+
+async def test_the_example_collects_its_pairs(game, server, caplog):
+    """Every game gives pairs of both players; each has the whole prompt, without the answer."""
+    result = await game.run()
+    assert "custom_step_name is the former name of ttc_step_name" in caplog.text
+    assert {t.metadata["example_id"] for t in game.pairs} == {"game0", "game1", "game2", "game3"}
+    assert {t.metadata["chosen_raw_metadata"]["player"] for t in game.pairs} == {"X", "O"}
+    for trajectory in game.pairs:
+        [pair] = trajectory.episode
+        assert trajectory.reward == trajectory.metadata["score_diff"] >= 0.01
+        assert pair.chosen_response != pair.rejected_response
+        system, *_, last = messages(trajectory)
+        assert system[0] == "system"
+        assert system[1] in {SYSTEM.format(symbol=symbol) for symbol in "XO"}
+        assert last[0] == "user"
+    assert all(len(list(turn)) <= 5 for turn in by_turn(game.pairs).values())
+    with Journal.open(result.run_dir) as journal:
+        [epoch] = journal.epochs()
+    assert (epoch.num_trajectories, epoch.filtered_trajectories) == (len(game.pairs), len(game.pairs))
+    [progress] = result.run_dir.glob("dpo_trajectory_builder_*.jsonl")
+    counts = json.loads(progress.read_text())
+    assert counts["total_pairs"] == len(game.pairs)
+    assert counts["answers_removed_from_prompts"] == counts["total_candidates"] > 0
+    assert {body["max_tokens"] for body in server.bodies} == {300}
+
+
+def by_turn(trajectories):
+    turns = {}
+    for trajectory in trajectories:
+        turns.setdefault(trajectory.metadata["turn_id"], []).append(trajectory)
+    return turns
+
+
+async def test_the_opponents_moves_can_be_left_out(game, server):
+    """With the player's function as target, no pair comes from the random opponent."""
+    game.finetuning["target_functions"] = [PLAYER]
+    await game.run()
+    own = {"game0": "X", "game1": "O", "game2": "X", "game3": "O"}
+    assert game.pairs
+    assert all(t.metadata["chosen_raw_metadata"]["player"] == own[t.metadata["id"]] for t in game.pairs)
+
+
+async def test_the_best_is_paired_with_the_worst(game, server):
+    """Without exhaustive pairs a turn has one."""
+    game.builder["exhaustive_pairs"] = False
+    await game.run()
+    assert {len(own) for own in by_turn(game.pairs).values()} == {1}
+
+
+async def test_a_verdict_needs_an_evaluator_only(game, server):
+    """With a reward function and held-out examples, the run ends with a verdict as any other."""
+    game.finetuning["reward_function"] = {"name": "game_outcome"}
+    result = await game.run(validation_dataset="held_out.json")
+    assert result.comparison is not None
+    assert {trajectory.reward for trajectory in game.pairs} - {0.0, 0.5, 1.0}, "pairs keep their own rewards"
+    with Journal.open(result.run_dir) as journal:
+        assert all(record.reward is not None for record in journal.rollouts(Phase.TRAIN, 0))
+
+
+async def test_any_sampling_gives_pairs(game, server):
+    """Preferences need no samples of the model's own distribution, so top_p and temperature 0 are no errors."""
+    game.tree["llms"]["training_llm"] |= {"temperature": 0.0, "top_p": 0.5}
+    await game.run()
+    assert game.pairs
+
+
+async def test_a_dry_run_opens_everything(game, server):
+    """The plan names the builder; the number of rollouts is that of the examples."""
+    plan = await dry_run(game.loaded())
+    assert plan.trajectory_builder == "dpo_traj_builder"
+    assert plan.rollouts_per_epoch == 4
+
+
+async def test_ties_end_the_run(game, server):
+    """A scorer that cannot distinguish the candidates leaves no pair, and the run fails with the count."""
+    game.builder["min_score_diff"] = 5.0
+    with pytest.raises(NoPreferencePairs, match=r"differ by less than min_score_diff(.|\n)*Lower min_score_diff"):
+        await game.run()
+    assert game.adapter.submitted == []
+
+
+async def test_failed_games_are_counted(game, server):
+    """A function that fails in all games ends the run with its error, not with 'no pairs'."""
+    game.tree["functions"]["trained_choose_move"]["max_retries"] = 0
+    game.tree["ttc_strategies"]["trained_move_searcher"]["num_candidates"] = 90
+    with pytest.raises((TooManyFailures, NoPreferencePairs), match=r"4 of 4 rollouts failed(.|\n)*no valid move"):
+        await game.run()
