@@ -15,6 +15,7 @@ from nat.config.sources import read_tree
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import NoPreferencePairs, TooManyFailures
 from nat.finetuning.dry_run import dry_run
+from nat.finetuning.preferences.skips import SkipCause
 from nat.finetuning.runtime import run_finetuning
 from nat.registry.catalog import pushed_catalog
 from nat.registry.decorators import register_trainer, register_trainer_adapter
@@ -148,7 +149,9 @@ async def test_a_verdict_needs_an_evaluator_only(game, server):
     assert result.comparison is not None
     assert {trajectory.reward for trajectory in game.pairs} - {0.0, 0.5, 1.0}, "pairs keep their own rewards"
     with Journal.open(result.run_dir) as journal:
-        assert all(record.reward is not None for record in journal.rollouts(Phase.TRAIN, 0))
+        records = list(journal.rollouts(Phase.TRAIN, 0))
+    assert [record.example_id for record in records] == ["game0", "game1", "game2", "game3"]
+    assert all(record.reward is not None and record.models["training_llm"] > 0 for record in records)
 
 
 async def test_any_sampling_gives_pairs(game, server):
@@ -179,3 +182,9 @@ async def test_failed_games_are_counted(game, server):
     game.tree["ttc_strategies"]["trained_move_searcher"]["num_candidates"] = 90
     with pytest.raises((TooManyFailures, NoPreferencePairs), match=r"4 of 4 rollouts failed(.|\n)*no valid move"):
         await game.run()
+
+
+def test_the_guide_lists_every_count():
+    """A reader finds the name of each metric."""
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "preferences.md").read_text("utf-8")
+    assert [cause for cause in SkipCause if f"`skipped_{cause.name.lower()}`" not in text] == []

@@ -101,6 +101,11 @@ class Trajectory(BaseModel):
     metadata: dict[str, Any] | None = None
 
     @property
+    def is_preference(self) -> bool:
+        """True for a pair of a better and a worse answer, which is a comparison in itself."""
+        return any(isinstance(item, DPOItem) for item in self.episode)
+
+    @property
     def answers(self) -> list[EpisodeItem]:
         """The items to train on: assistant messages, except those whose metadata says `sampled: false`."""
         items = [item for item in self.episode if isinstance(item, EpisodeItem)]
@@ -286,7 +291,7 @@ class FinetuneConfig(FinetuneModel):
     reward_function: RewardFunctionConfig | None = None
     """The evaluator whose score is the reward."""
     target_functions: list[str] = ["<workflow>"]
-    """Train only LLM calls that these functions make."""
+    """Train only LLM calls that these functions make, or preference pairs of candidates that they push."""
     target_model: str | None = None
     """Train only calls of this LLM (its key under `llms`, or its model name); null: the adapter's."""
     sampling_in_training: SamplingInTraining | None = None

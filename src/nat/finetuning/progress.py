@@ -1,6 +1,7 @@
 """Progress of a run, reported to a display and to the log files of its components."""
 
 import json
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,7 +67,7 @@ def append_epoch_metrics(folder: Path, epoch: int, metrics: Mapping[str, Any]) -
 
 def _append_line(path: Path, line: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
         file.write(redact_json(json.dumps(line, default=str)) + "\n")
 
 

@@ -65,3 +65,18 @@ def test_a_step_shows_its_payload():
     assert (step.name, step.tags, step.metadata, step.UUID) == ("n", ["t"], {"value": 3}, payload.UUID)
     assert step.event_type is IntermediateStepType.CUSTOM_START
     assert step.event_timestamp == payload.event_timestamp
+
+
+def test_a_candidates_prompt_is_copied():
+    """A list that the agent goes on to append to does not change the step; other inputs are kept as they are."""
+    messages = [{"role": "user", "content": "hello"}]
+    data = TTCEventData(input=messages)
+    messages.append({"role": "assistant", "content": "hi"})
+    assert data.input == messages[:1]
+    board = {"cells": []}
+    assert TTCEventData(input=board).input is board
+
+
+def test_a_turn_may_be_numbered():
+    """A number as `turn_id` is read as text."""
+    assert TTCEventData(turn_id=3).turn_id == "3"

@@ -23,6 +23,7 @@ from nat.art.wire import (
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories
 from nat.finetuning.trajectories.calls import token_logprobs
+from nat.finetuning.trajectories.rows import check_no_preferences
 
 Message = dict[str, Any]
 
@@ -73,9 +74,10 @@ def art_groups(
     """The groups to train on, and for each trajectory that is left out, the reason.
 
     Raises:
-        InvalidTrajectories: a trajectory is not a conversation, or none can be trained on.
+        InvalidTrajectories: a trajectory is not a conversation, or a preference pair, or none can be trained on.
 
     """
+    check_no_preferences(collection)
     groups, left_out = [], []
     for trajectories in collection.trajectories:
         converted = []

@@ -6,7 +6,7 @@ Different examples are never put together, not even with one generation each: th
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nat.data_models.finetuning import DPOItem, Trajectory, TrajectoryCollection
+from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.data_models.score import mean
 from nat.runs.rollouts import RolloutRecord
 from nat.wire import rewards
@@ -69,7 +69,7 @@ def has_signal(group: Group, least: float = 0.0) -> bool:
 
     A preference pair is a comparison in itself, so a group of pairs always has one.
     """
-    if any(isinstance(item, DPOItem) for trajectory in group for item in trajectory.episode):
+    if any(trajectory.is_preference for trajectory in group):
         return True
     found = reward_spread(group)
     allowed = rewards.rounding(value for own in _returns(group) for value in own)

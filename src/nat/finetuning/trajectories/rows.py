@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
-from nat.errors import NoTrajectories
+from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.finetuning.trajectories.episodes import fingerprint, rows_of_episode
 from nat.finetuning.trajectories.messages import Conversation
@@ -62,9 +62,10 @@ def training_groups(collection: TrajectoryCollection, *, model: str | None = Non
 
     Raises:
         NoTrajectories: no trajectory has exact tokens.
-        InvalidTrajectories: a trajectory has shaped rewards, but not one for each answer.
+        InvalidTrajectories: a trajectory has shaped rewards, but not one for each answer, or is a preference pair.
 
     """
+    check_no_preferences(collection)
     groups = [
         TrainingGroup(id=_group_id(trajectories, number), rollouts=rollouts)
         for number, trajectories in enumerate(collection.trajectories)
@@ -78,6 +79,16 @@ def training_groups(collection: TrajectoryCollection, *, model: str | None = Non
             hint="train an LLM whose server answers `return_token_ids` and `logprobs` (ours and vLLM do)",
         )
     return groups
+
+
+def check_no_preferences(collection: TrajectoryCollection) -> None:
+    """Raise InvalidTrajectories if there are preference pairs, for an algorithm that trains sampled answers."""
+    trajectories = [trajectory for group in collection.trajectories for trajectory in group]
+    if pairs := sum(trajectory.is_preference for trajectory in trajectories):
+        raise InvalidTrajectories(
+            f"{pairs} of {len(trajectories)} trajectories are preference pairs, and this training takes conversations",
+            hint="use a trajectory builder that plays rollouts, or a trainer adapter that trains preference pairs",
+        )
 
 
 def _rollout(trajectory: Trajectory, model: str | None) -> TrainingRollout | None:

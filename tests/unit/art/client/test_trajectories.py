@@ -8,7 +8,7 @@ from openai.types.chat.chat_completion import ChoiceLogprobs
 from fakes.llm_steps import assistant, call, steps, system, user
 from nat.art.client.trajectories import art_groups, art_trajectory
 from nat.art.wire import ArtChoice, ArtTrajectory
-from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
+from nat.data_models.finetuning import DPOItem, EpisodeItem, Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
@@ -234,3 +234,10 @@ def test_a_broken_prefix_begins_another_history():
     (more,) = art.additional_histories
     assert [isinstance(item, ArtChoice) for item in art.messages_and_choices] == [False, True]
     assert [isinstance(item, ArtChoice) for item in more.messages_and_choices] == [False, False, False, True]
+
+
+def test_preference_pairs_are_refused():
+    """ART trains conversations; a pair is named as such, not as an empty episode."""
+    pair = Trajectory(episode=[DPOItem(prompt="p", chosen_response="a", rejected_response="b")], reward=1.0)
+    with pytest.raises(InvalidTrajectories, match="1 of 1 trajectories are preference pairs"):
+        art_groups(TrajectoryCollection(trajectories=[[pair]], run_id="r"))

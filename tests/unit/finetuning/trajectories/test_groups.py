@@ -1,4 +1,4 @@
-from nat.data_models.finetuning import Trajectory
+from nat.data_models.finetuning import DPOItem, Trajectory
 from nat.finetuning.trajectories.groups import has_signal, reward_spread, statistics_of
 
 
@@ -41,3 +41,10 @@ def test_equal_shaped_rewards_carry_no_signal():
     """Different numbers within a trajectory do not count if all trajectories have the same, or if there is only one."""
     assert reward_spread([shaped(3.0, 1.0), shaped(3.0, 1.0)]) == 0.0
     assert reward_spread([shaped(3.0, 1.0)]) == 0.0
+
+
+def test_a_preference_pair_is_a_signal_in_itself():
+    """A group with one pair, or with pairs of equal rewards, is not left out as one without a difference."""
+    pair = Trajectory(episode=[DPOItem(prompt="p", chosen_response="a", rejected_response="b")], reward=1.0)
+    assert has_signal([pair], least=0.5)
+    assert has_signal([pair, pair])

@@ -2,8 +2,8 @@ import pytest
 
 from fakes.llm_steps import assistant, call, steps, user
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
-from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
-from nat.errors import NoTrajectories
+from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
+from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import Target, calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import ConversationGraph, conversations
@@ -159,3 +159,12 @@ def test_an_answer_of_the_completions_route_is_trained_on():
     score = EvalOutputItem(id="a", score=1.0, reasoning="")
     found = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})
     assert sent(found.trajectory)[0][0].logprobs == [None, -0.5]
+
+
+def test_preference_pairs_are_no_conversations():
+    """An algorithm that trains sampled answers refuses pairs by name, instead of missing their token ids."""
+    item = DPOItem(prompt="p", chosen_response="a", rejected_response="b")
+    pair = Trajectory(episode=[item], reward=1.0)
+    collection = TrajectoryCollection(trajectories=[[pair, trajectory("a", 1.0, FIRST)]], run_id="r")
+    with pytest.raises(InvalidTrajectories, match="1 of 2 trajectories are preference pairs"):
+        training_groups(collection)
