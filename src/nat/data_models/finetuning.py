@@ -77,7 +77,9 @@ class EpisodeItem(BaseModel):
 
 
 class OpenAIMessage(BaseModel):
-    """A chat message reduced to role and text."""
+    """A chat message; further keys, such as `tool_calls` and `tool_call_id`, are kept."""
+
+    model_config = ConfigDict(extra="allow")
 
     role: str
     content: str

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from nat.data_models.finetuning import OpenAIMessage
 from nat.data_models.intermediate_step import (
     IntermediateStep,
-    IntermediateStepCategory,
     IntermediateStepState,
     IntermediateStepType,
     TTCEventData,
@@ -26,6 +25,7 @@ from nat.secrets import excerpt
 
 Prompt = list[OpenAIMessage] | str
 
+_TOOL_KEYS = ("tool_calls", "tool_call_id", "function_call", "name")
 _LANGCHAIN_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 
@@ -75,36 +75,33 @@ def find_candidates(
     started: dict[str, None] = {}
     seen_in_turn: Counter[str] = Counter()
     for step in steps:
-        place = f"example {example_id}"
-        if step.event_type is IntermediateStepType.TTC_END and step.name != name:
-            found.other_names[str(step.name)] += 1
         if step.name != name:
-            continue
-        if step.event_category is not IntermediateStepCategory.TTC:
-            if step.event_state is IntermediateStepState.END:
-                found.skipped.append(Skipped(SkipCause.NOT_TTC, f"{place}: {step.event_type}"))
-            continue
-        if step.event_state is IntermediateStepState.START:
+            if step.event_type is IntermediateStepType.TTC_END:
+                found.other_names[str(step.name)] += 1
+        elif step.event_type is IntermediateStepType.TTC_START:
             started[step.UUID] = None
-            continue
-        started.pop(step.UUID, None)
-        function = step.function_ancestry.function_name
-        if WHOLE_WORKFLOW not in functions and function not in functions:
-            found.skipped.append(Skipped(SkipCause.NOT_TARGET, f"{place}: {function}"))
-            continue
-        try:
-            candidate, stripped = _read(example_id, step, seen_in_turn)
-        except Unreadable as problem:
-            found.skipped.append(Skipped(problem.cause, f"{place}: {problem.seen}"))
-            continue
-        found.candidates.append(candidate)
-        found.stripped += stripped
+        elif step.event_state is IntermediateStepState.END:
+            started.pop(step.UUID, None)
+            try:
+                candidate, stripped = _read(example_id, step, functions, seen_in_turn)
+            except Unreadable as problem:
+                found.skipped.append(Skipped(problem.cause, f"example {example_id}: {problem.seen}"))
+            else:
+                found.candidates.append(candidate)
+                found.stripped += stripped
     found.skipped += [Skipped(SkipCause.NEVER_ENDED, f"example {example_id}: step {uuid}") for uuid in started]
     return found
 
 
-def _read(example_id: str, step: IntermediateStep, seen_in_turn: Counter[str]) -> tuple[CandidateStep, bool]:
+def _read(
+    example_id: str, step: IntermediateStep, functions: Collection[str], seen_in_turn: Counter[str]
+) -> tuple[CandidateStep, bool]:
     """The candidate of a step, and whether its own answer was removed from its prompt."""
+    function = step.function_ancestry.function_name
+    if step.event_type is not IntermediateStepType.TTC_END:
+        raise Unreadable(SkipCause.NOT_TTC, step.event_type)
+    if WHOLE_WORKFLOW not in functions and function not in functions:
+        raise Unreadable(SkipCause.NOT_TARGET, function)
     data = _event_data(step)
     if data.turn_id is None:
         raise Unreadable(SkipCause.NO_TURN, f"turn_id None, turn_index {data.turn_index}")
@@ -154,7 +151,7 @@ def _prompt(value: Any, where: str) -> Prompt:
 
 
 def _message(message: Any, where: str) -> OpenAIMessage:
-    """A message of OpenAI's or LangChain's shape; its further fields are kept if OpenAIMessage has them."""
+    """A message of OpenAI's or LangChain's shape, with its tool calls."""
     if isinstance(message, OpenAIMessage):
         return message
     fields = message.model_dump() if isinstance(message, BaseModel) else message
@@ -162,7 +159,8 @@ def _message(message: Any, where: str) -> OpenAIMessage:
         role = fields.get("role") or _LANGCHAIN_ROLES.get(str(fields.get("type")))
         text = _text(fields.get("content"))
         if isinstance(role, str) and text is not None:
-            return OpenAIMessage.model_validate({**fields, "role": str(role), "content": text})
+            tools = {key: fields[key] for key in _TOOL_KEYS if fields.get(key)}
+            return OpenAIMessage.model_validate({"role": str(role), "content": text, **tools})
     raise Unreadable(SkipCause.BAD_PROMPT, f"{where}: a message without role and text, {excerpt(repr(message), 60)}")
 
 

@@ -1,1 +1,1 @@
-"""NeMo Customizer's components, under the toolkit's paths."""
+"""NeMo Customizer: preference pairs from test-time compute, and the service that trains on them."""

@@ -135,6 +135,20 @@ def test_prompts_of_messages_are_kept():
     ]
 
 
+def test_tool_calls_stay_in_the_prompt():
+    """A prompt without them would be a conversation that never happened; empty lists are no calls."""
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None}
+    answered = {"role": "tool", "tool_call_id": "c1", "content": "4"}
+    user = {"role": "user", "content": "2 + 2", "tool_calls": []}
+    prompt = only(candidate(1.0, prompt=[user, asked, answered])).prompt
+    assert [message.model_dump() for message in prompt] == [
+        {"role": "user", "content": "2 + 2"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        answered,
+    ]
+
+
 def test_a_picture_in_a_prompt_is_not_dropped_silently():
     """A prompt is trained as text, so a part of another kind skips the candidate."""
     picture = [{"type": "image_url", "image_url": {"url": "x"}}]

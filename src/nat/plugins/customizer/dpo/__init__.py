@@ -1,1 +1,1 @@
-"""DPO with NeMo Customizer."""
+"""Direct preference optimization: trajectory builder, trainer adapter and trainer."""
