@@ -13,7 +13,7 @@ from fakes.openai_server import OpenAIServer, Say
 from nat.config.load import parse_config
 from nat.config.sources import read_tree
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.errors import NoPreferencePairs, TooManyFailures
+from nat.errors import NoPreferencePairs
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.preferences.skips import SkipCause
 from nat.finetuning.runtime import run_finetuning
@@ -48,6 +48,10 @@ class Game:
 
     async def run(self, **given):
         return await run_finetuning(self.loaded(**given), plotter=blank_plot)
+
+    @property
+    def run_dir(self):
+        return (Path(self.finetuning["output_dir"]) / "latest").resolve()
 
     @property
     def pairs(self):
@@ -180,8 +184,11 @@ async def test_failed_games_are_counted(game, server):
     """A function that fails in all games ends the run with its error, not with 'no pairs'."""
     game.tree["functions"]["trained_choose_move"]["max_retries"] = 0
     game.tree["ttc_strategies"]["trained_move_searcher"]["num_candidates"] = 90
-    with pytest.raises((TooManyFailures, NoPreferencePairs), match=r"4 of 4 rollouts failed(.|\n)*no valid move"):
+    with pytest.raises(NoPreferencePairs, match=r"4 of 4 rollouts failed(.|\n)*no valid move"):
         await game.run()
+    assert "no valid move" in (game.run_dir / "failures.txt").read_text(), "the error's remedy names this file"
+    [progress] = game.run_dir.glob("dpo_trajectory_builder_*.jsonl")
+    assert json.loads(progress.read_text())["failed_rollouts"] == 4
 
 
 def test_the_guide_lists_every_count():

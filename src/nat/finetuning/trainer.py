@@ -139,7 +139,11 @@ class EpochTrainer(Trainer):
         config, adapter = self.run_config, self.trainer_adapter
         self._watch, self._waited = Stopwatch(already=self._waited), 0.0
         logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
-        collected = await self._played_rollouts(epoch, run_id)
+        try:
+            collected = await self._played_rollouts(epoch, run_id)
+        except NoTrajectories:
+            self._recorder.rollouts(epoch, self.trajectory_builder.rollouts(run_id))
+            raise
         known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
         staleness: dict[str, float] = {}
         if config.max_staleness:

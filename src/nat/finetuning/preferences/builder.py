@@ -75,7 +75,8 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
         run_config = self.run_config
         collected = collect(output, config, run_config.target_functions, run_config.reward_function)
         self._collected[run_id] = collected
-        self.log_progress(run_id, metrics_of(collected, config), None if run is None else str(run.journal.run_dir))
+        if run is not None:
+            self.log_progress(run_id, metrics_of(collected, config), str(run.journal.run_dir))
         if not collected.pairs:
             raise no_pairs(collected, config)
         self._explain(collected)

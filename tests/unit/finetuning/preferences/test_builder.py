@@ -282,15 +282,20 @@ async def test_an_error_says_what_to_do(whole, options, seen, remedy):
     assert remedy in text.partition("→")[2]
 
 
-async def test_progress_is_a_line_per_pass(tmp_path):
-    """Settings and counts are written even if there is no pair; a folder can be named."""
-    await failure(Scripted(output(item("x", TURN[0]))))
-    name = "dpo_trajectory_builder_r.jsonl"
+def test_progress_is_a_line_per_pass(tmp_path):
+    """Settings and counts are written to the default folder, or to the one that is named."""
+    builder, name = Scripted(), "dpo_trajectory_builder_r.jsonl"
+    builder.log_progress("r", {"total_pairs": 7})
+    builder.log_progress("r", {"total_pairs": 8}, str(tmp_path / "own"))
     [line] = (tmp_path / ".tmp/nat/finetuning/dpo_trajectory_builder" / name).read_text().splitlines()
-    written = json.loads(line)
-    assert (written["run_id"], written["total_pairs"], written["skipped_single_candidate"]) == ("r", 0, 1)
+    written, own = json.loads(line), tmp_path / "own" / name
+    assert (written["run_id"], written["total_pairs"]) == ("r", 7)
     assert written["config"]["ttc_step_name"] == "dpo_candidate_move"
-    Scripted().log_progress("r", {"total_pairs": 7}, str(tmp_path / "own"))
-    own = tmp_path / "own" / name
-    assert json.loads(own.read_text())["total_pairs"] == 7
+    assert json.loads(own.read_text())["total_pairs"] == 8
     assert own.stat().st_mode & 0o777 == 0o600, "like all files of a run"
+
+
+async def test_a_collection_outside_of_a_run_writes_nothing(tmp_path):
+    """The counts belong to a run's folder; without a run they are in `metrics`."""
+    await collected(Scripted(output(item("x", *TURN))))
+    assert list(tmp_path.iterdir()) == []
