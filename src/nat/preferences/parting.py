@@ -1,0 +1,84 @@
+"""Find the answer at which two generations part, given the same tokens or messages before it.
+
+Where a tool, a user or an opponent said something different first, the two answers after it were given in different
+states, and neither is preferred to the other.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from nat.wire.training import TrainingRow
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where two rows part."""
+
+    token: int
+    """Position of the first token that only one of them has; an answer that ends here may be the beginning of the
+    other."""
+    turn: int
+    """Number of the answer that it belongs to, among the answers of the row, from 0."""
+
+
+def parting(row_a: TrainingRow, row_b: TrainingRow) -> Parting | None:
+    """The first sampled token at which two rows differ; None if they are equal, or a prompt differs before."""
+    tokens_a, tokens_b = _marked(row_a), _marked(row_b)
+    token = _shared(tokens_a, tokens_b)
+    sampled = [token < len(tokens) and tokens[token][1] for tokens in (tokens_a, tokens_b)]
+    within = token > 0 and tokens_a[token - 1][1]
+    if not (all(sampled) or (within and any(sampled))):
+        return None
+    flags = [False, *(flag for _, flag in tokens_a[:token])]
+    begun = sum(after and not before for before, after in pairwise(flags))
+    return Parting(token, begun - within)
+
+
+def first_parting(
+    rows_a: Sequence[TrainingRow], rows_b: Sequence[TrainingRow]
+) -> tuple[TrainingRow, TrainingRow, Parting] | None:
+    """The first rows of two generations that part at an answer, and where; None if there are none."""
+    for row_a in rows_a:
+        for row_b in rows_b:
+            if (found := parting(row_a, row_b)) is not None:
+                return row_a, row_b, found
+    return None
+
+
+def message_parting(
+    messages_a: Sequence[Message],
+    sampled_a: Collection[int],
+    messages_b: Sequence[Message],
+    sampled_b: Collection[int],
+) -> int | None:
+    """The place of the first message that differs, if both models sampled it; None if the prompts differ before.
+
+    `sampled_…` has the places of the messages that the model sampled. The ids of tool calls, which are random, are not
+    compared.
+    """
+    place = _shared([_without_ids(message) for message in messages_a], [_without_ids(each) for each in messages_b])
+    return place if place in sampled_a and place in sampled_b else None
+
+
+def _marked(row: TrainingRow) -> list[tuple[int, bool]]:
+    """Each token, and whether it was sampled."""
+    return [(token, logprob is not None) for token, logprob in zip(row.token_ids, row.logprobs, strict=True)]
+
+
+def _shared(a: Sequence[object], b: Sequence[object]) -> int:
+    """Length of the common beginning."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def _without_ids(message: Message) -> dict[str, Any]:
+    calls = [
+        {key: value for key, value in call.items() if key not in {"id", "index"}}
+        for call in message.get("tool_calls") or ()
+    ]
+    rest = {key: value for key, value in message.items() if key not in {"tool_calls", "tool_call_id"} and value}
+    return rest | {"tool_calls": calls}

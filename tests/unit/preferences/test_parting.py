@@ -1,0 +1,95 @@
+"""Where two generations of one example part."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nat.preferences.parting import Parting, first_parting, message_parting, parting
+from nat.wire.training import TrainingRow
+
+
+def row(*parts):
+    """A row of prompts (lists) and answers (tuples), in turn."""
+    tokens = [token for part in parts for token in part]
+    return TrainingRow(
+        token_ids=tokens, logprobs=[-0.5 if isinstance(part, tuple) else None for part in parts for _ in part]
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (row([1, 2], (3, 4)), row([1, 2], (5, 4)), Parting(2, 0)),
+        (row([1, 2], (3, 4)), row([1, 2], (3, 5)), Parting(3, 0)),
+        (row([1], (3,), [7], (8, 9)), row([1], (3,), [7], (8, 6)), Parting(4, 1)),
+        (row([1], (3,), [7], (8,)), row([1], (3,), [7], (9,)), Parting(3, 1)),
+        (row([1], (3, 4)), row([1], (3,)), Parting(2, 0)),
+        (row([1], (3, 4, 5)), row([1], (3,), [4], (5,)), Parting(2, 0)),
+    ],
+    ids=["first token", "last token", "second answer", "its first token", "cut at the limit", "cut, then continued"],
+)
+def test_rows_part_at_an_answer(a, b, expected):
+    """The first differing token is sampled in both rows, or one answer is the beginning of the other."""
+    assert parting(a, b) == parting(b, a) == expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (row([1, 2], (3,)), row([1, 2], (3,))),
+        (row([1, 2], (3,)), row([1, 9], (4,))),
+        (row([1], (3,), [7], (8,)), row([1], (3,), [6], (9,))),
+        (row([1], (3,), [7], (8,)), row([1], (3,))),
+        (row([1], (3,)), row([1, 2], (3,))),
+    ],
+    ids=["equal", "other question", "other tool result", "one ends", "longer prompt"],
+)
+def test_rows_in_different_states_are_not_compared(a, b):
+    """If a prompt differs first, or nothing does, no answer is preferred."""
+    assert parting(a, b) is None
+    assert parting(b, a) is None
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_two_answers_to_one_prompt(a, b):
+    """They part unless they are equal, after their common beginning."""
+    found = parting(row([9], tuple(a)), row([9], tuple(b)))
+    if a == b:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.turn == 0
+        assert a[: found.token - 1] == b[: found.token - 1]
+        assert a[found.token - 1 : found.token] != b[found.token - 1 : found.token]
+
+
+def test_the_first_rows_that_part_are_found():
+    """Conversations that saw different prompts are passed over."""
+    a = [row([1], (2,), [3], (4,)), row([5], (6,))]
+    b = [row([1], (2,), [9], (4,)), row([5], (7,))]
+    assert first_parting(a, b) == (a[1], b[1], Parting(1, 0))
+    assert first_parting(a[:1], b[:1]) is None
+
+
+def said(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+def test_messages_part_at_an_answer():
+    """The place of the first differing message, if both were sampled; ids of tool calls are random."""
+    question = said("user", "2 + 2?")
+    called = [
+        [
+            question,
+            said("assistant", None, tool_calls=[{"id": name, "function": {"name": "add", "arguments": "{}"}}]),
+            said("tool", "4", tool_call_id=name),
+            said("assistant", answer),
+        ]
+        for name, answer in (("x", "four"), ("y", "five"))
+    ]
+    assert message_parting(called[0], [1, 3], called[1], [1, 3]) == 3
+    assert message_parting(called[0], [1, 3], [question, said("assistant", "4")], [1]) == 1
+    assert message_parting(called[0], [1, 3], called[0], [1, 3]) is None
+    other = [*called[1][:2], said("tool", "5", tool_call_id="y"), said("assistant", "five")]
+    assert message_parting(called[0], [1, 3], other, [1, 3]) is None
+    assert message_parting(called[0], [3], [question, said("assistant", "shown before")], []) is None
