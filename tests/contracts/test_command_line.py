@@ -7,6 +7,10 @@ from nat.cli.main import cli
 
 COMMON = "--config_file -o/--override --import --json"
 
+EXPORT = (
+    "run --checkpoint --format --output --trajectories --as --epoch --validation --margin --pairs --max_pairs "
+    "--min_reward --tokens --force --output_dir --json"
+)
 COMMANDS = {
     "nat": "--version --log-level",
     "nat init": "name --framework --no_model",
@@ -19,8 +23,8 @@ COMMANDS = {
     "nat runs list": "--output_dir --json",
     "nat runs show": "run --epoch --validation --worst --best --failed --example --tokens --output_dir --json",
     "nat runs compare": "a b --output_dir --json",
-    "nat runs export": "run --checkpoint --format --output --output_dir --json",
-    "nat export": "run --checkpoint --format --output --output_dir --json",
+    "nat runs export": EXPORT,
+    "nat export": EXPORT,
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
     "nat serve": "--config_file -o/--override --import --host --port --api_key --allowed_hosts",
     "nat run": f"{COMMON} --input --input_file",

@@ -36,9 +36,15 @@ def played(journal: Journal, phase: Phase, epoch: int) -> list[RolloutRecord]:
         JournalError: it was not played; the message has those that were.
 
     """
-    if found := list(journal.rollouts(phase, epoch)):
-        return found
+    check_played(journal, phase, epoch)
+    return list(journal.rollouts(phase, epoch))
+
+
+def check_played(journal: Journal, phase: Phase, epoch: int) -> None:
+    """Raise JournalError if the journal has no rollouts of an epoch or validation."""
     train, held_out = journal.played(Phase.TRAIN), journal.played(Phase.VALIDATION)
+    if epoch in (train if phase is Phase.TRAIN else held_out):
+        return
     what = f"epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"held-out examples {after_epoch(epoch)}"
     there = [f"epochs {epoch_number(train[0])} to {epoch_number(train[-1])}"] if train else []
     there += [f"held-out examples {', '.join(map(after_epoch, held_out))}"] if held_out else []

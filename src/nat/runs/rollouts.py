@@ -85,6 +85,8 @@ class ConversationRecord(BaseModel):
     messages: int = Field(ge=1)
     calls: int = Field(ge=1)
     """Number of its answers that were sampled in this rollout."""
+    tools: int | None = Field(default=None, ge=0)
+    """Which of the rollout's `tools` its last request offered; None for none, and in runs of earlier releases."""
 
 
 class RolloutRecord(BaseModel):
@@ -107,6 +109,8 @@ class RolloutRecord(BaseModel):
     """The conversations in OpenAI's shape, one after the other."""
     conversations: list[ConversationRecord] = []
     """The length of each conversation, and why it began."""
+    tools: list[list[dict[str, Any]]] = []
+    """The lists of tools that requests offered, each once."""
     output: str | None = None
     """The workflow's result, as text."""
     reasoning: Any = None

@@ -1,13 +1,17 @@
-"""`nat runs export`: write a checkpoint as a plain model, even if its run is still running, failed or was killed."""
+"""`nat runs export`: write a checkpoint as a plain model, or rollouts as a file for other trainers.
+
+It works for runs that are still running, failed or were killed.
+"""
 
 import json
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 from nat.cli import event_loop
 from nat.cli.commands.options import json_option, runs_root_option
+from nat.cli.commands.trajectories import check_options_of_a_model, export_rollouts, trajectory_options
 from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
 from nat.runs.find import find_run
@@ -38,15 +42,29 @@ _LAST = "last"
     type=click.Path(path_type=Path),
     help="Folder to write; only an earlier export is replaced.  [default: exports/<checkpoint> beside the checkpoints]",
 )
+@trajectory_options
 @runs_root_option
 @json_option
 def export_command(
-    run: str, checkpoint: str | None, form: ExportFormat, output: Path | None, output_dir: Path, *, as_json: bool
+    run: str,
+    checkpoint: str | None,
+    form: ExportFormat,
+    output: Path | None,
+    *,
+    trajectories: Path | None,
+    output_dir: Path,
+    as_json: bool,
+    **of_rollouts: Any,
 ) -> None:
-    """Export a checkpoint as a plain model.
+    """Export a checkpoint as a plain model, or with --trajectories the rollouts.
 
     RUN is a run's id or the beginning of one, `latest`, or the folder of a run, a backend's output or a checkpoint.
     """
+    if trajectories is not None:
+        exported = export_rollouts(find_run(run, output_dir), trajectories, **of_rollouts)
+        click.echo(exported.model_dump_json() if as_json else str(exported))
+        return
+    check_options_of_a_model(of_rollouts)
     folder = Path(run) if Path(run).is_dir() else find_run(run, output_dir)
     source = found_checkpoint(folder, checkpoint)
     name = source.name if form == "hf" else f"{source.name}-{form}"

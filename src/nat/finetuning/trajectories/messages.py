@@ -47,6 +47,12 @@ class Conversation:
             calls=len(self.sampled),
         )
 
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools that the last request offered."""
+        last = self.sampled[max(self.sampled)]
+        return last.call.tools or []
+
     def is_continued_by(self, messages: Sequence[Message]) -> bool:
         """True if the messages begin with the same roles, whatever their texts."""
         roles = [message.get("role") for message in self.messages]

@@ -137,6 +137,8 @@ def _record(
     threads: Sequence[Conversation],
     chosen: Sequence[SeenCall],
 ) -> RolloutRecord:
+    offered = [thread.tools for thread in threads]
+    tools = [each for place, each in enumerate(offered) if each and each not in offered[:place]]
     names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.requested_model} if name]
     return RolloutRecord(
         example_id=str(item.id),
@@ -149,7 +151,11 @@ def _record(
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
         messages=[message for thread in threads for message in thread.messages],
-        conversations=[thread.record for thread in threads],
+        conversations=[
+            thread.record.model_copy(update={"tools": tools.index(each) if each else None})
+            for thread, each in zip(threads, offered, strict=True)
+        ],
+        tools=tools,
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
     )
@@ -184,7 +190,7 @@ def _details(
         "trained_tokens": sum(row.num_sampled for row in rows),
         "broken_prefixes": sum(causes.values()),
         "broken_by": causes,
-        "conversations": [thread.record.model_dump(mode="json") for thread in threads],
+        "conversations": [thread.record.model_dump(mode="json", exclude={"tools"}) for thread in threads],
         "calls": len(chosen.calls),
         "calls_without_logprobs": chosen.without_logprobs,
         "truncated": record.truncated,

@@ -1,0 +1,266 @@
+"""The rows of a group in each format. Pure.
+
+Column names are those of TRL's dataset formats; scores of pairs are named as in UltraFeedback. Trainers put loss on
+whole completions, so a completion of `preference` and `kto` is one answer, and no tool's result is trained.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isclose
+from statistics import fmean
+from typing import Any, Literal
+
+from nat.preferences.pairs import Pairing, pairs_of
+from nat.preferences.parting import message_parting
+from nat.trajectory_files.generations import Conversation, Generation, Group, LeftOut, answer_tokens, masked
+
+Form = Literal["grpo", "preference", "kto", "messages"]
+Kind = Literal["text", "messages", "number", "count", "flag", "counts", "numbers"]
+Row = dict[str, Any]
+
+NO_TOKENS = "its messages and its tokens do not match"
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """What the rows of a file are made of."""
+
+    form: Form = "grpo"
+    tokens: bool = False
+    """Add the token ids, and the sampler's log probabilities."""
+    margin: float = 0.0
+    """The least difference in reward of a pair."""
+    pairing: Pairing = "all"
+    max_pairs: int | None = None
+    """The most pairs of a group."""
+    min_reward: float | None = None
+    """From this reward on, `kto` labels an answer as good, and `messages` has the rollout."""
+
+
+@dataclass
+class Made:
+    """The rows of a group, and what is not in them."""
+
+    rows: list[Row] = field(default_factory=list)
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
+
+    def leave_out(self, what: str, why: str) -> None:
+        self.left_out[LeftOut(what, why)] += 1
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the rows are made, and the columns that they have, in order; those of all formats come before."""
+
+    make: Callable[[Group, RowOptions], Made]
+    columns: Mapping[str, Kind]
+    token_columns: Mapping[str, Kind]
+
+
+def rows_of(group: Group, options: RowOptions) -> Made:
+    """The rows of a group in the format of the options."""
+    made = FORMATS[options.form].make(group, options)
+    return Made([_common(group) | row for row in made.rows], made.left_out)
+
+
+def columns_of(options: RowOptions) -> dict[str, Kind]:
+    """The columns of a file, in order."""
+    form = FORMATS[options.form]
+    return {**_COMMON, **form.columns, **(form.token_columns if options.tokens else {})}
+
+
+def _common(group: Group) -> Row:
+    name = f"{group.phase}/{group.epoch}/{group.example_id}"
+    return {"group": name, "example_id": group.example_id, "epoch": group.epoch}
+
+
+def _grpo(group: Group, options: RowOptions) -> Made:
+    """Each conversation of each rollout: what came before the first answer, and all that followed."""
+    made = Made()
+    for generation, conversation in _each_conversation(group, options, made):
+        first = conversation.sampled[0]
+        row = _completion(generation, conversation, first, None)
+        row |= {"generation": generation.number}
+        if options.tokens:
+            row |= _completion_tokens(conversation, 0, None)
+        made.rows.append(row)
+    return made
+
+
+def _preference(group: Group, options: RowOptions) -> Made:
+    """Pairs of answers to the same prompt, from rollouts whose rewards differ."""
+    made = Made()
+    pairs = pairs_of(group.rewards, options.margin, how=options.pairing)
+    if not pairs:
+        made.leave_out("group", "no two of its rewards differ" + (" by the margin" if options.margin else ""))
+    for better, worse in pairs:
+        if len(made.rows) == options.max_pairs:
+            break
+        row = _pair(group.generations[better], group.generations[worse], options)
+        if isinstance(row, str):
+            made.leave_out("pair", row)
+        else:
+            made.rows.append(row)
+    return made
+
+
+def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | str:
+    """The row of a pair, or why there is none."""
+    parted = _parted(better, worse)
+    if parted is None:
+        equal = [c.messages for c in better.conversations] == [c.messages for c in worse.conversations]
+        return "its answers are equal" if equal else "its prompts differ before its answers do"
+    chosen, rejected, place = parted
+    row = {
+        "prompt": chosen.messages[:place],
+        "chosen": [chosen.messages[place]],
+        "rejected": [rejected.messages[place]],
+        "tools": chosen.tools,
+        "score_chosen": better.reward,
+        "score_rejected": worse.reward,
+    }
+    if not options.tokens:
+        return row
+    if chosen.row is None or rejected.row is None:
+        return NO_TOKENS
+    turn = chosen.sampled.index(place)
+    good, bad = (_completion_tokens(each, turn, turn) for each in (chosen, rejected))
+    if good["prompt_ids"] != bad["prompt_ids"]:
+        return "its tokens differ before its messages do"
+    return row | {
+        "prompt_ids": good["prompt_ids"],
+        "chosen_ids": good["completion_ids"],
+        "rejected_ids": bad["completion_ids"],
+        "chosen_logprobs": good["logprobs"],
+        "rejected_logprobs": bad["logprobs"],
+    }
+
+
+def _parted(better: Generation, worse: Generation) -> tuple[Conversation, Conversation, int] | None:
+    """The first conversations in which two generations part at an answer, and the place of that message."""
+    for chosen in better.conversations:
+        for rejected in worse.conversations:
+            place = message_parting(chosen.messages, chosen.sampled, rejected.messages, rejected.sampled)
+            if place is not None and chosen.tools == rejected.tools:
+                return chosen, rejected, place
+    return None
+
+
+def _kto(group: Group, options: RowOptions) -> Made:
+    """Each answer, labelled by the reward of its rollout."""
+    made = Made()
+    bound = options.min_reward
+    mean = fmean(group.rewards) if group.rewards else 0.0
+    for generation, conversation in _each_conversation(group, options, made):
+        if bound is None and isclose(generation.reward, mean):
+            made.leave_out("conversation", "its reward is the mean of its group, so it is neither good nor bad")
+            continue
+        label = generation.reward > mean if bound is None else generation.reward >= bound
+        for turn, place in enumerate(conversation.sampled):
+            row = _completion(generation, conversation, place, place + 1) | {"label": label}
+            if options.tokens:
+                tokens = _completion_tokens(conversation, turn, turn)
+                row |= {name: tokens[name] for name in FORMATS["kto"].token_columns}
+            made.rows.append(row)
+    return made
+
+
+def _messages(group: Group, options: RowOptions) -> Made:
+    """Whole conversations of the best rollout, or of all that are good enough."""
+    made = Made()
+    if options.min_reward is not None:
+        good = [each for each in group.generations if each.reward >= options.min_reward]
+        why = "its reward is below --min_reward"
+    else:
+        good = sorted(group.generations, key=lambda each: -each.reward)[:1]
+        why = "another one of its group is the best"
+    for _ in range(len(group.generations) - len(good)):
+        made.leave_out("rollout", why)
+    chosen = Group(group.phase, group.epoch, group.example_id, good)
+    for generation, conversation in _each_conversation(chosen, options, made):
+        row: Row = {
+            "messages": conversation.messages,
+            "tools": conversation.tools,
+            "reward": generation.reward,
+            "generation": generation.number,
+        }
+        if options.tokens and conversation.row is not None:
+            mask, logprobs = masked(conversation.row, 0, len(conversation.row.token_ids))
+            row |= {"input_ids": conversation.row.token_ids, "assistant_masks": mask, "logprobs": logprobs}
+        made.rows.append(row)
+    return made
+
+
+def _each_conversation(group: Group, options: RowOptions, made: Made) -> list[tuple[Generation, Conversation]]:
+    """The conversations of all generations; those without tokens are left out if tokens are wanted."""
+    found = []
+    for generation in group.generations:
+        for conversation in generation.conversations:
+            if options.tokens and conversation.row is None:
+                made.leave_out("conversation", NO_TOKENS)
+            else:
+                found.append((generation, conversation))
+    return found
+
+
+def _completion(generation: Generation, conversation: Conversation, begin: int, end: int | None) -> Row:
+    return {
+        "prompt": conversation.messages[:begin],
+        "completion": conversation.messages[begin:end],
+        "tools": conversation.tools,
+        "reward": generation.reward,
+    }
+
+
+def _completion_tokens(conversation: Conversation, first: int, last: int | None) -> Row:
+    """The tokens from the answer of one turn to the end of that of another, or to the end of the row."""
+    row = conversation.row
+    assert row is not None
+    begin, _ = answer_tokens(row, first)
+    end = len(row.token_ids) if last is None else answer_tokens(row, last)[1]
+    mask, logprobs = masked(row, begin, end)
+    return {
+        "prompt_ids": row.token_ids[:begin],
+        "completion_ids": row.token_ids[begin:end],
+        "env_mask": mask,
+        "logprobs": logprobs,
+    }
+
+
+_COMMON: Mapping[str, Kind] = {"group": "text", "example_id": "text", "epoch": "count"}
+_PROMPT_COMPLETION: Mapping[str, Kind] = {
+    "prompt": "messages",
+    "completion": "messages",
+    "tools": "text",
+    "reward": "number",
+}
+_COMPLETION_IDS: Mapping[str, Kind] = {"prompt_ids": "counts", "completion_ids": "counts", "logprobs": "numbers"}
+
+FORMATS: Mapping[Form, Format] = {
+    "grpo": Format(_grpo, {**_PROMPT_COMPLETION, "generation": "count"}, {**_COMPLETION_IDS, "env_mask": "counts"}),
+    "preference": Format(
+        _preference,
+        {
+            "prompt": "messages",
+            "chosen": "messages",
+            "rejected": "messages",
+            "tools": "text",
+            "score_chosen": "number",
+            "score_rejected": "number",
+        },
+        {
+            "prompt_ids": "counts",
+            "chosen_ids": "counts",
+            "rejected_ids": "counts",
+            "chosen_logprobs": "numbers",
+            "rejected_logprobs": "numbers",
+        },
+    ),
+    "kto": Format(_kto, {**_PROMPT_COMPLETION, "label": "flag"}, _COMPLETION_IDS),
+    "messages": Format(
+        _messages,
+        {"messages": "messages", "tools": "text", "reward": "number", "generation": "count"},
+        {"input_ids": "counts", "assistant_masks": "counts", "logprobs": "numbers"},
+    ),
+}

@@ -1,0 +1,146 @@
+"""The rollouts of one example as conversations in the shape of OpenAI and of chat templates. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple
+
+from nat.reports.rollouts import answer_lengths, sampled_positions
+from nat.runs.rollouts import RolloutRecord
+from nat.wire.json import parse_json
+from nat.wire.training import TrainingRow
+
+Message = dict[str, Any]
+
+_KEYS = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")
+"""What chat templates read of a message."""
+
+
+class LeftOut(NamedTuple):
+    """Something that is not in the file, and why."""
+
+    what: str
+    """rollout, conversation, group or pair"""
+    why: str
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One conversation of a rollout, all of text."""
+
+    messages: list[Message]
+    sampled: list[int]
+    """Places of the answers that the model sampled in this rollout; the last message is one."""
+    tools: str | None
+    """The tools that its last request offered, as JSON."""
+    row: TrainingRow | None
+    """Its tokens; None if the run has none, or if they cannot be matched with the messages."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One scored rollout of an example."""
+
+    number: int
+    reward: float
+    conversations: list[Conversation]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The generations of one example in one epoch."""
+
+    phase: str
+    epoch: int
+    """As in the run's files: the number of updates before it."""
+    example_id: str
+    generations: list[Generation]
+
+    @property
+    def rewards(self) -> list[float]:
+        return [generation.reward for generation in self.generations]
+
+
+def group_of(
+    phase: str, epoch: int, example_id: str, records: Iterable[RolloutRecord]
+) -> tuple[Group, Counter[LeftOut]]:
+    """The rollouts that have a reward and could be trained on, and what is left out."""
+    left_out: Counter[LeftOut] = Counter()
+    generations = []
+    for record in records:
+        if record.left_out is not None and not record.left_out.by_choice:
+            left_out[LeftOut("rollout", record.left_out)] += 1
+        elif record.reward is None or not isfinite(record.reward):
+            left_out[LeftOut("rollout", "it has no reward")] += 1
+        else:
+            conversations = _conversations(record)
+            whole = [each for each in conversations if each is not None]
+            if missing := len(conversations) - len(whole):
+                left_out[LeftOut("conversation", "it has messages that are not text")] += missing
+            generations.append(Generation(record.generation, record.reward, whole))
+    return Group(phase, epoch, example_id, generations), left_out
+
+
+def _conversations(record: RolloutRecord) -> list[Conversation | None]:
+    """The conversations of a rollout; None for one that is not all text."""
+    found: list[Conversation | None] = []
+    start, lengths = 0, answer_lengths(record)
+    for number, conversation in enumerate(record.conversations):
+        messages = record.messages[start : start + conversation.messages]
+        start += conversation.messages
+        plain = [_plain(message) for message in messages]
+        texts = [message for message in plain if message is not None]
+        if len(texts) < len(plain):
+            found.append(None)
+            continue
+        tools = None if conversation.tools is None else json.dumps(record.tools[conversation.tools], ensure_ascii=False)
+        row = None if None in lengths[number] else record.rows[number]
+        found.append(Conversation(texts, sampled_positions(messages, conversation.calls), tools, row))
+    return found
+
+
+def _plain(message: Message) -> Message | None:
+    """The message with a text as content and parsed arguments of tool calls; None if it has an image or the like."""
+    content = message.get("content")
+    if isinstance(content, list):
+        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
+            return None
+        content = "".join(part["text"] for part in content)
+    kept = {key: message[key] for key in _KEYS if message.get(key)} | {"content": content}
+    if "tool_calls" in kept:
+        kept["tool_calls"] = [_tool_call(call) for call in kept["tool_calls"]]
+    return {key: kept[key] for key in _KEYS if key in kept}
+
+
+def _tool_call(call: dict[str, Any]) -> dict[str, Any]:
+    """With the arguments as an object, as chat templates want them; as text if they are not JSON."""
+    function = call.get("function") or {}
+    arguments = parsed = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            parsed = parse_json(arguments)
+            json.dumps(parsed, allow_nan=False)
+        except ValueError:  # a model may sample anything
+            parsed = arguments
+    return {
+        "id": call.get("id"),
+        "type": call.get("type") or "function",
+        "function": {"name": function.get("name"), "arguments": parsed},
+    }
+
+
+def answer_tokens(row: TrainingRow, turn: int) -> tuple[int, int]:
+    """Begin and end of an answer among the tokens of a row."""
+    places = [place for place, logprob in enumerate(row.logprobs) if logprob is not None]
+    begins = [place for place in places if row.logprobs[place - 1] is None]
+    begin = begins[turn]
+    end = next((place for place in range(begin, len(row.logprobs)) if row.logprobs[place] is None), len(row.logprobs))
+    return begin, end
+
+
+def masked(row: TrainingRow, begin: int, end: int) -> tuple[list[int], list[float]]:
+    """1 for each sampled token from `begin` to `end` and 0 for others, and the log probabilities, 0 for others."""
+    logprobs: Sequence[float | None] = row.logprobs[begin:end]
+    return [int(value is not None) for value in logprobs], [value or 0.0 for value in logprobs]
