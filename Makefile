@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks toolkit agents engines installs conformance docs bench mutants pins clean
+.PHONY: install demo test lint interop frameworks toolkit agents trl engines installs conformance docs bench mutants pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -46,6 +46,11 @@ agents: install
 	$(BIN)/python -m conformance.environments agents
 	$(BIN)/pytest conformance/coding_agents
 
+# Exported trajectories: loaded with `datasets`, and trained a step with TRL.
+trl: install
+	$(BIN)/python -m conformance.environments trl
+	$(BIN)/pytest conformance/trl
+
 # vLLM as the sampler of training runs, on a CPU, in an environment of its own; downloads several gigabytes.
 engines: install
 	$(BIN)/python -m conformance.environments vllm
@@ -55,8 +60,8 @@ engines: install
 installs: install
 	$(BIN)/pytest conformance/installs -m ""
 
-# The last six: everything that is proven with other people's releases.
-conformance: interop frameworks toolkit agents engines installs
+# The last seven: everything that is proven with other people's releases.
+conformance: interop frameworks toolkit agents trl engines installs
 
 # Style, types, layers.
 lint: install

@@ -92,7 +92,7 @@ def _preference(group: Group, options: RowOptions) -> Made:
     """Pairs of answers to the same prompt, from rollouts whose rewards differ."""
     made = Made()
     pairs = pairs_of(group.rewards, options.margin, how=options.pairing)
-    if not pairs:
+    if group.generations and not pairs:
         made.leave_out("group", "no two of its rewards differ" + (" by the margin" if options.margin else ""))
     for better, worse in pairs:
         if len(made.rows) == options.max_pairs:

@@ -1,9 +1,13 @@
 """`nat runs export` selects the checkpoint; the export itself is tested with the checkpoints."""
 
+import json
+
 import pytest
 
 from fakes.run_records import NOON
+from fakes.runs_on_disk import make_run
 from nat.cli.commands.export import found_checkpoint
+from nat.cli.main import exit_code
 from nat.errors import BackendError
 from nat.runs.journal import Journal
 from nat.runs.records import BestEpoch, BestMeasure
@@ -47,3 +51,71 @@ def test_the_newest_is_not_taken_for_the_best(run_dir):
         with pytest.raises(BackendError, match=r"started from \(held-out score 0.500 before training\)"):
             found_checkpoint(run_dir, name)
     assert found_checkpoint(run_dir, "latest").name == "step_000005"
+
+
+def export(root, *arguments):
+    return exit_code(["runs", "export", "latest", "--output_dir", str(root), *map(str, arguments)])
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_rollouts_are_exported(tmp_path, capsys):
+    """Epochs count from 1 on the command line and from 0 in the file; the report is text or JSON."""
+    make_run(tmp_path / "runs", "run-1")
+    file = tmp_path / "rows.jsonl"
+    assert export(tmp_path, "--trajectories", file, "--epoch", 3, "--epoch", 1, "--validation", 0) == 0
+    assert "18 rows (grpo) of 16 groups, from 20 rollouts" in capsys.readouterr().out
+    assert [row["epoch"] for row in rows(file)] == [0] * 4 + [2] * 4 + [0] * 10
+    assert export(tmp_path, "--trajectories", file, "--force", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["file"], report["rows"], report["left_out"][0]["count"]) == (str(file), 12, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (["--as", "preference"], 1),
+        (["--as", "preference", "--margin", "0.75"], 1),
+        (["--as", "preference", "--pairs", "best_worst", "--max_pairs", 1], 1),
+        (["--as", "kto"], 2),
+        (["--as", "kto", "--min_reward", "0.5"], 5),
+        (["--as", "messages"], 3),
+        (["--as", "messages", "--min_reward", "0.75"], 2),
+        (["--tokens"], 4),
+    ],
+)
+def test_each_option_reaches_the_rows(tmp_path, arguments, count):
+    """The options are those of the formats."""
+    make_run(tmp_path / "runs", "run-1")
+    assert export(tmp_path, "--trajectories", tmp_path / "rows.jsonl", "--epoch", 1, *arguments) == 0
+    assert len(rows(tmp_path / "rows.jsonl")) == count
+    assert ("prompt_ids" in rows(tmp_path / "rows.jsonl")[0]) == ("--tokens" in arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--margin", "1"], "--margin: only for rollouts; add --trajectories FILE"),
+        (["--trajectories", "x.jsonl", "--format", "peft"], "--format: only for models"),
+        (
+            ["--trajectories", "x.jsonl", "--margin", "1"],
+            "--margin has no effect on --as grpo; it is for --as preference",
+        ),
+        (["--trajectories", "x.jsonl", "--min_reward", "1"], "it is for --as kto and messages"),
+        (
+            ["--trajectories", "x.jsonl", "--tokens", "--validation", "1"],
+            "held-out rollouts are recorded without tokens",
+        ),
+        (["--trajectories", "x.txt"], "trajectories are written as .jsonl or .parquet"),
+        (["--trajectories", "x.jsonl", "--epoch", "9"], "has no rollouts of epoch 9"),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, monkeypatch, capsys, arguments, problem):
+    """The error says what is wrong, and nothing is written."""
+    make_run(tmp_path / "runs", "run-1")
+    monkeypatch.chdir(tmp_path)
+    assert export(tmp_path, *arguments) != 0
+    assert problem in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.glob("x.*")) == []

@@ -168,3 +168,20 @@ def test_preference_pairs_are_no_conversations():
     collection = TrajectoryCollection(trajectories=[[pair, trajectory("a", 1.0, FIRST)]], run_id="r")
     with pytest.raises(InvalidTrajectories, match="1 of 2 trajectories are preference pairs"):
         training_groups(collection)
+
+
+def test_a_record_has_the_tools_of_each_conversation():
+    """Each list of tools is recorded once; a conversation names that of its last request, or none."""
+    tools = [[{"type": "function", "function": {"name": name}}] for name in ("look", "add")]
+    calls = [
+        call([user("1")], "x", tools=tools[0]),
+        call([user("2")], "y"),
+        call([user("3")], "z", tools=tools[0]),
+        call([user("3"), assistant("z"), user("4")], "z", tools=tools[1]),
+        call([user("5")], "z", tools=list(tools[0])),
+    ]
+    item = EvalInputItem(id="a", input_obj="1", output_obj="2", trajectory=steps(*calls))
+    score = EvalOutputItem(id="a", score=1.0, reasoning=None)
+    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={}).record
+    assert record.tools == tools
+    assert [each.tools for each in record.conversations] == [0, None, 1, 0]
