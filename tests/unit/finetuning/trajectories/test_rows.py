@@ -180,7 +180,7 @@ def test_a_record_has_the_tools_of_each_conversation():
         call([user("3"), assistant("z"), user("4")], "z", tools=tools[1]),
         call([user("5")], "z", tools=list(tools[0])),
     ]
-    item = EvalInputItem(id="a", input_obj="1", output_obj="2", trajectory=steps(*calls))
+    item = EvalInputItem(id="a", input_obj="1", expected_output_obj="2", output_obj="2", trajectory=steps(*calls))
     score = EvalOutputItem(id="a", score=1.0, reasoning=None)
     record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={}).record
     assert record.tools == tools
