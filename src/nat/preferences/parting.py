@@ -60,8 +60,13 @@ def message_parting(
     `sampled_…` has the places of the messages that the model sampled. The ids of tool calls, which are random, are not
     compared.
     """
-    place = _shared([_without_ids(message) for message in messages_a], [_without_ids(each) for each in messages_b])
+    place = _shared(_without_ids(messages_a), _without_ids(messages_b))
     return place if place in sampled_a and place in sampled_b else None
+
+
+def same_messages(messages_a: Sequence[Message], messages_b: Sequence[Message]) -> bool:
+    """True if two conversations differ at most in the ids of tool calls."""
+    return _without_ids(messages_a) == _without_ids(messages_b)
 
 
 def _marked(row: TrainingRow) -> list[tuple[int, bool]]:
@@ -75,10 +80,13 @@ def _shared(a: Sequence[object], b: Sequence[object]) -> int:
     return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
-def _without_ids(message: Message) -> dict[str, Any]:
-    calls = [
-        {key: value for key, value in call.items() if key not in {"id", "index"}}
-        for call in message.get("tool_calls") or ()
+def _without_ids(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in message.items() if key not in {"tool_calls", "tool_call_id"} and value}
+        | {"tool_calls": [_call_without_id(call) for call in message.get("tool_calls") or ()]}
+        for message in messages
     ]
-    rest = {key: value for key, value in message.items() if key not in {"tool_calls", "tool_call_id"} and value}
-    return rest | {"tool_calls": calls}
+
+
+def _call_without_id(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in call.items() if key not in {"id", "index"}}

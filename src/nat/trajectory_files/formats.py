@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from nat.preferences.pairs import Pairing, pairs_of
-from nat.preferences.parting import message_parting
+from nat.preferences.parting import message_parting, same_messages
 from nat.trajectory_files.generations import Conversation, Generation, Group, LeftOut, answer_tokens, masked
 
 Form = Literal["grpo", "preference", "kto", "messages"]
@@ -109,8 +109,7 @@ def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | s
     """The row of a pair, or why there is none."""
     parted = _parted(better, worse)
     if parted is None:
-        equal = [c.messages for c in better.conversations] == [c.messages for c in worse.conversations]
-        return "its answers are equal" if equal else "its prompts differ before its answers do"
+        return "its answers are equal" if _same(better, worse) else "its prompts differ before its answers do"
     chosen, rejected, place = parted
     row = {
         "prompt": chosen.messages[:place],
@@ -145,6 +144,11 @@ def _parted(better: Generation, worse: Generation) -> tuple[Conversation, Conver
             if place is not None and chosen.tools == rejected.tools:
                 return chosen, rejected, place
     return None
+
+
+def _same(better: Generation, worse: Generation) -> bool:
+    a, b = better.conversations, worse.conversations
+    return len(a) == len(b) and all(same_messages(x.messages, y.messages) for x, y in zip(a, b, strict=True))
 
 
 def _kto(group: Group, options: RowOptions) -> Made:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.preferences.parting import Parting, first_parting, message_parting, parting
+from nat.preferences.parting import Parting, first_parting, message_parting, parting, same_messages
 from nat.wire.training import TrainingRow
 
 
@@ -90,6 +90,8 @@ def test_messages_part_at_an_answer():
     assert message_parting(called[0], [1, 3], called[1], [1, 3]) == 3
     assert message_parting(called[0], [1, 3], [question, said("assistant", "4")], [1]) == 1
     assert message_parting(called[0], [1, 3], called[0], [1, 3]) is None
+    assert same_messages(called[0][:3], called[1][:3])
+    assert not same_messages(called[0], called[1])
     other = [*called[1][:2], said("tool", "5", tool_call_id="y"), said("assistant", "five")]
     assert message_parting(called[0], [1, 3], other, [1, 3]) is None
     assert message_parting(called[0], [3], [question, said("assistant", "shown before")], []) is None

@@ -120,6 +120,8 @@ def test_pairs_that_a_tool_parted_are_left_out():
     other.messages[2]["content"] = "5"
     _, left_out = made([RECORDS[0], other], "preference")
     assert left_out == {LeftOut("pair", "its prompts differ before its answers do"): 1}
+    _, left_out = made([RECORDS[0], solved(1, 0.0, "y", "four")], "preference")
+    assert left_out == {LeftOut("pair", "its answers are equal"): 1}
 
 
 def test_pairs_whose_tokens_part_earlier_are_left_out_with_tokens():
