@@ -4,7 +4,7 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -60,6 +60,8 @@ class RunResult:
     """Key of the trained LLM; None if the adapter's configuration names none."""
     served_model: ServedModel | None = None
     """The trained model, if its server keeps it."""
+    unjudged: str | None = None
+    """Why the held-out examples were not played with the trained model."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if config.finetuning.export_best else None
+            unjudged = None if prepared.num_held_out is None else components.trainer.unjudged()
         except BaseException as error:
             if config.finetuning.export_best:
                 await export_best_after(error, components.adapter, run)
@@ -159,7 +162,8 @@ async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
             await _raise_if_server_died(error, prepared, components)
             raise
         await components.trainer.cleanup()
-    return await _result(config, run, statuses, model, served, best=best, seconds=watch.total)
+    result = await _result(config, run, statuses, model, served, best=best, seconds=watch.total)
+    return replace(result, unjudged=unjudged)
 
 
 async def _trained(components: RunComponents, prepared: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
@@ -172,17 +176,26 @@ async def _trained(components: RunComponents, prepared: PreparedRun, run: RunCon
     across = components.adapter.compares_across_groups
     for text in prepared.warnings(compares_across_groups=across):
         run.warn(text)
-    if validates:
+    judged = validates and _is_judged(trainer, run)
+    if judged:
         await validate(trainer, 0, run)
     statuses = await trainer.run(finetuning.num_epochs)
-    _check_statuses(statuses, run.journal)
-    if validates:
+    _check_statuses(statuses, run.journal, waits=trainer.waits_for_jobs)
+    if judged and _is_judged(trainer, run):
         await validate(trainer, len(statuses), run)
     logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))
     return statuses
 
 
-def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None:
+def _is_judged(trainer: Trainer, run: RunContext) -> bool:
+    """False, with a warning, if the held-out examples cannot be played with the trained weights."""
+    reason = trainer.unjudged()
+    if reason is not None:
+        run.warn(f"No verdict: {reason}.")
+    return reason is None
+
+
+def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal, *, waits: bool) -> None:
     if not statuses:
         raise RunFailed(
             "the trainer ended without a single training job",
@@ -190,7 +203,8 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal) -> None
         )
     for status in statuses:
         guards.check_job(status, before=journal.epochs)
-    if unfinished := [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]:
+    unfinished = [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]
+    if unfinished and waits:
         raise RunFailed(
             f"the trainer ended while {len(unfinished)} of {len(statuses)} jobs are not done ({unfinished[0].status})",
             hint="let the trainer wait for its jobs; the model cannot be judged before they are done",
@@ -250,7 +264,7 @@ async def _result(
         journal.jobs(),
         played=epochs,
         validations=validations,
-        epochs=len(statuses),
+        epochs=sum(status.status is TrainingStatusEnum.COMPLETED for status in statuses),
         seconds=seconds,
         model=path_in_run(model, journal.run_dir),
         served_model=None if served is None else str(served),

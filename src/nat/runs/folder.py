@@ -32,9 +32,12 @@ GUIDE_NAMES = (
     "validation_history.json",
     "curriculum_state.json",
     "reward_plot.png",
+    "data_collection_progress.jsonl",
+    "collection_history.json",
+    "final_metrics.json",
     "summary.json",
 )
-"""The files that the guide expects in `output_dir` itself, and the summary."""
+"""The files that the toolkit's guides expect in `output_dir` itself, and the summary."""
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

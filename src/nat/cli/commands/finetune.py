@@ -77,7 +77,8 @@ async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
 def summary_text(result: RunResult, config_file: Path) -> str:
     """The verdict, the training, the failures, and the paths of the files; errors in it cannot control the terminal."""
     summary, run_dir = result.summary, result.run_dir
-    verdict = result.comparison.sentence if result.comparison else "No verdict: there was no validation dataset."
+    no_verdict = f"No verdict: {result.unjudged or 'there was no validation dataset'}."
+    verdict = result.comparison.sentence if result.comparison else no_verdict
     rows = [("Trained", _trained(summary))]
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _prefix_sharing(summary)))

@@ -75,6 +75,18 @@ class Trainer(ABC):
         """Save or show the metrics of an epoch."""
         raise NotImplementedError
 
+    @property
+    def waits_for_jobs(self) -> bool:
+        """False if `run` may return while a job goes on elsewhere."""
+        return True
+
+    def unjudged(self) -> str | None:
+        """Why the workflow does not call the trained weights, so that held-out scores of them cannot be had.
+
+        None if it does. Asked before the first validation, and before the last one.
+        """
+        return None
+
     async def run_validation_evaluation(self, epoch: int, run_id: str) -> dict[str, Any]:  # noqa: ARG002 - the guide's signature
         """Play the validation dataset with the weights after `epoch` epochs; failures are counted, not scored.
 

@@ -1,0 +1,123 @@
+"""Upload files to the microservices' Data Store, which speaks the Hugging Face Hub's protocol."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import httpx
+
+from nat.errors import BackendError
+from nat.plugins.customizer.dpo.connection import Connection, Json
+
+_HUB = "/v1/hf"
+_SAMPLE_BYTES = 512
+_LFS_JSON = "application/vnd.git-lfs+json"
+
+
+class DataStore:
+    """One namespace of a Data Store."""
+
+    def __init__(self, connection: Connection, namespace: str, *, outside: httpx.AsyncClient) -> None:
+        """`outside` sends large files to the addresses that the store names, without its token."""
+        self._connection = connection
+        self._namespace = namespace
+        self._outside = outside
+
+    async def check(self) -> None:
+        """Raise unless the store answers and accepts the token; a dataset that is missing says so too."""
+        path = f"{_HUB}/api/datasets/{self._namespace}/nat-check/revision/main"
+        await self._connection.send("GET", path, accept=[HTTPStatus.NOT_FOUND])
+
+    async def ensure_namespace(self) -> None:
+        exists = [HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY]
+        data = {"namespace": self._namespace}
+        await self._connection.send("POST", "/v1/datastore/namespaces", accept=exists, data=data)
+
+    async def upload(self, name: str, files: Mapping[str, bytes], summary: str) -> None:
+        """Create the dataset with these files, in one commit.
+
+        Raises:
+            ServiceRefused: a dataset of that name exists, or the store refuses the files.
+
+        """
+        repository = f"{self._namespace}/{name}"
+        created = {"name": name, "organization": self._namespace, "type": "dataset"}
+        await self._connection.send("POST", f"{_HUB}/api/repos/create", retries=0, json=created)
+        asked = [
+            {"path": path, "sample": _text(content[:_SAMPLE_BYTES]), "size": len(content)}
+            for path, content in files.items()
+        ]
+        answer = await self._connection.json(
+            "POST", f"{_HUB}/api/datasets/{repository}/preupload/main", json={"files": asked}
+        )
+        modes = {entry.get("path"): entry.get("uploadMode") for entry in answer.get("files") or []}
+        large = {path: content for path, content in files.items() if modes.get(path) == "lfs"}
+        if large:
+            await self._upload_large(repository, large)
+        lines: list[Json] = [{"key": "header", "value": {"summary": summary, "description": ""}}]
+        lines += [_entry(path, content, large=path in large) for path, content in files.items()]
+        await self._connection.send(
+            "POST",
+            f"{_HUB}/api/datasets/{repository}/commit/main",
+            content="\n".join(map(json.dumps, lines)).encode(),
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+
+    async def _upload_large(self, repository: str, files: Mapping[str, bytes]) -> None:
+        """Put the content where Git LFS wants it."""
+        by_digest = {_digest(content): content for content in files.values()}
+        answer = await self._connection.json(
+            "POST",
+            f"{_HUB}/datasets/{repository}.git/info/lfs/objects/batch",
+            headers={"Accept": _LFS_JSON, "Content-Type": _LFS_JSON},
+            content=json.dumps(
+                {
+                    "operation": "upload",
+                    "transfers": ["basic"],
+                    "hash_algo": "sha256",
+                    "objects": [{"oid": oid, "size": len(content)} for oid, content in by_digest.items()],
+                }
+            ).encode(),
+        )
+        for entry in answer.get("objects") or []:
+            if "error" in entry:
+                raise BackendError(
+                    f"the Data Store refuses a file of {len(by_digest[entry['oid']])} bytes: {entry['error']}",
+                    hint="the reason is in this answer, or in the store's log",
+                )
+            actions = entry.get("actions") or {}  # none for content that the store has already
+            if upload := actions.get("upload"):
+                await self._act("PUT", upload, content=by_digest[entry["oid"]])
+            if verify := actions.get("verify"):
+                body = json.dumps({"oid": entry["oid"], "size": entry["size"]}).encode()
+                await self._act("POST", verify, content=body)
+
+    async def _act(self, method: str, action: Json, *, content: bytes) -> None:
+        headers = {"Content-Type": _LFS_JSON if method == "POST" else "application/octet-stream"}
+        headers |= action.get("header") or {}
+        try:
+            response = await self._outside.request(method, action["href"], content=content, headers=headers)
+            response.raise_for_status()
+        except httpx.HTTPError as error:
+            raise BackendError(
+                f"a file of the dataset could not be stored at {action['href']}: {error}",
+                hint="check that this machine reaches the address, which the Data Store named",
+            ) from error
+
+
+def _entry(path: str, content: bytes, *, large: bool) -> Json:
+    """A file in a commit."""
+    if large:
+        value = {"path": path, "algo": "sha256", "oid": _digest(content), "size": len(content)}
+        return {"key": "lfsFile", "value": value}
+    return {"key": "file", "value": {"path": path, "content": _text(content), "encoding": "base64"}}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,252 @@
+"""The trainer of preference pairs: collect in several passes, submit one job, wait for it."""
+
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from nat.builder.builder import Builder
+from nat.capture.policy import stable_seed
+from nat.data_models.finetuning import (
+    FinetuneConfig,
+    TrainingJobRef,
+    TrainingJobStatus,
+    TrainingStatusEnum,
+    Trajectory,
+    TrajectoryCollection,
+)
+from nat.errors import JournalError
+from nat.finetuning.epoch import PlayedEpoch, epoch_record, finished_job, reported_metrics, submitted_job
+from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
+from nat.finetuning.run_context import Stopwatch
+from nat.finetuning.trainer import EpochTrainer
+from nat.plugins.customizer.dpo.collection import PassMetrics, rollouts_of, write_final, write_passes
+from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
+from nat.plugins.customizer.dpo.pairs import LeftOut, check_any_left, checked, distinct, drawn
+from nat.plugins.customizer.dpo.trainer_adapter import BACKEND_NAME, NeMoCustomizerTrainerAdapter
+from nat.registry.decorators import register_trainer
+from nat.runs.find import find_run
+from nat.runs.journal import reading
+from nat.runs.records import JobRecord, Phase
+from nat.runs.rollouts import RolloutRecord
+from nat.wire.training import JobStatus
+
+logger = logging.getLogger(__name__)
+
+NOT_WAITING = "Training job submitted (not waiting for completion)"
+
+
+class NeMoCustomizerTrainer(EpochTrainer):
+    """One job per run, with the pairs of all passes."""
+
+    plays_ahead = False
+    title: ClassVar[str] = "NeMo Customizer Trainer"
+
+    def __init__(self, trainer_config: NeMoCustomizerTrainerConfig, **kwargs: Any) -> None:
+        super().__init__(trainer_config, **kwargs)
+        self._config = trainer_config
+        self._run_id = f"nemo_dpo_{uuid4().hex[:8]}"
+        self._collected: list[list[Trajectory]] = []
+        self._rollouts: list[RolloutRecord] = []
+        self._passes: list[PassMetrics] = []
+        self._left_out: Counter[LeftOut] = Counter()
+        self._ref: TrainingJobRef | None = None
+
+    @property
+    def run_id(self) -> str:
+        """In log lines, job and dataset; the run's folder has another name, which sorts by time."""
+        return self._run_id
+
+    @property
+    def waits_for_jobs(self) -> bool:
+        return self._config.wait_for_completion
+
+    def unjudged(self) -> str | None:
+        if not self.waits_for_jobs:
+            return "wait_for_completion is false, so the run ends before the model is trained"
+        adapter = self.trainer_adapter
+        return adapter.unjudged() if isinstance(adapter, NeMoCustomizerTrainerAdapter) else None
+
+    async def initialize(self, run_config: FinetuneConfig) -> None:
+        await super().initialize(run_config)
+        ignored = {
+            "finetuning.curriculum_learning": run_config.curriculum_learning.enabled,
+            "finetuning.num_epochs": run_config.num_epochs > 1,
+        }
+        for name in (name for name, is_set in ignored.items() if is_set):
+            self.context.warn(f"{name} has no effect with {self._config.static_type()}, which submits one job per run")
+
+    async def run(self, num_epochs: int) -> list[TrainingJobStatus]:  # noqa: ARG002 - `num_runs` counts the passes
+        """Collect, submit and wait; or wait for the job of an earlier run.
+
+        Raises:
+            NoTrajectories: no pass gave a pair.
+            NoLearningSignal: no pair says which response is better.
+            BackendError: the job could not be submitted, watched or deployed.
+
+        """
+        self._watch = Stopwatch()
+        if self._config.resume is None:
+            played = await self._collect_passes()
+            with self._watch.timing("submit"):
+                ref = await self.trainer_adapter.submit(played.chosen)
+            job = submitted_job(ref, played, self.context.now())
+            job = job.model_copy(update={"training": {"run_id": ref.run_id, **(ref.metadata or {})}})
+        else:
+            played, job = None, self._job_of(self._config.resume)
+            ref = TrainingJobRef(run_id=self._run_id, backend=job.backend, metadata=job.training)
+        self._ref = ref
+        self.context.journal.record_job(job)  # before the first check, so that another run can take it up
+        logger.info("Submitted training job: %s", job.id)
+        status = await self._end(ref, job, played)
+        self._statuses = [status]
+        self._write_final(status)
+        return [status]
+
+    async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef | None:
+        """One pass; its pairs are kept for the job."""
+        config, builder, context = self._config, self.trajectory_builder, self.context
+        logger.info("Starting data collection run %d/%d", epoch + 1, config.num_runs)
+        context.progress.epoch_started(epoch, config.num_runs)
+        context.progress.rollouts_started(Phase.TRAIN, context.num_rollouts(Phase.TRAIN))
+        name = f"{run_id}_run{epoch}"
+        meta = {
+            "run_number": epoch,
+            "epoch": epoch,
+            "run_id": run_id,
+            "trainer_config": config.model_dump(mode="json"),
+        }
+        async with abandoned_on_error(builder, name):
+            await builder.start_run(name, meta=meta)
+            collected = await builder.finalize(name, meta=meta)
+        self._rollouts += rollouts_of(builder.rollouts(name), collected, run_number=epoch)
+        self._recorder.rollouts(0, self._rollouts)
+        usable, causes = checked(collected)
+        self._left_out += causes
+        if not usable.trajectories:
+            logger.warning("No trajectories collected for run %d", epoch)
+            return None
+        self._collected += usable.trajectories
+        self._passes.append(PassMetrics.of(epoch, usable, run_id=run_id, timestamp=context.now()))
+        self.log_progress(epoch, self._passes[-1].model_dump(mode="json"))
+        return None
+
+    async def get_metrics(self, run_id: str) -> dict[str, Any]:
+        """The passes, and the job's last status."""
+        metrics: dict[str, Any] = {
+            "run_id": run_id,
+            "num_collection_runs": len(self._passes),
+            "collection_runs": [each.model_dump(mode="json") for each in self._passes],
+            "total_trajectory_groups": len(self._collected),
+        }
+        if self._ref is not None:
+            status = self._statuses[-1].model_dump(mode="json") if self._statuses else {}
+            metrics["training_job"] = {
+                "job_id": (self._ref.metadata or {}).get("job_id"),
+                **{name: status.get(name) for name in ("status", "progress", "message")},
+            }
+        return metrics
+
+    def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        """Log the pass in a line, and write the files about all passes so far."""
+        write_passes(self.context.journal.run_dir if output_dir is None else Path(output_dir), self._passes)
+        pairs, reward = metrics.get("num_dpo_pairs", 0), metrics.get("avg_reward", 0.0)
+        logger.info("Run %d: %d DPO pairs, avg reward: %.4f", epoch + 1, pairs, reward)
+
+    async def _collect_passes(self) -> PlayedEpoch:
+        """All passes, and the pairs to train on."""
+        config, run_id = self._config, self._run_id
+        with self._watch.timing("rollout"):
+            for number in range(config.num_runs):
+                try:
+                    await self.run_epoch(number, run_id)
+                except Exception:
+                    if not config.continue_on_collection_error:
+                        raise
+                    logger.exception("Error during data collection run %d", number)
+                    self.context.warn(f"Data collection failed in run {number + 1} of {config.num_runs}; it goes on")
+        collected = chosen = TrajectoryCollection(trajectories=self._collected, run_id=run_id)
+        check_any_left(collected, self._left_out)
+        if config.deduplicate_pairs:
+            chosen, dropped = distinct(chosen)
+            self._left_out += dropped
+        rng = Random(stable_seed(self.run_config.seed, "customizer pairs"))  # noqa: S311 - a choice, not a secret
+        chosen, dropped = drawn(chosen, config.max_pairs, rng)
+        self._left_out += dropped
+        for cause, count in self._left_out.items():
+            self.context.warn(f"{count} preference pairs are left out: {cause}")
+        return PlayedEpoch(0, run_id, collected, chosen, self._rollouts)
+
+    def _job_of(self, name: str) -> JobRecord:
+        """The job of an earlier run; this run goes on under its id."""
+        folder = find_run(name, self.run_config.output_dir)
+        with reading(folder) as journal:
+            jobs = [job for job in journal.jobs() if job.backend == BACKEND_NAME and job.training]
+        if not jobs:
+            raise JournalError(
+                f"the run {folder.name} has no job of NeMo Customizer to resume",
+                hint="it ended before it submitted one; leave `resume` of the trainer out to collect pairs anew",
+            )
+        facts = jobs[-1].training or {}
+        self._run_id = str(facts["run_id"])
+        logger.info("Resuming training job %s of run %s", jobs[-1].id, folder.name)
+        return jobs[-1].model_copy(update={"status": JobStatus.PENDING, "finished_at": None, "message": None})
+
+    async def _end(self, ref: TrainingJobRef, job: JobRecord, played: PlayedEpoch | None) -> TrainingJobStatus:
+        """The job's final status, recorded; or that it runs, if the run does not wait."""
+        status = TrainingJobStatus(
+            run_id=ref.run_id,
+            backend=ref.backend,
+            status=TrainingStatusEnum.RUNNING,
+            message=NOT_WAITING,
+            metadata=ref.metadata,
+        )
+        self._write_final(status)
+        if self.waits_for_jobs:
+            logger.info("Waiting for training job to complete...")
+            self.context.progress.training_started(job.num_groups, job.num_trajectories)
+            with self._watch.timing("train"):
+                status = await self.trainer_adapter.wait_until_complete(ref)
+            nothing = TrajectoryCollection(trajectories=[], run_id=ref.run_id)
+            ended = finished_job(
+                job, status, played or PlayedEpoch(0, ref.run_id, nothing, nothing, []), self.context.now()
+            )
+            self.context.journal.record_job(ended)
+            self.context.progress.training_finished(ended)
+        if played is not None:
+            record = epoch_record(
+                played,
+                timestamp=self.context.now(),
+                curriculum=None,
+                seconds=self._watch.total,
+                stages=self._watch.stages,
+                job=reported_metrics(status),
+            )
+            # A pair is a comparison by itself; groups of pairs are not compared.
+            await self._recorder.epoch_finished(record.model_copy(update={"groups_without_difference": 0}))
+        return status
+
+    def _write_final(self, status: TrainingJobStatus) -> None:
+        facts = {
+            "run_id": self._run_id,
+            "timestamp": self.context.now().isoformat(),
+            "status": str(status.status),
+            "message": status.message,
+            "progress": status.progress,
+            "total_trajectory_groups": len(self._collected),
+            "left_out": {str(cause): count for cause, count in self._left_out.items()},
+            "job_metadata": status.metadata,
+        }
+        write_final(self.context.journal.run_dir, facts, self._passes)
+
+
+@register_trainer(config_type=NeMoCustomizerTrainerConfig)
+async def nemo_customizer_trainer(
+    config: NeMoCustomizerTrainerConfig,
+    builder: Builder,  # noqa: ARG001 - the signature of build functions
+) -> AsyncGenerator[NeMoCustomizerTrainer, None]:
+    """The trainer gets builder and adapter through `bind_components`."""
+    yield NeMoCustomizerTrainer(trainer_config=config)

@@ -1,0 +1,406 @@
+"""The trainer adapter that trains with NeMo Customizer: upload pairs, submit one job, wait, deploy."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+
+from nat.builder.builder import Builder
+from nat.capture.policy import stable_seed
+from nat.capture.redirect import Redirects, redirecting
+from nat.data_models.finetuning import (
+    FinetuneConfig,
+    ServedModel,
+    TrainingJobRef,
+    TrainingJobStatus,
+    TrainingStatusEnum,
+    TrajectoryCollection,
+)
+from nat.errors import BackendError, TrainingFailed
+from nat.files import write_text
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.progress import append_progress
+from nat.finetuning.run_context import current_run
+from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
+from nat.plugins.customizer.dpo.connection import Connection, ServiceRefused
+from nat.plugins.customizer.dpo.data_store import DataStore
+from nat.plugins.customizer.dpo.microservices import Microservices
+from nat.plugins.customizer.dpo.nemo_platform import NeMoPlatform
+from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
+from nat.plugins.customizer.dpo.polling import Seen, until_final
+from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
+from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport, TrainingService
+from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM, send_to, trained_llm
+from nat.plugins.llms.client import api_key
+from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.registry.decorators import register_trainer_adapter
+
+logger = logging.getLogger(__name__)
+
+BACKEND_NAME = "nemo-customizer"
+_CANCEL_SECONDS = 10.0
+_SERVED_CHECKS = 3
+"""A proxy in front of the deployments lists a new one with a delay."""
+_FINAL = (TrainingStatusEnum.COMPLETED, TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED)
+
+
+class NeMoCustomizerTrainerAdapter(TrainerAdapter):
+    """One training job per run. A job is known by its reference alone, so that another process can wait for it."""
+
+    def __init__(
+        self,
+        adapter_config: NeMoCustomizerTrainerAdapterConfig,
+        *,
+        service: TrainingService,
+        llms: Sequence[WorkflowLLM] = (),
+        redirects: Redirects | None = None,
+    ) -> None:
+        super().__init__(adapter_config)
+        self._config = adapter_config
+        self._service = service
+        self._llms = llms
+        self._redirects = redirects or Redirects()
+        self._waiting: set[str] = set()
+        self._datasets: set[str] = set()
+        self._served: ServedModel | None = None
+        self._unjudged: str | None = None
+
+    async def initialize(self, run_config: FinetuneConfig) -> None:
+        """Create the namespace, and check that all services answer and accept their tokens.
+
+        Raises:
+            BackendUnreachable: a service does not answer.
+            ServiceRefused: a service refuses a token, or has no such namespace.
+
+        """
+        await super().initialize(run_config)
+        if self._config.create_namespace_if_missing:
+            await self._service.ensure_namespace()
+        await self._service.check()
+        self._unjudged = self._hindrance()
+        logger.info("NeMo Customizer at %s is ready", self._config.entity_host)
+
+    async def is_healthy(self) -> bool:
+        try:
+            await self._service.check()
+        except BackendError as error:
+            logger.warning("%s", error)
+            return False
+        return True
+
+    def unjudged(self) -> str | None:
+        """Why the workflow does not call the trained model, so that no held-out score of it can be had."""
+        return self._unjudged
+
+    async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
+        """Upload the pairs as a dataset of their own, and submit a job.
+
+        Raises:
+            InvalidTrajectories: there are no pairs, or all are of one example.
+            NoLearningSignal: no pair says which response is better.
+            ValueError: a job of this run is being submitted or waited for.
+
+        """
+        run_id = trajectories.run_id
+        if run_id in self._waiting:
+            raise ValueError(f"Training job for run {run_id} already exists")
+        kept, causes = checked(trajectories)
+        check_any_left(kept, causes)
+        for cause, count in causes.items():
+            logger.warning("%d preference pairs are left out: %s", count, cause)
+        dataset = self._dataset(kept)
+        if self._config.dataset_output_dir is not None:
+            await asyncio.to_thread(_write_copy, Path(self._config.dataset_output_dir) / run_id, dataset)
+        self._waiting.add(run_id)
+        try:
+            await self._service.upload(dataset)
+            order = JobOrder(
+                name=dataset.name,
+                dataset=dataset.name,
+                output_model=self._config.output_model or f"{self._config.namespace}/{dataset.name}",
+                description=dataset.description,
+                seed=self.run_config.seed,
+            )
+            job = await self._created(order)
+        except BaseException:
+            self._waiting.discard(run_id)
+            raise
+        logger.info("Submitted customization job %s for run %s: %s", job.job_id, run_id, job.output_model)
+        facts = {"job_id": job.job_id, "output_model": job.output_model, "dataset_name": dataset.name}
+        return TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata=facts)
+
+    async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
+        """The job's status; one that the service alone knows counts as running.
+
+        Raises:
+            BackendError: it cannot be read; that is no status of the job.
+
+        """
+        report = await self._service.report(_job_id(ref))
+        return self._status(ref, report, report.status or TrainingStatusEnum.RUNNING)
+
+    async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float | None = None) -> TrainingJobStatus:
+        """Wait for the job and, if configured, for the deployment; canceling the wait cancels the job.
+
+        Raises:
+            TrainingFailed: the job was not done in time, and was canceled.
+            BackendError: the status could not be read several times in a row, and the job goes on; or the trained
+                model could not be deployed.
+
+        """
+        interval = poll_interval or self._config.poll_interval_seconds
+        self._waiting.add(ref.run_id)
+        try:
+            status = await self._end(ref, interval)
+        finally:
+            self._waiting.discard(ref.run_id)
+        if status.status is TrainingStatusEnum.COMPLETED and self._config.deploy_on_completion:
+            await self._deploy(ref, interval)
+        return status
+
+    async def served_model(self) -> ServedModel | None:
+        """The deployed model, if the workflow's LLM can call it."""
+        return self._served
+
+    def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
+        """Append the job's metrics to `nemo_customizer_<run_id>.jsonl`."""
+        config = {
+            "namespace": self._config.namespace,
+            "customization_config": self._config.customization_config,
+        }
+        facts = {"backend": ref.backend, "config": config, **metrics}
+        append_progress("nemo_customizer", ref.run_id, facts, output_dir=output_dir)
+
+    def _dataset(self, collection: TrajectoryCollection) -> Dataset:
+        """The run's own files."""
+        run_id, seed = collection.run_id, self.run_config.seed
+        pairs = pairs_of(collection, whole_history=self._config.use_full_message_history)
+        parts = split(pairs, Random(stable_seed(seed, "customizer validation")))  # noqa: S311 - a choice, not a secret
+        logger.info(
+            "Converted %d DPO items: %d training, %d validation",
+            len(pairs),
+            len(parts.training),
+            len(parts.validation),
+        )
+        name = base = f"{self._config.dataset_name}-{run_id}"
+        while name in self._datasets:  # a trainer may submit several jobs in a run
+            name = f"{base}-{len(self._datasets) + 1}"
+        self._datasets.add(name)
+        return Dataset(
+            name=name,
+            description=f"NAT preference pairs of run {run_id}",
+            training=json_lines(parts.training, self._service.row),
+            validation=json_lines(parts.validation, self._service.row),
+        )
+
+    async def _created(self, order: JobOrder) -> JobRef:
+        """Submit the job; if the wait for the answer is canceled, so is the job."""
+        creating = asyncio.ensure_future(self._created_once(order))
+        try:
+            return await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            await self._cancel_created(creating, order)
+            raise
+
+    async def _created_once(self, order: JobOrder) -> JobRef:
+        """Submit the job; without an answer, look for it, since a second submission would be a second job."""
+        try:
+            return await self._service.create_job(order)
+        except BackendError as error:
+            if isinstance(error, ServiceRefused) and not error.passing:
+                raise
+            found = await self._service.find_job(order.name)
+            if found is None:
+                raise
+            logger.warning("The answer to the submission was lost, but job %s was accepted", found.job_id)
+            return found
+
+    async def _cancel_created(self, creating: asyncio.Future[JobRef], order: JobOrder) -> None:
+        try:
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                job = await creating
+        except (BackendError, TimeoutError, asyncio.CancelledError) as error:
+            _report(f"It is not known whether the job {order.name} was accepted ({error!r}); look for it and cancel it")
+            return
+        await self._cancel(job.job_id)
+
+    async def _end(self, ref: TrainingJobRef, interval: float) -> TrainingJobStatus:
+        """The final status of the job."""
+        job_id, seconds = _job_id(ref), self._config.training_timeout_seconds
+
+        async def check() -> Seen[TrainingJobStatus]:
+            report = await self._service.report(job_id)
+            if report.status is None:
+                return Seen("", problem=f"the status {report.word!r} is not known")
+            status = self._status(ref, report, report.status)
+            text = status.message if report.progress is None else f"{status.message}, Progress: {report.progress:.1f}%"
+            return Seen(str(text), result=status if report.status in _FINAL else None)
+
+        try:
+            async with asyncio.timeout(seconds):
+                return await until_final(
+                    check,
+                    what=f"training job {job_id}",
+                    interval=interval,
+                    max_failures=self._config.max_consecutive_status_failures,
+                    hint="the job goes on; when the service answers again, take it up with `resume` of the trainer",
+                )
+        except TimeoutError:
+            await self._cancel(job_id)
+            raise TrainingFailed(
+                f"training job {job_id} was not done within {seconds:g} s",
+                hint="raise `training_timeout_seconds` of the trainer adapter, or train on fewer pairs or epochs",
+            ) from None
+        except asyncio.CancelledError:
+            await self._cancel(job_id)
+            raise
+
+    async def _cancel(self, job_id: str) -> None:
+        """Cancel the job at the service, which may cost money while it runs, and say so."""
+        try:
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await self._service.cancel(job_id)
+        except (BackendError, TimeoutError) as error:
+            _report(f"Training job {job_id} could not be canceled, so it goes on; cancel it at the service: {error!r}")
+        else:
+            _report(f"Training job {job_id} was canceled at the service")
+
+    async def _deploy(self, ref: TrainingJobRef, interval: float) -> None:
+        """Deploy the trained model, wait until it is ready, and let the workflow call it."""
+        model = (ref.metadata or {}).get("output_model")
+        if not model:
+            raise BackendError(
+                f"training job {_job_id(ref)} made no model, only files, so nothing can be deployed",
+                hint="the service's answer to the job names no output_model; ask who runs the service",
+            )
+        name = await self._service.deploy(model, ref.run_id)
+        seconds = self._config.deployment_timeout_seconds
+
+        async def check() -> Seen[DeploymentReport]:
+            found = await self._service.deployment(name)
+            if found is None:
+                return Seen("it is not listed yet")
+            text = " ".join(filter(None, [f"Status: {found.word}", found.description]))
+            return Seen(text, result=None if found.ready is None else found)
+
+        try:
+            async with asyncio.timeout(seconds):
+                report = await until_final(
+                    check,
+                    what=f"deployment {name}",
+                    interval=interval,
+                    max_failures=self._config.max_consecutive_status_failures,
+                    hint=f"the model {model} is trained; deploy it by hand, or use `resume` of the trainer",
+                )
+        except TimeoutError:
+            raise BackendError(
+                f"deployment {name} of {model} was not ready within {seconds:g} s",
+                hint="the model is trained; raise `deployment_timeout_seconds`, and use `resume` of the trainer",
+            ) from None
+        except asyncio.CancelledError:
+            _report(f"Deployment {name} goes on at the service; delete it there if it is not needed")
+            raise
+        if not report.ready:
+            raise BackendError(
+                f"deployment {name} of {model} ended as {report.word!r}: {report.description}",
+                hint="check `deployment_config` of the trainer adapter: the image must suit the trained model",
+            )
+        await self._let_workflow_call(model, report.url, interval)
+
+    async def _let_workflow_call(self, model: str, url: str | None, interval: float) -> None:
+        llm = trained_llm(self._llms, self.run_config.target_model)
+        for attempt in range(_SERVED_CHECKS):
+            found = llm if isinstance(llm, str) else await send_to(model, llm, self._redirects)
+            if isinstance(found, ServedModel):
+                self._served, self._unjudged = found, None
+                return
+            self._unjudged = f"{model} is deployed{f' at {url}' if url else ''}, but {found}"
+            if attempt + 1 < _SERVED_CHECKS and not isinstance(llm, str):
+                await asyncio.sleep(interval)
+
+    def _hindrance(self) -> str | None:
+        """Why the workflow will not call the trained model, as far as the configuration decides it."""
+        if not self._config.deploy_on_completion:
+            return "the trained model is not deployed (deploy_on_completion is false), so the workflow cannot call it"
+        found = trained_llm(self._llms, self.run_config.target_model)
+        return found if isinstance(found, str) else None
+
+    def _status(self, ref: TrainingJobRef, report: JobReport, status: TrainingStatusEnum) -> TrainingJobStatus:
+        facts = ref.metadata or {}
+        settings = self._config.hyperparameters.model_dump(mode="json")
+        return TrainingJobStatus(
+            run_id=ref.run_id,
+            backend=ref.backend,
+            status=status,
+            progress=report.progress,
+            message=", ".join([f"Status: {report.word}", *report.facts]),
+            metadata={
+                **facts,
+                "nemo_status": report.word,
+                "policy_version": facts.get("output_model"),
+                "metrics": report.metrics,
+                "training": {"algorithm": settings["training_type"], "run_id": ref.run_id, **facts, **settings},
+            },
+        )
+
+
+@register_trainer_adapter(config_type=NeMoCustomizerTrainerAdapterConfig)
+async def nemo_customizer_trainer_adapter(
+    config: NeMoCustomizerTrainerAdapterConfig, builder: Builder
+) -> AsyncGenerator[NeMoCustomizerTrainerAdapter, None]:
+    """Connect to the service, and find the LLMs that may call the trained model."""
+    llms = [llm for key in builder.llm_names if (llm := await _workflow_llm(key, builder)) is not None]
+    async with AsyncExitStack() as stack:
+        service = await connect(config, stack)
+        with redirecting() as redirects:
+            yield NeMoCustomizerTrainerAdapter(config, service=service, llms=llms, redirects=redirects)
+
+
+async def connect(config: NeMoCustomizerTrainerAdapterConfig, stack: AsyncExitStack) -> TrainingService:
+    """The configured service; the stack closes its connections."""
+    key = config.api_key.get_secret_value()
+    name = "NeMo Platform" if config.api == "platform" else "NeMo Customizer"
+    entities = Connection(config.entity_host, key, service=f"{name} (entity_host)", key_field="api_key")
+    stack.push_async_callback(entities.close)
+    if config.datastore_host is None:
+        return NeMoPlatform(config, connection=entities)
+    token = config.hf_token.get_secret_value()
+    files = Connection(config.datastore_host, token, service="the Data Store (datastore_host)", key_field="hf_token")
+    stack.push_async_callback(files.close)
+    outside = await stack.enter_async_context(httpx.AsyncClient(timeout=httpx.Timeout(600.0, connect=10.0)))
+    return Microservices(config, entities=entities, data_store=DataStore(files, config.namespace, outside=outside))
+
+
+async def _workflow_llm(key: str, builder: Builder) -> WorkflowLLM | None:
+    """An LLM with a server of its own and OpenAI's API; OpenAI itself serves no models of ours."""
+    config = (await builder.get_llm_provider(key)).config
+    if not isinstance(config, OpenAIModelConfig) or config.base_url is None:
+        return None
+    return WorkflowLLM(key, config.model_name, config.base_url, api_key(config, llm_name=key))
+
+
+def _job_id(ref: TrainingJobRef) -> str:
+    job_id = (ref.metadata or {}).get("job_id")
+    if job_id is None:
+        raise ValueError(f"No training job found for run {ref.run_id}")
+    return str(job_id)
+
+
+def _write_copy(folder: Path, dataset: Dataset) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "training_file.jsonl", dataset.training.decode())
+    write_text(folder / "validation_file.jsonl", dataset.validation.decode())
+
+
+def _report(text: str) -> None:
+    """Warn, also where the run is watched live."""
+    run = current_run()
+    if run is None:
+        logger.warning("%s", text)
+    else:
+        run.warn(text)
