@@ -1,6 +1,7 @@
 """Requests to one of the services: retries, lists of many pages, and errors that say which service and what to do."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any
@@ -45,6 +46,7 @@ class Connection:
         *,
         service: str,
         key_field: str,
+        certificates: ssl.SSLContext | bool = True,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -53,6 +55,7 @@ class Connection:
         Args:
             service: Name for messages.
             key_field: The field of the adapter that holds `token`.
+            certificates: Made once for all connections, since that takes a while.
 
         """
         self.base_url = base_url
@@ -60,7 +63,9 @@ class Connection:
         self._key_field = key_field
         self._sleep = sleep
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.AsyncClient(base_url=base_url, headers=headers, timeout=_TIMEOUT, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=base_url, headers=headers, timeout=_TIMEOUT, verify=certificates, transport=transport
+        )
 
     async def close(self) -> None:
         await self._http.aclose()

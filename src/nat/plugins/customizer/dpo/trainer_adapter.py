@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from nat.builder.builder import Builder
 from nat.capture.policy import stable_seed
@@ -27,7 +28,7 @@ from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.finetuning.run_context import current_run
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Connection, ServiceRefused
+from nat.plugins.customizer.dpo.connection import Connection, ServiceRefused, Sleep
 from nat.plugins.customizer.dpo.data_store import DataStore
 from nat.plugins.customizer.dpo.microservices import Microservices
 from nat.plugins.customizer.dpo.nemo_platform import NeMoPlatform
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "nemo-customizer"
 _CANCEL_SECONDS = 10.0
+_UPLOAD_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _SERVED_CHECKS = 3
 """A proxy in front of the deployments lists a new one with a delay."""
 _FINAL = (TrainingStatusEnum.COMPLETED, TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED)
@@ -361,18 +363,25 @@ async def nemo_customizer_trainer_adapter(
             yield NeMoCustomizerTrainerAdapter(config, service=service, llms=llms, redirects=redirects)
 
 
-async def connect(config: NeMoCustomizerTrainerAdapterConfig, stack: AsyncExitStack) -> TrainingService:
-    """The configured service; the stack closes its connections."""
-    key = config.api_key.get_secret_value()
+async def connect(
+    config: NeMoCustomizerTrainerAdapterConfig, stack: AsyncExitStack, *, sleep: Sleep = asyncio.sleep
+) -> TrainingService:
+    """The configured service; the stack closes its connections. Retries wait by `sleep`."""
+    certificates = await asyncio.to_thread(httpx.create_ssl_context)
+
+    def connection(url: str, token: SecretStr, service: str, key_field: str) -> Connection:
+        opened = Connection(
+            url, token.get_secret_value(), service=service, key_field=key_field, certificates=certificates, sleep=sleep
+        )
+        stack.push_async_callback(opened.close)
+        return opened
+
     name = "NeMo Platform" if config.api == "platform" else "NeMo Customizer"
-    entities = Connection(config.entity_host, key, service=f"{name} (entity_host)", key_field="api_key")
-    stack.push_async_callback(entities.close)
+    entities = connection(config.entity_host, config.api_key, f"{name} (entity_host)", "api_key")
     if config.datastore_host is None:
         return NeMoPlatform(config, connection=entities)
-    token = config.hf_token.get_secret_value()
-    files = Connection(config.datastore_host, token, service="the Data Store (datastore_host)", key_field="hf_token")
-    stack.push_async_callback(files.close)
-    outside = await stack.enter_async_context(httpx.AsyncClient(timeout=httpx.Timeout(600.0, connect=10.0)))
+    files = connection(config.datastore_host, config.hf_token, "the Data Store (datastore_host)", "hf_token")
+    outside = await stack.enter_async_context(httpx.AsyncClient(timeout=_UPLOAD_TIMEOUT, verify=certificates))
     return Microservices(config, entities=entities, data_store=DataStore(files, config.namespace, outside=outside))
 
 
