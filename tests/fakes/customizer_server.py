@@ -3,8 +3,9 @@
     async with FakeCustomizer() as server:
         config = NeMoCustomizerTrainerAdapterConfig(entity_host=server.base_url, datastore_host=server.base_url, …)
 
-Routes, bodies and statuses are those that the toolkit's plug-in 1.6.0 and 1.9.0 and the client `nemo-microservices` 1.5.0
-use; `conformance/customizer` proves it with the releases themselves. Options make it slow, broken or unusual.
+Routes, bodies and statuses of the microservices are those that the toolkit's plug-in 1.6.0 and 1.9.0 and the client
+`nemo-microservices` 1.5.0 use; `conformance/customizer` proves it with the releases themselves. Those of the platform
+are read in the release 0.3.0. Options make it slow, broken or unusual.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ class FakeCustomizer(HttpServer):
     ) -> None:
         """Configure the behaviour.
 
-        `statuses` are the answers about a job in order, the last one for ever; a tuple is a status of HTTP with its body.
+        `statuses` are the answers about a job in order, the last one for ever; a tuple is a status of HTTP and a body.
         `token` is what the Data Store wants, `key` what the other services want. `refusals` maps "METHOD path" to an
         answer. `models` are listed at /v1/models, with those that are deployed.
         """

@@ -1,5 +1,7 @@
 """Trajectories with a preference pair each, as `dpo_traj_builder` gives them."""
 
+from random import Random
+
 from nat.data_models.finetuning import DPOItem, Trajectory, TrajectoryCollection
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
@@ -31,6 +33,11 @@ def collection(*trajectories: Trajectory, run_id: str = "nemo_dpo_1") -> Traject
 def game(examples: int = 10, turns: int = 4) -> list[Trajectory]:
     """Some turns of some examples, all different."""
     return [pair(f"e{e}", prompt=f"e{e} turn {t}") for e in range(examples) for t in range(turns)]
+
+
+def rng(seed: int) -> Random:
+    """A generator whose draws the test repeats."""
+    return Random(seed)  # noqa: S311 - a test's choice, not a secret
 
 
 class ScriptedPairs(TrajectoryBuilder):

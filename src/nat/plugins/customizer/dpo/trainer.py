@@ -30,7 +30,7 @@ from nat.plugins.customizer.dpo.trainer_adapter import BACKEND_NAME, NeMoCustomi
 from nat.registry.decorators import register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
-from nat.runs.records import JobRecord, Phase
+from nat.runs.records import EpochRecord, JobRecord, Phase
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import JobStatus
 
@@ -225,8 +225,7 @@ class NeMoCustomizerTrainer(EpochTrainer):
                 stages=self._watch.stages,
                 job=reported_metrics(status),
             )
-            # A pair is a comparison by itself; groups of pairs are not compared.
-            await self._recorder.epoch_finished(record.model_copy(update={"groups_without_difference": 0}))
+            await self._recorder.epoch_finished(without_groups(record))
         return status
 
     def _write_final(self, status: TrainingJobStatus) -> None:
@@ -241,6 +240,12 @@ class NeMoCustomizerTrainer(EpochTrainer):
             "job_metadata": status.metadata,
         }
         write_final(self.context.journal.run_dir, facts, self._passes)
+
+
+def without_groups(record: EpochRecord) -> EpochRecord:
+    """The record without measures of groups of rollouts: each pair is a comparison by itself."""
+    metrics = {name: value for name, value in record.metrics.items() if name.startswith(("train/", "time/"))}
+    return record.model_copy(update={"groups_without_difference": 0, "metrics": metrics})
 
 
 @register_trainer(config_type=NeMoCustomizerTrainerConfig)

@@ -37,7 +37,6 @@ from nat.plugins.customizer.dpo.polling import Seen, until_final
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
 from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport, TrainingService
 from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM, send_to, trained_llm
-from nat.plugins.llms.client import api_key
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.decorators import register_trainer_adapter
 
@@ -390,6 +389,8 @@ async def _workflow_llm(key: str, builder: Builder) -> WorkflowLLM | None:
     config = (await builder.get_llm_provider(key)).config
     if not isinstance(config, OpenAIModelConfig) or config.base_url is None:
         return None
+    from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
+
     return WorkflowLLM(key, config.model_name, config.base_url, api_key(config, llm_name=key))
 
 

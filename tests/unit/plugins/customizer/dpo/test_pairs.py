@@ -2,11 +2,10 @@
 
 import math
 from collections import Counter
-from random import Random
 
 import pytest
 
-from fakes.preference_pairs import collection, pair
+from fakes.preference_pairs import collection, pair, rng
 from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, OpenAIMessage, Trajectory
 from nat.errors import InvalidTrajectories, NoLearningSignal
 from nat.plugins.customizer.dpo.pairs import LeftOut, check_any_left, checked, distinct, drawn, pairs_of, prompt_of
@@ -109,9 +108,9 @@ def test_equal_pairs_are_trained_once():
 def test_a_draw_depends_on_the_seed_alone():
     """`max_pairs` draws the same pairs again, keeps their groups, and another seed draws others."""
     every = collection(*(pair(f"e{number % 5}", prompt=str(number)) for number in range(40)))
-    one, causes = drawn(every, 7, Random(0))
-    assert drawn(every, 7, Random(0))[0] == one
-    assert drawn(every, 7, Random(1))[0] != one
+    one, causes = drawn(every, 7, rng(0))
+    assert drawn(every, 7, rng(0))[0] == one
+    assert drawn(every, 7, rng(1))[0] != one
     assert sum(map(len, one.trajectories)) == 7
     assert causes == Counter({LeftOut.NOT_DRAWN: 33})
-    assert drawn(every, None, Random(0)) == (every, Counter())
+    assert drawn(every, None, rng(0)) == (every, Counter())

@@ -1,11 +1,10 @@
 """The two files of a dataset."""
 
 import json
-from random import Random
 
 import pytest
 
-from fakes.preference_pairs import collection, game, pair
+from fakes.preference_pairs import collection, game, pair, rng
 from nat.errors import InvalidTrajectories
 from nat.plugins.customizer.dpo.pairs import pairs_of
 from nat.plugins.customizer.dpo.rows import demonstration_row, json_lines, platform_row, preference_row, split
@@ -17,7 +16,7 @@ def pairs(*trajectories):
 
 def test_the_turns_of_an_example_stay_together():
     """A fifth of the examples is validated on, and no example has pairs on both sides."""
-    parts = split(pairs(*game(examples=10)), Random(0))
+    parts = split(pairs(*game(examples=10)), rng(0))
     sides = [{each.example_id for each in side} for side in (parts.training, parts.validation)]
     assert [len(side) for side in sides] == [8, 2]
     assert not sides[0] & sides[1]
@@ -27,7 +26,7 @@ def test_the_turns_of_an_example_stay_together():
 def test_the_split_is_drawn_by_the_seed():
     """The same seed gives the same split; it is not the order of the pairs."""
     every = pairs(*game(examples=10))
-    held_out = [{each.example_id for each in split(every, Random(seed)).validation} for seed in (0, 0, 1, 2, 3)]
+    held_out = [{each.example_id for each in split(every, rng(seed)).validation} for seed in (0, 0, 1, 2, 3)]
     assert held_out[0] == held_out[1]
     assert len({frozenset(side) for side in held_out}) > 2
     assert {"e8", "e9"} != held_out[0] or {"e8", "e9"} != held_out[2]
@@ -35,9 +34,7 @@ def test_the_split_is_drawn_by_the_seed():
 
 def test_a_pair_is_not_trained_and_validated():
     """Equal pairs of two examples, such as of an empty board, are not on both sides."""
-    parts = split(
-        pairs(*(pair(f"e{n}") for n in range(5)), *(pair(f"e{n}", prompt=str(n)) for n in range(5))), Random(0)
-    )
+    parts = split(pairs(*(pair(f"e{n}") for n in range(5)), *(pair(f"e{n}", prompt=str(n)) for n in range(5))), rng(0))
     assert [each.prompt for each in parts.validation if each.prompt == "move?"] == []
     assert len([each for each in parts.training if each.prompt == "move?"]) == 4
 
@@ -49,7 +46,7 @@ def test_a_pair_is_not_trained_and_validated():
 def test_what_cannot_be_split_is_an_error(trajectories, seen):
     """A validation on training pairs would say nothing, so there is none."""
     with pytest.raises(InvalidTrajectories, match=seen):
-        split(pairs(*trajectories), Random(0))
+        split(pairs(*trajectories), rng(0))
 
 
 def test_rows_have_the_keys_of_their_service():

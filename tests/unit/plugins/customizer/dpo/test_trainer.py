@@ -159,7 +159,7 @@ async def test_not_waiting_ends_with_the_job_running(tmp_path):
 
 
 async def test_a_later_run_takes_up_the_job(tmp_path):
-    """The job is in the journal before the first check, so `resume` waits for it; nothing is collected or paid again."""
+    """The job is journaled before the first check, so `resume` waits for it; nothing is collected or paid again."""
     async with FakeCustomizer(statuses=[(404, {"detail": "the network is gone"}), {"status": "completed"}]) as server:
         with pytest.raises(Exception, match="the network is gone"):
             await run(server, tmp_path, [game()])

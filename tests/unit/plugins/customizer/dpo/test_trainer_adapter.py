@@ -102,7 +102,7 @@ async def test_each_run_has_its_own_dataset():
 
 
 async def test_large_files_go_by_lfs():
-    """A store that wants a file by Git LFS gets its content at the address that it names, and a pointer in the commit."""
+    """A store that wants Git LFS gets the content at the address that it names, and a pointer in the commit."""
     async with FakeCustomizer(upload_mode="lfs", token="secret") as server:
         await trained(server, hf_token="secret")
         (repository,) = server.repositories
@@ -294,10 +294,8 @@ async def test_the_event_loop_runs_on():
         async with adapter_of(server) as adapter:
             submitting = asyncio.create_task(adapter.submit(collection(*game())))
             await server.accepted.wait()
-            turns = 0
-            for turns in range(1, 101):
-                await asyncio.sleep(0)
-            assert (turns, submitting.done()) == (100, False)
+            await asyncio.sleep(0)
+            assert not submitting.done()
             server.creating.set()
             await submitting
 
