@@ -5,6 +5,7 @@ from random import Random
 from nat.data_models.finetuning import DPOItem, Trajectory, TrajectoryCollection
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trajectories.groups import group_by_example
+from nat.runs.rollouts import RolloutRecord
 
 
 def pair(
@@ -47,6 +48,8 @@ class ScriptedPairs(TrajectoryBuilder):
         super().__init__(config)
         self.passes = list(passes)
         self.started: list[str] = []
+        self.records: list[RolloutRecord] = []
+        """The rollouts of each pass."""
 
     async def start_run(self, run_id, meta=None):
         self.started.append(run_id)
@@ -56,6 +59,9 @@ class ScriptedPairs(TrajectoryBuilder):
         if isinstance(found, Exception):
             raise found
         return collection(*found, run_id=run_id)
+
+    def rollouts(self, run_id):
+        return self.records
 
     def log_progress(self, run_id, metrics, output_dir=None):
         pass

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from nat.data_models.finetuning import DPOItem, Trajectory, TrajectoryCollection
+from nat.data_models.finetuning import TrajectoryCollection
 from nat.files import write_text
 from nat.runs.rollouts import RolloutRecord
 from nat.secrets import redact_json
@@ -67,37 +67,10 @@ def write_final(folder: Path, facts: Mapping[str, Any], passes: Sequence[PassMet
     _write_json(folder / FINAL_NAME, {**facts, "num_collection_runs": len(passes), "collection_summary": summary})
 
 
-def rollouts_of(
-    known: Sequence[RolloutRecord], collected: TrajectoryCollection, *, run_number: int
-) -> list[RolloutRecord]:
-    """The rollouts of a pass: the builder's records, or else one for each pair.
-
-    Their generation is made a different one in each pass.
-    """
-    found = known or [
-        _record(trajectory, number)
-        for group in collected.trajectories
-        for number, trajectory in enumerate(group)
-        if trajectory.episode
-    ]
-    width = max((record.generation for record in found), default=0) + 1
-    return [record.model_copy(update={"generation": record.generation + run_number * width}) for record in found]
-
-
-def _record(trajectory: Trajectory, number: int) -> RolloutRecord:
-    """A pair as a conversation that ends with the chosen response."""
-    facts, item = trajectory.metadata or {}, trajectory.episode[0]
-    messages: list[dict[str, Any]] = []
-    if isinstance(item, DPOItem):
-        prompt = item.prompt
-        messages = (
-            [{"role": "user", "content": prompt}]
-            if isinstance(prompt, str)
-            else [message.model_dump(exclude_none=True) for message in prompt]
-        )
-        messages.append({"role": "assistant", "content": item.chosen_response})
-    example = facts.get("example_id", facts.get("id", f"pair at {id(trajectory)}"))
-    return RolloutRecord(example_id=str(example), generation=number, reward=trajectory.reward, messages=messages)
+def renumbered(records: Sequence[RolloutRecord], run_number: int) -> list[RolloutRecord]:
+    """The rollouts of a pass, with generations that no other pass has."""
+    width = max((record.generation for record in records), default=0) + 1
+    return [record.model_copy(update={"generation": record.generation + run_number * width}) for record in records]
 
 
 def _write_json(path: Path, value: Any) -> None:

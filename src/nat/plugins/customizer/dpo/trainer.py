@@ -1,4 +1,8 @@
-"""The trainer of preference pairs: collect in several passes, submit one job, wait for it."""
+"""The trainer of preference pairs: collect in several passes, submit one job, wait for it.
+
+The journal gets the rollouts, the job and the validations, but no record of an epoch: its rewards and its diagnosis
+compare rollouts of a group, and a pair is a comparison by itself.
+"""
 
 import logging
 from collections import Counter
@@ -19,18 +23,18 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import JournalError
-from nat.finetuning.epoch import PlayedEpoch, epoch_record, finished_job, reported_metrics, submitted_job
+from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.run_context import Stopwatch
 from nat.finetuning.trainer import EpochTrainer
-from nat.plugins.customizer.dpo.collection import PassMetrics, rollouts_of, write_final, write_passes
+from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.pairs import LeftOut, check_any_left, checked, distinct, drawn
 from nat.plugins.customizer.dpo.trainer_adapter import BACKEND_NAME, NeMoCustomizerTrainerAdapter
 from nat.registry.decorators import register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
-from nat.runs.records import EpochRecord, JobRecord, Phase
+from nat.runs.records import JobRecord, Phase
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import JobStatus
 
@@ -122,7 +126,7 @@ class NeMoCustomizerTrainer(EpochTrainer):
         async with abandoned_on_error(builder, name):
             await builder.start_run(name, meta=meta)
             collected = await builder.finalize(name, meta=meta)
-        self._rollouts += rollouts_of(builder.rollouts(name), collected, run_number=epoch)
+        self._rollouts += renumbered(builder.rollouts(name), epoch)
         self._recorder.rollouts(0, self._rollouts)
         usable, causes = checked(collected)
         self._left_out += causes
@@ -216,16 +220,6 @@ class NeMoCustomizerTrainer(EpochTrainer):
             )
             self.context.journal.record_job(ended)
             self.context.progress.training_finished(ended)
-        if played is not None:
-            record = epoch_record(
-                played,
-                timestamp=self.context.now(),
-                curriculum=None,
-                seconds=self._watch.total,
-                stages=self._watch.stages,
-                job=reported_metrics(status),
-            )
-            await self._recorder.epoch_finished(without_groups(record))
         return status
 
     def _write_final(self, status: TrainingJobStatus) -> None:
@@ -240,12 +234,6 @@ class NeMoCustomizerTrainer(EpochTrainer):
             "job_metadata": status.metadata,
         }
         write_final(self.context.journal.run_dir, facts, self._passes)
-
-
-def without_groups(record: EpochRecord) -> EpochRecord:
-    """The record without measures of groups of rollouts: each pair is a comparison by itself."""
-    metrics = {name: value for name, value in record.metrics.items() if name.startswith(("train/", "time/"))}
-    return record.model_copy(update={"groups_without_difference": 0, "metrics": metrics})
 
 
 @register_trainer(config_type=NeMoCustomizerTrainerConfig)

@@ -14,6 +14,8 @@ from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.trainer import NeMoCustomizerTrainer
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter, connect
 from nat.runs.journal import reading
+from nat.runs.records import Phase
+from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import JobStatus
 
 
@@ -95,18 +97,20 @@ async def test_the_plug_ins_files(tmp_path):
     assert set(final) >= {"run_id", "timestamp", "message", "progress"}
 
 
-async def test_the_journal_has_job_epoch_and_pairs(tmp_path):
-    """Our own journal has what other trainers record."""
-    async with FakeCustomizer() as server:
-        _, folder = await run(server, tmp_path, [game(examples=4)])
+async def test_the_journal_has_the_job_and_the_rollouts(tmp_path):
+    """The job is there under the service's id, with its model; each pass keeps its own rollouts."""
+    passes = [game(examples=4)] * 2
+    async with FakeCustomizer() as server, trainer_of(server, tmp_path, passes, num_runs=2) as trainer:
+        trainer.trajectory_builder.records = [RolloutRecord(example_id="e0", generation=0)]
+        await trainer.run(1)
+        folder = trainer.context.journal.run_dir
     with reading(folder) as journal:
-        (job,), (epoch,) = journal.jobs(), journal.epochs()
+        (job,) = journal.jobs()
+        rollouts = [(each.example_id, each.generation) for each in journal.rollouts(Phase.TRAIN, 0)]
     assert (job.id, job.backend, job.status) == ("cust-1", "nemo-customizer", JobStatus.COMPLETED)
     assert job.policy_version == f"team/nat-dpo-{job.training['run_id']}"
-    assert (epoch.num_groups, epoch.num_trajectories, epoch.groups_without_difference) == (4, 16, 0)
-    rollouts = (folder / "trajectories" / "epoch_0000.jsonl").read_text().splitlines()
-    assert len(rollouts) == 16
-    assert json.loads(rollouts[0])["messages"][-1] == {"role": "assistant", "content": "good"}
+    assert (job.num_groups, job.num_trajectories) == (4, 16)
+    assert rollouts == [("e0", 0), ("e0", 1)]
 
 
 async def test_pairs_are_deduplicated_unless_told_not_to(tmp_path):
