@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks toolkit agents trl engines installs conformance docs bench mutants pins clean
+.PHONY: install demo test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
 install: .venv/.installed
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
@@ -51,6 +51,11 @@ trl: install
 	$(BIN)/python -m conformance.environments trl
 	$(BIN)/pytest conformance/trl
 
+# The toolkit's plug-in and NVIDIA's client for NeMo Customizer, unmodified, against the server of our tests.
+customizer: install
+	$(BIN)/python -m conformance.environments customizer
+	$(BIN)/pytest conformance/customizer
+
 # vLLM as the sampler of training runs, on a CPU, in an environment of its own; downloads several gigabytes.
 engines: install
 	$(BIN)/python -m conformance.environments vllm
@@ -60,8 +65,8 @@ engines: install
 installs: install
 	$(BIN)/pytest conformance/installs -m ""
 
-# The last seven: everything that is proven with other people's releases.
-conformance: interop frameworks toolkit agents trl engines installs
+# The last eight: everything that is proven with other people's releases.
+conformance: interop frameworks toolkit agents trl customizer engines installs
 
 # Style, types, layers.
 lint: install

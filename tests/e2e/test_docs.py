@@ -140,9 +140,11 @@ def test_the_reference_is_up_to_date(name):
 TROUBLESHOOTING = sorted((ROOT / "docs" / "troubleshooting").glob("*.md"))
 
 
-@pytest.mark.parametrize(
-    "path", [*TROUBLESHOOTING, ROOT / "docs" / "guides" / "openpipe_art.md"], ids=lambda path: path.stem
-)
+GUIDES = [ROOT / "docs" / "guides" / name for name in ("openpipe_art.md", "nemo_customizer.md")]
+"""Guides with messages of their own."""
+
+
+@pytest.mark.parametrize("path", [*TROUBLESHOOTING, *GUIDES], ids=lambda path: path.stem)
 def test_troubleshooting_quotes_the_tool(path):
     """Every heading that quotes a message consists of words that the code prints."""
     messages = list(texts_of_the_code())

@@ -193,8 +193,8 @@ class FakeCustomizer(HttpServer):
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.objects[value["oid"]]
         commit = f"{len(self.requests):040x}"
-        url = f"{self.base_url}/v1/hf/datasets/{name}/commit/{commit}"
-        return 200, {"success": True, "commitOid": commit, "commitUrl": url}
+        # Relative: huggingface_hub 0.36 reads no URL of another host than the Hub's, and 1.x reads both.
+        return 200, {"success": True, "commitOid": commit, "commitUrl": f"datasets/{name}/commit/{commit}"}
 
     def _batch(self, request: SeenRequest, _, __) -> Answer:
         assert request.body["operation"] == "upload"
@@ -275,7 +275,7 @@ class FakeCustomizer(HttpServer):
 
     def _list_deployments(self, _, query: dict[str, list[str]]) -> Answer:
         for each in self.deployments:
-            if each["namespace"] != "others":
+            if each["namespace"] != "others" and query.get("page", ["1"]) == ["1"]:
                 states = self._deployment_statuses
                 word = states.pop(0) if len(states) > 1 else states[0]
                 each["status_details"] = {"status": word, "description": f"It is {word}.\n"}
