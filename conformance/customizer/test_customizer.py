@@ -9,6 +9,7 @@ import pytest
 from conformance.environments import outside, python_of
 
 from fakes.customizer_server import FakeCustomizer
+from nat.plugins.customizer.dpo.config import NeMoCustomizerHyperparameters
 
 CLIENTS = Path(__file__).parent / "clients"
 DEADLINE_S = 300
@@ -21,20 +22,7 @@ JOB = {
     "config": "meta/llama-3.2-1b-instruct@v1.0.0+A100",
     "dataset": {"name": "nat-dpo-r1", "namespace": "team"},
     "output_model": "team/nat-dpo-r1",
-    "hyperparameters": {
-        "training_type": "dpo",
-        "finetuning_type": "all_weights",
-        "epochs": 3,
-        "batch_size": 4,
-        "learning_rate": 5e-5,
-        "dpo": {
-            "ref_policy_kl_penalty": 0.1,
-            "preference_loss_weight": 1.0,
-            "preference_average_log_probs": False,
-            "sft_loss_weight": 0.0,
-        },
-        "seed": 0,
-    },
+    "hyperparameters": {**NeMoCustomizerHyperparameters().model_dump(), "seed": 0},
 }
 """What our adapter sends; `tests/unit/plugins/customizer` holds it."""
 

@@ -123,11 +123,13 @@ class NeMoCustomizerTrainer(EpochTrainer):
             "run_id": run_id,
             "trainer_config": config.model_dump(mode="json"),
         }
-        async with abandoned_on_error(builder, name):
-            await builder.start_run(name, meta=meta)
-            collected = await builder.finalize(name, meta=meta)
-        self._rollouts += renumbered(builder.rollouts(name), epoch)
-        self._recorder.rollouts(0, self._rollouts)
+        try:
+            async with abandoned_on_error(builder, name):
+                await builder.start_run(name, meta=meta)
+                collected = await builder.finalize(name, meta=meta)
+        finally:  # the rollouts say why a pass gave no pairs
+            self._rollouts += renumbered(builder.rollouts(name), epoch)
+            self._recorder.rollouts(0, self._rollouts)
         usable, causes = checked(collected)
         self._left_out += causes
         if not usable.trajectories:
