@@ -25,7 +25,6 @@ from nat.data_models.finetuning import (
 from nat.errors import JournalError
 from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
-from nat.finetuning.run_context import Stopwatch
 from nat.finetuning.trainer import EpochTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
@@ -92,11 +91,9 @@ class NeMoCustomizerTrainer(EpochTrainer):
             BackendError: the job could not be submitted, watched or deployed.
 
         """
-        self._watch = Stopwatch()
         if self._config.resume is None:
             played = await self._collect_passes()
-            with self._watch.timing("submit"):
-                ref = await self.trainer_adapter.submit(played.chosen)
+            ref = await self.trainer_adapter.submit(played.chosen)
             job = submitted_job(ref, played, self.context.now())
             job = job.model_copy(update={"training": {"run_id": ref.run_id, **(ref.metadata or {})}})
         else:
@@ -165,15 +162,14 @@ class NeMoCustomizerTrainer(EpochTrainer):
     async def _collect_passes(self) -> PlayedEpoch:
         """All passes, and the pairs to train on."""
         config, run_id = self._config, self._run_id
-        with self._watch.timing("rollout"):
-            for number in range(config.num_runs):
-                try:
-                    await self.run_epoch(number, run_id)
-                except Exception:
-                    if not config.continue_on_collection_error:
-                        raise
-                    logger.exception("Error during data collection run %d", number)
-                    self.context.warn(f"Data collection failed in run {number + 1} of {config.num_runs}; it goes on")
+        for number in range(config.num_runs):
+            try:
+                await self.run_epoch(number, run_id)
+            except Exception:
+                if not config.continue_on_collection_error:
+                    raise
+                logger.exception("Error during data collection run %d", number)
+                self.context.warn(f"Data collection failed in run {number + 1} of {config.num_runs}; it goes on")
         collected = chosen = TrajectoryCollection(trajectories=self._collected, run_id=run_id)
         check_any_left(collected, self._left_out)
         if config.deduplicate_pairs:
@@ -207,15 +203,14 @@ class NeMoCustomizerTrainer(EpochTrainer):
             run_id=ref.run_id,
             backend=ref.backend,
             status=TrainingStatusEnum.RUNNING,
-            message=NOT_WAITING,
+            message=None if self.waits_for_jobs else NOT_WAITING,
             metadata=ref.metadata,
         )
         self._write_final(status)
         if self.waits_for_jobs:
             logger.info("Waiting for training job to complete...")
             self.context.progress.training_started(job.num_groups, job.num_trajectories)
-            with self._watch.timing("train"):
-                status = await self.trainer_adapter.wait_until_complete(ref)
+            status = await self.trainer_adapter.wait_until_complete(ref)
             nothing = TrajectoryCollection(trajectories=[], run_id=ref.run_id)
             ended = finished_job(
                 job, status, played or PlayedEpoch(0, ref.run_id, nothing, nothing, []), self.context.now()

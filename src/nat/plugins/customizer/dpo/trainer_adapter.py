@@ -387,11 +387,11 @@ async def connect(
 async def _workflow_llm(key: str, builder: Builder) -> WorkflowLLM | None:
     """An LLM with a server of its own and OpenAI's API; OpenAI itself serves no models of ours."""
     config = (await builder.get_llm_provider(key)).config
-    if not isinstance(config, OpenAIModelConfig) or config.base_url is None:
+    if not isinstance(config, OpenAIModelConfig) or config.server_url is None:
         return None
     from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
 
-    return WorkflowLLM(key, config.model_name, config.base_url, api_key(config, llm_name=key))
+    return WorkflowLLM(key, config.model_name, config.server_url, api_key(config, llm_name=key))
 
 
 def _job_id(ref: TrainingJobRef) -> str:
