@@ -8,9 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
-from pydantic import SecretStr
-
 from nat.builder.builder import Builder
 from nat.capture.policy import stable_seed
 from nat.capture.redirect import Redirects, redirecting
@@ -28,23 +25,19 @@ from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.finetuning.run_context import current_run
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Connection, ServiceRefused, Sleep
-from nat.plugins.customizer.dpo.data_store import DataStore
-from nat.plugins.customizer.dpo.microservices import Microservices
-from nat.plugins.customizer.dpo.nemo_platform import NeMoPlatform
+from nat.plugins.customizer.dpo.connect import connect, workflow_llm
+from nat.plugins.customizer.dpo.connection import ServiceRefused
 from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
 from nat.plugins.customizer.dpo.polling import Seen, until_final
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
 from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport, TrainingService
 from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM, send_to, trained_llm
-from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.decorators import register_trainer_adapter
 
 logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "nemo-customizer"
 _CANCEL_SECONDS = 10.0
-_UPLOAD_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _SERVED_CHECKS = 3
 """A proxy in front of the deployments lists a new one with a delay."""
 _FINAL = (TrainingStatusEnum.COMPLETED, TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED)
@@ -355,43 +348,11 @@ async def nemo_customizer_trainer_adapter(
     config: NeMoCustomizerTrainerAdapterConfig, builder: Builder
 ) -> AsyncGenerator[NeMoCustomizerTrainerAdapter, None]:
     """Connect to the service, and find the LLMs that may call the trained model."""
-    llms = [llm for key in builder.llm_names if (llm := await _workflow_llm(key, builder)) is not None]
+    llms = [llm for key in builder.llm_names if (llm := await workflow_llm(key, builder)) is not None]
     async with AsyncExitStack() as stack:
         service = await connect(config, stack)
         with redirecting() as redirects:
             yield NeMoCustomizerTrainerAdapter(config, service=service, llms=llms, redirects=redirects)
-
-
-async def connect(
-    config: NeMoCustomizerTrainerAdapterConfig, stack: AsyncExitStack, *, sleep: Sleep = asyncio.sleep
-) -> TrainingService:
-    """The configured service; the stack closes its connections. Retries wait by `sleep`."""
-    certificates = await asyncio.to_thread(httpx.create_ssl_context)
-
-    def connection(url: str, token: SecretStr, service: str, key_field: str) -> Connection:
-        opened = Connection(
-            url, token.get_secret_value(), service=service, key_field=key_field, certificates=certificates, sleep=sleep
-        )
-        stack.push_async_callback(opened.close)
-        return opened
-
-    name = "NeMo Platform" if config.api == "platform" else "NeMo Customizer"
-    entities = connection(config.entity_host, config.api_key, f"{name} (entity_host)", "api_key")
-    if config.datastore_host is None:
-        return NeMoPlatform(config, connection=entities)
-    files = connection(config.datastore_host, config.hf_token, "the Data Store (datastore_host)", "hf_token")
-    outside = await stack.enter_async_context(httpx.AsyncClient(timeout=_UPLOAD_TIMEOUT, verify=certificates))
-    return Microservices(config, entities=entities, data_store=DataStore(files, config.namespace, outside=outside))
-
-
-async def _workflow_llm(key: str, builder: Builder) -> WorkflowLLM | None:
-    """An LLM with a server of its own and OpenAI's API; OpenAI itself serves no models of ours."""
-    config = (await builder.get_llm_provider(key)).config
-    if not isinstance(config, OpenAIModelConfig) or config.server_url is None:
-        return None
-    from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
-
-    return WorkflowLLM(key, config.model_name, config.server_url, api_key(config, llm_name=key))
 
 
 def _job_id(ref: TrainingJobRef) -> str:

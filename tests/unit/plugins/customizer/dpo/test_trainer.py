@@ -11,8 +11,9 @@ from fakes.preference_pairs import ScriptedPairs, game, pair
 from nat.data_models.finetuning import CurriculumLearningConfig, FinetuneConfig, TrajectoryBuilderConfig
 from nat.errors import JournalError, NoLearningSignal, NoTrajectories
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig, NeMoCustomizerTrainerConfig
+from nat.plugins.customizer.dpo.connect import connect
 from nat.plugins.customizer.dpo.trainer import NeMoCustomizerTrainer
-from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter, connect
+from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
 from nat.runs.journal import reading
 from nat.runs.records import Phase
 from nat.runs.rollouts import RolloutRecord

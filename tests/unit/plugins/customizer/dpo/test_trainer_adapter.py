@@ -13,9 +13,10 @@ from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef, TrainingStatusEnum
 from nat.errors import BackendError, BackendUnreachable, NoLearningSignal, TrainingFailed
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
+from nat.plugins.customizer.dpo.connect import connect
 from nat.plugins.customizer.dpo.connection import ServiceRefused
 from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM
-from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter, connect
+from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
 
 JOBS = "/v1/customization/jobs"
 RUNNING = {"status": "running"}

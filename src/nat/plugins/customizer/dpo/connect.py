@@ -1,0 +1,51 @@
+"""Open the connections of the configured service, and find the LLMs of the workflow."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import httpx
+from pydantic import SecretStr
+
+from nat.builder.builder import Builder
+from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
+from nat.plugins.customizer.dpo.connection import Connection, Sleep
+from nat.plugins.customizer.dpo.data_store import DataStore
+from nat.plugins.customizer.dpo.microservices import Microservices
+from nat.plugins.customizer.dpo.nemo_platform import NeMoPlatform
+from nat.plugins.customizer.dpo.service import TrainingService
+from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM
+from nat.plugins.llms.openai import OpenAIModelConfig
+
+_UPLOAD_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+
+
+async def connect(
+    config: NeMoCustomizerTrainerAdapterConfig, stack: AsyncExitStack, *, sleep: Sleep = asyncio.sleep
+) -> TrainingService:
+    """The configured service; the stack closes its connections. Retries wait by `sleep`."""
+    certificates = await asyncio.to_thread(httpx.create_ssl_context)
+
+    def connection(url: str, token: SecretStr, service: str, key_field: str) -> Connection:
+        opened = Connection(
+            url, token.get_secret_value(), service=service, key_field=key_field, certificates=certificates, sleep=sleep
+        )
+        stack.push_async_callback(opened.close)
+        return opened
+
+    name = "NeMo Platform" if config.api == "platform" else "NeMo Customizer"
+    entities = connection(config.entity_host, config.api_key, f"{name} (entity_host)", "api_key")
+    if config.datastore_host is None:
+        return NeMoPlatform(config, connection=entities)
+    files = connection(config.datastore_host, config.hf_token, "the Data Store (datastore_host)", "hf_token")
+    outside = await stack.enter_async_context(httpx.AsyncClient(timeout=_UPLOAD_TIMEOUT, verify=certificates))
+    return Microservices(config, entities=entities, data_store=DataStore(files, config.namespace, outside=outside))
+
+
+async def workflow_llm(key: str, builder: Builder) -> WorkflowLLM | None:
+    """An LLM with a server of its own and OpenAI's API; OpenAI itself serves no models of ours."""
+    config = (await builder.get_llm_provider(key)).config
+    if not isinstance(config, OpenAIModelConfig) or config.server_url is None:
+        return None
+    from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
+
+    return WorkflowLLM(key, config.model_name, config.server_url, api_key(config, llm_name=key))
