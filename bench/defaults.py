@@ -156,7 +156,9 @@ def config_of(case: Case, folder: Path, output: Path, rollouts: int) -> dict[str
     if case.task in EXAMPLES:
         rollouts = min(rollouts, run["num_epochs"] * rows * builder["num_generations"])
     if not case.tuned:
-        values = {key: yaml.safe_load(str(value)) for key, value in settings.items()}
+        values = {
+            key: value if isinstance(value, dict) else yaml.safe_load(str(value)) for key, value in settings.items()
+        }
         chosen = {key: value for key, value in values.items() if key in BUILDER_KEYS}
         training = {key: value for key, value in values.items() if key not in BUILDER_KEYS}
         if factor is not None:

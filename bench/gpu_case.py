@@ -31,8 +31,9 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.backend.training.reference import Reference
 from nat.wire.training import JobState, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 PROMPT, ANSWER = 128, 64

@@ -32,7 +32,8 @@ from transformers import AutoModelForCausalLM
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 SIDES = ("ours", "transformers")

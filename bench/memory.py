@@ -29,7 +29,8 @@ from nat.backend.lora import LoraSettings
 from nat.backend.memory import available_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
 from nat.sizing.memory import DType, Memory, Setup, Workload, predict
 from nat.sizing.shape import ModelShape
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow

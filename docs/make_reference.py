@@ -28,7 +28,7 @@ from nat.finetuning.metrics import EPOCH
 from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
 from nat.registry.discovery import discover_components
-from nat.wire.metrics import UPDATE
+from nat.wire.metrics import OF_COMPLETIONS, UPDATE
 from nat.wire.training import TrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -85,6 +85,10 @@ METRICS_HEAD = """\
 does not report is absent. An adapter of your own may report any number under any name; the harness adds the prefix
 `train/` unless the name has one of the prefixes below.
 """
+METRICS_OF_COMPLETIONS = """\
+Algorithms that compare whole answers (`dpo`, `kto`) have these, too. An update reports no metric of a kind of answers
+that it did not have.
+"""
 METRICS_UPDATE = """\
 ## train/, from the embedded backend
 
@@ -105,8 +109,8 @@ This page is generated from the code by `make docs`.
 `training.algorithm` of the [local_trainer_adapter](configuration.md#local_trainer_adapter) names one of these
 algorithms, or one from a plug-in ([A loss of your own](../guides/extending.md#a-loss-of-your-own)). It sets the
 defaults in its row. Every setting that you name under `training` overrides them, factors included.
-[Rewards](../concepts/rewards.md#from-rewards-to-advantages) explains the factors. A factor with the name `art` belongs
-to that algorithm.
+[Rewards](../concepts/rewards.md#from-rewards-to-advantages) explains the factors. A factor with an algorithm's name
+belongs to that algorithm; an algorithm with an empty cell does not use the factor, and refuses it.
 """
 
 CAUSES_HEAD = """\
@@ -193,6 +197,8 @@ def metrics_page() -> str:
             *parts,
             "\n" + METRICS_UPDATE + "\n",
             _metrics_table({f"train/{name}": meaning for name, meaning in UPDATE.items()}),
+            "\n" + METRICS_OF_COMPLETIONS + "\n",
+            _metrics_table({f"train/{name}": meaning for name, meaning in OF_COMPLETIONS.items()}),
         ]
     )
 
@@ -207,7 +213,7 @@ def algorithms_page() -> str:
     ]
     for algorithm in algorithms:
         resolved = resolve(TrainingConfig(algorithm=algorithm.name))
-        factors = " | ".join(f"`{resolved.factor(name)}`" for name in FACTORS)
+        factors = " | ".join("" if name in algorithm.unused else f"`{resolved.factor(name)}`" for name in FACTORS)
         others = ", ".join(f"`{name}` {json.dumps(value)}" for name, value in algorithm.defaults.items())
         lines.append(f"| `{algorithm.name}` | {factors} | {others} | {algorithm.paper} |")
     lines += ["", *(f"- `{algorithm.name}`: {algorithm.summary}" for algorithm in algorithms)]

@@ -9,8 +9,9 @@ import torch
 from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import Probe, SamplerScore, served_logprobs
+from nat.backend.training.reference import Reference
 
 torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
 

@@ -8,8 +8,9 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model_loader import load_model
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import Probe
+from nat.backend.training.reference import Reference
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.opening import choose_probe
 from nat.wire.training import TrainingConfig

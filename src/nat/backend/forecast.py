@@ -12,7 +12,8 @@ from nat.backend.memory import available_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
 from nat.backend.speed import measured_speed
-from nat.backend.training.learner import Learner, Reference, resolved_for
+from nat.backend.training.learner import Learner, resolved_for
+from nat.backend.training.reference import Reference
 from nat.errors import ModelNotSupported
 from nat.sizing.forecast import (
     FittingSettings,

@@ -33,9 +33,10 @@ from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.mismatch import OWN_PROBE, Probe
+from nat.backend.training.reference import Reference
 from nat.backend.vllm.opening import choose_probe, vllm_engine
 from nat.errors import BackendError
 from nat.files import remove_unfinished

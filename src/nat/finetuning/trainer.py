@@ -152,7 +152,8 @@ class EpochTrainer(Trainer):
             known, collected = without_stale(known, collected, self._versions, max_staleness=config.max_staleness)
             staleness = self._versions.metrics(known)
         chosen = self.apply_curriculum_learning(collected, epoch)
-        chosen = with_signal(chosen, across_groups=adapter.compares_across_groups)
+        if adapter.needs_difference:
+            chosen = with_signal(chosen, across_groups=adapter.compares_across_groups)
         records = marked(known, collected, chosen, config.curriculum_learning)
         self._recorder.rollouts(epoch, records)
         if not records:
@@ -188,7 +189,7 @@ class EpochTrainer(Trainer):
             config,
             epoch=epoch,
             rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
-            across_groups=self.trainer_adapter.compares_across_groups,
+            across_groups=self.trainer_adapter.compares_across_groups or not self.trainer_adapter.needs_difference,
         )
         self._curriculum_state = state.model_dump()
         for line in curriculum.description(selection, state, epoch=epoch):
@@ -293,7 +294,8 @@ class EpochTrainer(Trainer):
         guards.check_reward(epochs, limits)
 
     def _check_signal(self, epochs: Sequence[EpochRecord], limits: GuardsConfig) -> None:
-        guards.check_signal(epochs, limits, across_groups=self.trainer_adapter.compares_across_groups)
+        if self.trainer_adapter.needs_difference:
+            guards.check_signal(epochs, limits, across_groups=self.trainer_adapter.compares_across_groups)
 
     async def _validate_if_due(self, epoch: int) -> None:
         if self._validation_is_due(epoch):

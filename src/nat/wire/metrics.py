@@ -47,3 +47,18 @@ UPDATE: Mapping[str, str] = {
     "tokens_per_second": "`row_tokens` per second of the update.",
 }
 """Description by name."""
+
+OF_COMPLETIONS: Mapping[str, str] = {
+    "pairs": "Pairs of a better and a worse rollout that were compared; of `dpo`.",
+    "pairs_left_out": "Pairs of different rewards that were left out, because the two part in no answer of the model.",
+    "rewards_chosen": "Implicit reward beta · (log π - log π_ref) of the chosen answers; mean of the optimizer steps, "
+    "as all of `rewards_…` and `logps_…`; of `dpo` and `kto`.",
+    "rewards_rejected": "The same of the rejected answers.",
+    "rewards_margin": "`rewards_chosen` less `rewards_rejected`, over pairs.",
+    "rewards_accuracy": "Share of the pairs whose chosen answer has the higher implicit reward.",
+    "logps_chosen": "Log probability of the chosen answers, each the sum over its tokens. If it falls for long, the "
+    "model unlearns good answers, too: set `sft_loss_weight`.",
+    "logps_rejected": "The same of the rejected answers.",
+    "mismatched_kl": "Mean log π - log π_ref of answers to other prompts, the baseline of `kto`.",
+}
+"""Those that only algorithms have which compare whole answers, `dpo` and `kto`."""

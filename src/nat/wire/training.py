@@ -61,7 +61,10 @@ class SampledBy(WireModel):
 
 
 class TrainingRow(WireModel):
-    """One token sequence; the policy sampled exactly the tokens that have a logprob."""
+    """One token sequence; the policy sampled exactly the tokens that have a logprob, and learns from them.
+
+    With a `completion_mask` it learns from the tokens of the mask instead, whoever wrote them.
+    """
 
     token_ids: Several[int] = Field(min_length=2)
     """All tokens of the sequence, prompts and completions, as the model saw them; length T."""
@@ -73,6 +76,8 @@ class TrainingRow(WireModel):
     """Temperatures of the sampled tokens; None if all are 1."""
     policy_versions: Several[SampledBy] | None = None
     """The weights that sampled the tokens; None if no answer named them."""
+    completion_mask: Several[bool] | None = None
+    """True for each token to learn from; length T. None for those that have a logprob."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -81,6 +86,10 @@ class TrainingRow(WireModel):
             raise ValueError(f"{seen}; each token needs one (or null)")
         if self.logprobs[0] is not None:
             raise ValueError("the first token has a logprob, but no token before it predicts it")
+        mask = self.completion_mask
+        if mask is not None and (len(mask) != len(self.token_ids) or mask[0]):
+            seen = f"{len(mask)} entries for {len(self.token_ids)} tokens, the first is {mask[0] if mask else None}"
+            raise ValueError(f"completion_mask has {seen}; each token needs one, and no token predicts the first")
         counted = {
             "returns": self.returns,
             "temperatures": self.temperatures,
@@ -89,11 +98,20 @@ class TrainingRow(WireModel):
         for name, entries in counted.items():
             covered = sum(entry.num_tokens for entry in entries or ())
             if entries is not None and covered != self.num_sampled:
-                raise ValueError(f"the {name} cover {covered} sampled tokens; {self.num_sampled} tokens have a logprob")
+                raise ValueError(f"the {name} cover {covered} sampled tokens; there are {self.num_sampled}")
         return self
 
     @property
+    def targets(self) -> list[int]:
+        """Indices of the tokens to learn from."""
+        chosen = self.completion_mask or [logprob is not None for logprob in self.logprobs]
+        return [at for at, is_target in enumerate(chosen) if is_target]
+
+    @property
     def num_sampled(self) -> int:
+        """Number of tokens to learn from, which the policy sampled or somebody else wrote."""
+        if self.completion_mask is not None:
+            return sum(self.completion_mask)
         return sum(logprob is not None for logprob in self.logprobs)
 
 
@@ -249,8 +267,10 @@ class ResolvedTraining(WireModel):
     paper: str
     compares_across_groups: bool
     """True if the rewards of the whole batch are compared, so that groups of equal rewards carry a signal."""
+    needs_difference: bool = True
+    """False if rewards are not compared at all."""
     settings: dict[str, JsonValue]
-    """Every setting of `TrainingConfig` but `algorithm`; a factor of the algorithm's own has its name."""
+    """Every setting of `TrainingConfig` that the algorithm uses; a factor of the algorithm's own has its name."""
 
 
 class TrainingJob(WireModel):

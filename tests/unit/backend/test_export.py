@@ -17,7 +17,8 @@ from nat.backend.export import export_checkpoint, main
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
 from nat.errors import BackendError, ModelNotSupported
 from nat.wire.training import TrainingConfig
 

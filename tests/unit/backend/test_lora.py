@@ -10,7 +10,8 @@ from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import merged, write_adapter
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
 from nat.errors import BackendError
 from nat.wire.training import TrainingConfig
 

@@ -9,7 +9,8 @@ from nat.art.wire import InternalModelConfig
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.training.checkpoints import resume
 from nat.backend.training.jobs import JobTable
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
 from nat.errors import TooManyModels
 
 logger = logging.getLogger(__name__)

@@ -85,6 +85,8 @@ class Advantage:
     """One advantage for each return, of at least two rollouts that differ; None if rollouts carry their advantages."""
     across_groups: bool = False
     """Compare the rollouts of the whole batch instead of those of each group."""
+    needs_difference: bool = True
+    """False if rollouts are not compared at all: then groups of equal rewards carry a signal, and single rollouts."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,9 @@ def batch_advantages(
 ) -> BatchAdvantages:
     """Give each return its advantage; `given` holds one for each return if rollouts carry their advantages.
 
-    Groups of equal returns carry no signal and are left out. If the whole batch is compared, it is left out only as a
-    whole; if advantages are given, only groups whose advantages are all zero are left out. `normalize` divides by the
-    standard deviation of all advantages that are left, if they differ.
+    Groups of equal returns carry no signal and are left out, unless rollouts are not compared. If the whole batch is
+    compared, it is left out only as a whole; if advantages are given, only groups whose advantages are all zero are
+    left out. `normalize` divides by the standard deviation of all advantages that are left, if they differ.
     """
     if advantage.compare is None:
         advantages = [
@@ -123,7 +125,7 @@ def batch_advantages(
         parts = torch.split(compared_C, [len(group.values_C) for group in groups])
         advantages = [Returns(part_C, group.counts) for part_C, group in zip(parts, groups, strict=True)]
     else:
-        has_signal = [not group.alike for group in groups]
+        has_signal = [not (advantage.needs_difference and group.alike) for group in groups]
         advantages = [
             Returns(advantage.compare(group), group.counts) if keep else group
             for group, keep in zip(groups, has_signal, strict=True)

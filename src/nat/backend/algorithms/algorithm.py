@@ -7,10 +7,14 @@ The loss of an optimizer step, over all of its sampled tokens k, is
 The advantage and the policy loss make the objective, the aggregation makes the weight; w corrects for the sampler. Any
 split of a step into micro-batches sums to the same gradient.
 
-Shapes: K sampled tokens of a micro-batch, N its rows, R the rollouts of an optimizer step.
+An algorithm with a `sequence_loss` compares whole completions instead. Its loss depends on the policy only through
+the log probability of each completion, the sum over its tokens. So the slope of the loss at that sum is what each of
+its tokens has for an advantage, and the objective is slope · log π: any split sums to the same gradient here, too.
+
+Shapes: K sampled tokens of a micro-batch, N its rows, R the rollouts and S the completions of an optimizer step.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,6 +63,38 @@ def clamped(log_ratio_K: Tensor) -> Tensor:
     return log_ratio_K.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
+@dataclass(frozen=True)
+class Completions:
+    """The S completions of an optimizer step, as a sequence loss sees them; float64."""
+
+    logprobs_S: Tensor
+    """Sum of log π over the tokens of each, with a gradient."""
+    reference_S: Tensor
+    """The same under the reference model."""
+    tokens_S: Tensor
+    """Number of tokens of each."""
+    better_S: Tensor
+    """bool: the chosen ones of pairs, or the desirable ones. The chosen ones have the order of the rejected ones."""
+    mismatched_kl: float
+    """Mean of log π - log π_ref over completions of other prompts, if `Algorithm.needs_mismatched`; else 0."""
+    beta: float
+    options: Any
+    """The algorithm's own options, an instance of `Algorithm.options`."""
+
+    @property
+    def log_ratio_S(self) -> Tensor:
+        """Log π - log π_ref of each completion."""
+        return self.logprobs_S - self.reference_S
+
+    def chosen(self, values_S: Tensor) -> Tensor:
+        return values_S[self.better_S]
+
+    def rejected(self, values_S: Tensor) -> Tensor:
+        return values_S[~self.better_S]
+
+
+SequenceLoss = Callable[[Completions], Tensor]
+"""The loss of an optimizer step, a mean over its pairs or completions."""
 RatioLevel = Callable[[Tensor, Tensor, int], Tensor]
 """(log ratio of each token [K], its row [K], number of rows) → log ratio of each token at this level [K]."""
 PolicyLoss = Callable[[PolicyTokens], PolicyTerm]
@@ -95,3 +131,16 @@ class Algorithm:
     options: type[AlgorithmOptions] = AlgorithmOptions
     learning_rate_factor: Callable[[int, Any], float] = _unchanged
     """(rollouts of an optimizer step, options) → factor of its learning rate."""
+    unused: frozenset[str] = frozenset()
+    """Settings of `TrainingConfig` that have no effect with it; naming one of them is an error."""
+    needs_logprobs: bool = True
+    """False if it also learns from tokens that no sampler gave a log probability, as those of demonstrations."""
+    needs_advantage: bool = False
+    """Leave rollouts without an advantage out of the loss and of its denominator."""
+    sequence_loss: SequenceLoss | None = None
+    """The loss over completions, which takes the place of advantages and of the KL term."""
+    pairs: Callable[[Sequence[float], Any], Sequence[tuple[int, int]]] | None = None
+    """(rewards of a group, options) → the indices of its pairs, the better one first; None: a completion is a whole
+    rollout, and better if its advantage is positive."""
+    needs_mismatched: bool = False
+    """Its sequence loss reads `mismatched_kl`."""

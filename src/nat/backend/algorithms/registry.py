@@ -15,18 +15,22 @@ from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import Aggregation, Algorithm, AlgorithmOptions, PolicyLoss, RatioLevel
 from nat.backend.algorithms.cispo import CISPO, cispo
 from nat.backend.algorithms.dapo import DAPO, token_mean
+from nat.backend.algorithms.dpo import DPO
 from nat.backend.algorithms.dr_grpo import DR_GRPO, constant
 from nat.backend.algorithms.grpo import GRPO, clip, seq_mean, token
 from nat.backend.algorithms.gspo import GSPO, sequence
+from nat.backend.algorithms.kto import KTO
 from nat.backend.algorithms.lite_ppo import LITE_PPO
 from nat.backend.algorithms.reinforce_pp import REINFORCE_PP
+from nat.backend.algorithms.rft import RFT
 from nat.backend.algorithms.rloo import RLOO
+from nat.backend.algorithms.sft import SFT
 from nat.errors import AlgorithmError, describe_error, did_you_mean, findings_of, one_of
 from nat.wire.training import ResolvedTraining, TrainingConfig
 
 GROUP = "nat.algorithms"
 """Entry-point group; the value names an `Algorithm`."""
-BUILT_IN = (LITE_PPO, GRPO, DR_GRPO, DAPO, RLOO, REINFORCE_PP, GSPO, CISPO)
+BUILT_IN = (LITE_PPO, GRPO, DR_GRPO, DAPO, RLOO, REINFORCE_PP, GSPO, CISPO, DPO, KTO, RFT, SFT)
 
 ADVANTAGES: Mapping[str, Advantage] = {
     "grpo": GRPO.advantage,
@@ -73,11 +77,13 @@ class Resolved:
         """The same in plain values, for the records of a run."""
         settings = self.config.model_dump(mode="json", exclude={"algorithm"})
         settings |= {name: self.factor(name) for name in FACTORS}
+        settings = {name: value for name, value in settings.items() if name not in self.algorithm.unused}
         settings["options"] = self.options.model_dump(mode="json")
         return ResolvedTraining(
             algorithm=self.algorithm.name,
             paper=self.algorithm.paper,
             compares_across_groups=self.algorithm.advantage.across_groups,
+            needs_difference=self.algorithm.pairs is not None or self.algorithm.advantage.needs_difference,
             settings=settings,
         )
 
@@ -116,10 +122,16 @@ def resolve(config: TrainingConfig) -> Resolved:
     """Fill in the algorithm's defaults wherever the user has set nothing.
 
     Raises:
-        AlgorithmError: as `find_algorithm`; or the algorithm does not have such options, or its defaults are invalid.
+        AlgorithmError: as `find_algorithm`; or the algorithm does not have such options, or its defaults are invalid,
+            or it does not use a setting that the user named.
 
     """
     algorithm = find_algorithm(config.algorithm)
+    if without_effect := sorted(algorithm.unused & config.model_fields_set):
+        raise AlgorithmError(
+            f"training.{', training.'.join(without_effect)}: without effect with the algorithm {algorithm.name!r}",
+            hint="remove what has no effect, or choose another algorithm",
+        )
     chosen = {
         name: factors[getattr(config, name)] for name, factors in FACTORS.items() if name in config.model_fields_set
     }

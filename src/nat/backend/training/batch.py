@@ -6,14 +6,16 @@ never an input.
 Shapes: T input tokens of a row, K its sampled tokens.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_advantages
 from nat.backend.algorithms.registry import Resolved
 from nat.errors import UpdateRejected
+from nat.preferences.parting import Parting, parting
 from nat.wire.training import SampledAt, SampledBy, TrainingGroup, TrainingRollout, TrainingRow
 
 
@@ -34,7 +36,7 @@ class Row:
     targets: list[int]
     """K sampled tokens."""
     sampler_logprobs: list[float]
-    """K log probabilities that the sampler reported."""
+    """K log probabilities that the sampler reported; NaN for tokens that it did not sample."""
     advantages: list[float]
     """K advantages: each sampled token has that of its answer, or of its rollout."""
     weight: float = 1.0
@@ -56,10 +58,26 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """Two rollouts of a group, the better one first."""
+
+    group: int
+    rollouts: tuple[int, int]
+    """Their indices in the batch."""
+    parting: Parting
+    """Where the two part, in the rows in which something was sampled."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """The rows that a job trains on, and the advantages of all groups."""
 
     rows: list[Row]
+    paired: bool
+    """True if the algorithm learns from pairs."""
+    pairs: list[Pair]
+    pairs_left_out: int
+    """Pairs of different rewards that part in no answer of the model."""
     advantages: BatchAdvantages
     truncated_share: float
     """Share of the rollouts that reached their token limit."""
@@ -77,13 +95,18 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
 
     Left out: rows in which nothing was sampled; with `mask_truncated_completions` truncated rollouts (their reward
     still counts in the comparison); groups of which no rollout is left that is better or worse than what it is compared
-    with. If the whole batch is compared, it is left out only as a whole.
+    with. If the whole batch is compared, it is left out only as a whole. An algorithm that learns from pairs leaves out
+    the rollouts that are in none.
 
     Raises:
-        UpdateRejected: advantages are given where the settings compute them, or the other way round.
+        UpdateRejected: advantages are given where the settings compute them, or the other way round; or tokens have no
+            log probability, and the algorithm needs it.
 
     """
-    config, advantage = resolved.config, resolved.algorithm.advantage
+    config, algorithm = resolved.config, resolved.algorithm
+    advantage = algorithm.advantage
+    if algorithm.needs_logprobs:
+        _check_logprobs(groups, algorithm.name)
     advantages = _advantages(groups, resolved)
     rows: list[Row] = []
     rollouts = [
@@ -97,11 +120,26 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
     ]
     compared = [0 if advantage.across_groups else index for index, _, _ in rollouts]
     with_signal = {compared[number] for number, (_, _, own) in enumerate(rollouts) if usable[number] and any(own)}
+    kept = {
+        number
+        for number, (_, _, own) in enumerate(rollouts)
+        if usable[number] and compared[number] in with_signal and (any(own) or not algorithm.needs_advantage)
+    }
+    pairs: list[Pair] = []
+    pairs_left_out = 0
+    if algorithm.pairs is not None:
+        pairs, pairs_left_out = _pairs(
+            [(n, index, r) for n, (index, r, _) in enumerate(rollouts) if n in kept], resolved
+        )
+        kept = {number for pair in pairs for number in pair.rollouts}
     for number, (index, rollout, own) in enumerate(rollouts):
-        if usable[number] and compared[number] in with_signal:
+        if number in kept:
             rows.extend(_rollout_rows(rollout, len(rows), group=index, number=number, advantages=own))
     return Batch(
         rows=rows,
+        paired=algorithm.pairs is not None,
+        pairs=pairs,
+        pairs_left_out=pairs_left_out,
         advantages=advantages,
         truncated_share=sum(rollout.truncated for _, rollout, _ in rollouts) / len(rollouts),
         share_without_advantage=sum(not any(own) for _, _, own in rollouts) / len(rollouts),
@@ -112,6 +150,35 @@ def sampled_tokens_per_rollout(rows: Sequence[Row]) -> dict[int, int]:
     """Count the sampled tokens of each rollout over all of its rows."""
     ordered = sorted(rows, key=attrgetter("rollout"))
     return {number: sum(len(row.targets) for row in own) for number, own in groupby(ordered, key=attrgetter("rollout"))}
+
+
+def _check_logprobs(groups: Sequence[TrainingGroup], name: str) -> None:
+    for group in groups:
+        for number, rollout in enumerate(group.rollouts):
+            if any(row.logprobs[at] is None for row in rollout.rows for at in row.targets):
+                raise UpdateRejected(
+                    f"rollout {number} of the group {group.id!r} has tokens without a log probability, "
+                    f"which {name!r} needs of each token that it trains",
+                    kind="invalid_batch",
+                    hint="train demonstrations with sft, and preferences with dpo or kto",
+                )
+
+
+def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], resolved: Resolved) -> tuple[list[Pair], int]:
+    """The pairs of each group that part in an answer, and the number of those that do not."""
+    choose = resolved.algorithm.pairs
+    assert choose is not None, "only such algorithms have pairs"
+    found: list[Pair] = []
+    left_out = 0
+    for group, members in groupby(usable, key=itemgetter(1)):
+        own = [(number, rollout) for number, _, rollout in members]
+        for better, worse in choose([rollout.reward for _, rollout in own], resolved.options):
+            at = parting(*([row for row in own[place][1].rows if row.num_sampled] for place in (better, worse)))
+            if at is None:
+                left_out += 1
+            else:
+                found.append(Pair(group, (own[better][0], own[worse][0]), at))
+    return found, left_out
 
 
 def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdvantages:
@@ -174,16 +241,15 @@ def _of_tokens(row: TrainingRow, advantages: float | Iterator[float]) -> list[fl
 
 
 def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: list[float], weight: float) -> Row:
-    sampled = [(at, logprob) for at, logprob in enumerate(row.logprobs) if logprob is not None]
-    last = sampled[-1][0]
+    targets = row.targets
     return Row(
         index=index,
         group=group,
         rollout=rollout,
-        input_ids=row.token_ids[:last],
-        positions=[at - 1 for at, _ in sampled],
-        targets=[row.token_ids[at] for at, _ in sampled],
-        sampler_logprobs=[logprob for _, logprob in sampled],
+        input_ids=row.token_ids[: targets[-1]],
+        positions=[at - 1 for at in targets],
+        targets=[row.token_ids[at] for at in targets],
+        sampler_logprobs=[math.nan if (known := row.logprobs[at]) is None else known for at in targets],
         advantages=advantages,
         weight=weight,
         temperatures=None if row.temperatures is None else _temperatures(row.temperatures),

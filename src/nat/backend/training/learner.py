@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
+from statistics import fmean
 from time import perf_counter
 
 import torch
@@ -25,7 +26,7 @@ from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.model import LoadedModel
-from nat.backend.training.batch import Row, make_batch, sampled_tokens_per_rollout
+from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checkpointing import Checkpointing
 from nat.backend.training.checks import (
     Difference,
@@ -35,19 +36,21 @@ from nat.backend.training.checks import (
     check_served_weights,
     check_weights_moved,
 )
-from nat.backend.training.loss import AnchorTable, ByRow, Loss, by_row, micro_batch_loss, rollout_weights
+from nat.backend.training.completions import Completion, completions_of, mismatched, sequence_slopes
+from nat.backend.training.loss import AnchorTable, ByRow, Loss, by_row, joined, micro_batch_loss, rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics, difference_metrics
 from nat.backend.training.micro_batch import MicroBatch, make_micro_batch, optimizer_steps, pack
 from nat.backend.training.mismatch import (
     OWN_PROBE,
     Probe,
+    compared_tokens,
     difference,
     drawn_rows,
     earlier_difference,
     policy_shift,
-    sampled_by,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
+from nat.backend.training.reference import Reference
 from nat.backend.training.weight_pair import WeightPair
 from nat.heap import return_free_pages
 from nat.sizing.rules import micro_batch_tokens
@@ -68,29 +71,6 @@ OnStep = Callable[[dict[str, float]], None]
 """Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update."""
 
 
-class Reference:
-    """The model that the KL term pulls towards: the weights that the backend started from.
-
-    With LoRA it is the same model with its adapter switched off, else a second copy, which is loaded when first needed.
-    """
-
-    def __init__(self, policy: LoadedModel, load: Callable[[], PreTrainedModel]) -> None:
-        self._policy = policy
-        self._load = load
-        self._frozen: PreTrainedModel | None = None
-
-    @contextmanager
-    def model(self) -> Iterator[PreTrainedModel]:
-        """Give the reference model for the time of the block; call it without gradients."""
-        if self._policy.peft is not None:
-            with self._policy.peft.disable_adapter():
-                yield self._policy.model
-            return
-        if self._frozen is None:
-            self._frozen = self._load().requires_grad_(requires_grad=False)
-        yield self._frozen
-
-
 @dataclass
 class _Update:
     """State that the optimizer steps of one update share."""
@@ -101,6 +81,7 @@ class _Update:
     sums: TokenSums
     num_steps: int
     earlier: "_Earlier | None" = None
+    completions: Sequence[Completion] = ()
     anchors: AnchorTable = field(default_factory=AnchorTable)
     steps_done: int = 0
     packed_tokens: int = 0
@@ -188,7 +169,7 @@ class Learner:
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
             watchers = _Watchers(_never_falling(report), on_step, earlier, pair)
             with nullcontext() if pair is None else pair.training():
-                metrics |= self._train_within_reach(batch.rows, resolved, watchers)
+                metrics |= self._train_within_reach(batch, resolved, watchers)
             if pair is not None:
                 self._policy.linears.forget()
         seconds = perf_counter() - started
@@ -232,13 +213,13 @@ class Learner:
         check_sampler_logprobs(seen, config.max_logprob_difference, earlier_version=version)
         return _Earlier(version, seen)
 
-    def _train_within_reach(self, rows: list[Row], resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
+    def _train_within_reach(self, batch: Batch, resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
         """Train; if the policy moves by more than `max_kl`, take the update back and repeat it with smaller steps."""
         most = resolved.config.max_kl
         for taken_back in range(_MOST_ATTEMPTS):
             try:
                 with self.all_or_nothing():
-                    metrics = self._train(rows, resolved, watchers)
+                    metrics = self._train(batch, resolved, watchers)
                     if taken_back + 1 < _MOST_ATTEMPTS:
                         _check_reach(metrics["approx_kl"], most)
                     if watchers.pair is not None:
@@ -250,15 +231,18 @@ class Learner:
                 return metrics | {"taken_back": float(taken_back)}
         raise AssertionError("the last attempt returns")
 
-    def _train(self, rows: list[Row], resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
-        config, earlier = resolved.config, watchers.earlier
+    def _train(self, batch: Batch, resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
+        rows, config, earlier = batch.rows, resolved.config, watchers.earlier
         steps = optimizer_steps(rows, config, self.step)
-        needs_reference = config.beta > 0 or config.kl_penalty_coef > 0
-        needs_start = len(steps) > 1 or config.kl_penalty_coef > 0
+        by_sequence = resolved.algorithm.sequence_loss is not None
+        needs_reference = config.beta > 0 or config.kl_penalty_coef > 0 or by_sequence
+        needs_start = len(steps) > 1 or config.kl_penalty_coef > 0 or by_sequence
         packed = self._pack(rows, config)
         update = _Update(
             resolved, watchers.report, watchers.on_step, TokenSums(self._policy.device), len(steps), earlier
         )
+        if by_sequence:
+            update.completions = completions_of(rows, batch.pairs, resolved)
         update.passes = len(packed) * (needs_start + needs_reference)
         update.passes += sum(len(self._pack(step, config)) for step in steps)
         if needs_start:
@@ -275,7 +259,8 @@ class Learner:
             clipped=sums.clipped,
             entropy=sums.means()["entropy"],
         )
-        means = {name: sum(outcome[name] for outcome in outcomes) / len(outcomes) for name in outcomes[0]}
+        names = dict.fromkeys(name for outcome in outcomes for name in outcome)
+        means = {name: fmean(outcome[name] for outcome in outcomes if name in outcome) for name in names}
         check_weights_moved(
             means["update_ratio"],
             moved=means["update_ratio"] > 0 or self.step < config.warmup_steps,
@@ -301,6 +286,7 @@ class Learner:
         resolved, config, sums = update.resolved, update.resolved.config, TokenSums(self._policy.device)
         if config.kl_penalty_coef > 0:
             update.anchors.penalise(rows, config.kl_penalty_coef)
+        of_sequences = self._compare_completions(rows, update) if update.completions else {}
         tokens = sampled_tokens_per_rollout(rows)
         weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
@@ -316,6 +302,7 @@ class Learner:
             "grad_norm": norm,
             "update_ratio": 0.0,
             "learning_rate": learning_rate,
+            **of_sequences,
         }
         check_finite(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
         if norm > 0:  # else AdamW would move the weights by its momentum alone
@@ -326,6 +313,28 @@ class Learner:
             update.steps_done += 1
         update.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
+
+    def _compare_completions(self, rows: list[Row], update: _Update) -> dict[str, float]:
+        """Set the slopes of a sequence loss over the completions of an optimizer step; gives its value and metrics."""
+        config, anchors, groups = update.resolved.config, update.anchors, {row.group for row in rows}
+        completions = [each for each in update.completions if each.group in groups]
+        current = anchors.start
+        if update.steps_done:
+            current = self._scores(self._policy_weights, self._pack(rows, config), lambda: None)
+        metrics = {}
+        if update.resolved.algorithm.needs_mismatched:
+            metrics["mismatched_kl"] = self._mismatched_kl(mismatched(rows, completions), config)
+        found = sequence_slopes(completions, current, anchors.reference, update.resolved, **metrics)
+        anchors.slopes = found.by_row
+        return {"loss": found.loss, "policy_loss": found.loss, **found.metrics, **metrics}
+
+    def _mismatched_kl(self, rows: list[Row], config: TrainingConfig) -> float:
+        """The mean over rows of log π - log π_ref of all their sampled tokens."""
+        packed = self._pack(rows, config)
+        current, reference = (
+            self._scores(weights, packed, lambda: None) for weights in (self._policy_weights, self._reference.model)
+        )
+        return float((joined(current, rows) - joined(reference, rows)).sum(dtype=torch.float64)) / len(rows)
 
     def _pack(self, rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
         return pack(rows, config.micro_batch_tokens, self._enough_tokens)
@@ -345,9 +354,9 @@ class Learner:
         loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.resolved)
         loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
         earlier = update.earlier
-        current_K = None if earlier is None else ~sampled_by(batch.rows, earlier.version).to(self._policy.device)
+        compared_K = compared_tokens(batch.rows, None if earlier is None else earlier.version)
         for each in (sums, update.sums):
-            each.add(values, current_K)
+            each.add(values, None if compared_K is None else compared_K.to(self._policy.device))
         update.packed_tokens += num_tokens
         update.advance()
         return Loss(loss.total.detach(), loss.policy)

@@ -32,6 +32,8 @@ class Anchors:
     """The reference model's log probabilities, if the settings need them."""
     penalty_K: Tensor | None
     """The KL penalty, which is added to the advantages."""
+    slope_K: Tensor | None = None
+    """Of a sequence loss: what takes the place of the advantages."""
 
 
 @dataclass
@@ -41,10 +43,11 @@ class AnchorTable:
     start: ByRow = field(default_factory=dict)
     reference: ByRow = field(default_factory=dict)
     penalty: ByRow = field(default_factory=dict)
+    slopes: ByRow = field(default_factory=dict)
 
     def of(self, rows: Sequence[Row]) -> Anchors:
-        reference_K, penalty_K = (joined(values, rows) if values else None for values in (self.reference, self.penalty))
-        return Anchors(joined(self.start, rows), reference_K, penalty_K)
+        known = (self.reference, self.penalty, self.slopes)
+        return Anchors(joined(self.start, rows), *(joined(values, rows) if values else None for values in known))
 
     def penalise(self, rows: Sequence[Row], coefficient: float) -> None:
         """Compute the KL penalty of the rows of an optimizer step, which compares its tokens with their mean."""
@@ -93,9 +96,12 @@ def micro_batch_loss(
     logprobs_K, start_K = scores.logprobs_K, anchors.start_K
     dtype = logprobs_K.dtype
     sampler_K, advantages_K = batch.sampler_logprobs_K.to(dtype), batch.advantages_K.to(dtype)
+    sampler_K = start_K.where(sampler_K.isnan(), sampler_K)  # no sampler gave those a log probability
     old_K = start_K if config.old_logprobs == "learner" else sampler_K
     if anchors.penalty_K is not None:
         advantages_K = advantages_K + anchors.penalty_K.to(dtype)
+    if anchors.slope_K is not None:
+        advantages_K = anchors.slope_K.to(dtype)
     num_rows = len(batch.rows)
     term = algorithm.policy_loss(
         PolicyTokens(
@@ -114,7 +120,7 @@ def micro_batch_loss(
     weights_K = batch.weights_K.to(dtype) * sampler_weights(start_K, sampler_K, cap)
     policy = -(weights_K * term.objective_K).sum()
     total = policy
-    if anchors.reference_K is not None and config.beta:
+    if anchors.reference_K is not None and config.beta and anchors.slope_K is None:
         total = policy + config.beta * (weights_K * kl_term(logprobs_K, anchors.reference_K, start_K)).sum()
     values = TokenValues(
         logprobs_K=logprobs_K.detach(),

@@ -96,4 +96,5 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         "trained_tokens": sum(len(row.targets) for row in batch.rows),
         "row_tokens": sum(map(len, rows)),
         "unique_tokens": unique_tokens(rows),
+        **({"pairs": len(batch.pairs), "pairs_left_out": batch.pairs_left_out} if batch.paired else {}),
     }

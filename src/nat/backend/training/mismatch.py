@@ -6,6 +6,7 @@ a stale cache, a stale merged copy of the weights, and an adapter that never arr
 Shapes: K sampled tokens of a row.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -107,6 +108,14 @@ def earlier_difference(rows: Sequence[Row], version: str, scored: ByRow) -> Diff
 def sampled_by(rows: Sequence[Row], version: str) -> Tensor:
     """Tell for each sampled token if the weights of this version sampled it; gives bool [K]."""
     return torch.tensor([each == version for row in rows for each in row.policy_versions or [None] * len(row.targets)])
+
+
+def compared_tokens(rows: Sequence[Row], earlier_version: str | None) -> Tensor | None:
+    """Tell for each token if the weights at the start of the update sampled it; gives bool [K], or None for all."""
+    unknown = torch.tensor([math.isnan(logprob) for row in rows for logprob in row.sampler_logprobs])
+    if earlier_version is None:
+        return ~unknown if unknown.any() else None
+    return ~(unknown | sampled_by(rows, earlier_version))
 
 
 def _difference(gap: Tensor) -> Difference:

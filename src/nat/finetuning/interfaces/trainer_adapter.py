@@ -64,6 +64,11 @@ class TrainerAdapter(ABC):
         """True if the algorithm compares rewards of the whole batch, so that groups of equal rewards carry a signal."""
         return False
 
+    @property
+    def needs_difference(self) -> bool:
+        """False if the algorithm compares no rewards, as `sft`, so that every rollout carries a signal."""
+        return True
+
     async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - for those who override it
         """What training would take on this machine, with the adapter's settings; None if the server is elsewhere."""
         return None

@@ -75,6 +75,10 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     def compares_across_groups(self) -> bool:
         return self._training is not None and self._training.compares_across_groups
 
+    @property
+    def needs_difference(self) -> bool:
+        return self._training is None or self._training.needs_difference
+
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Have the backend resolve the settings, so that an unknown algorithm fails before the first rollout.
 
@@ -204,8 +208,8 @@ async def local_trainer_adapter(
 
 def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:
     settings = training.settings
-    corrected = settings["old_logprobs"] == "sampler" or settings["importance_sampling_cap"] is not None
-    if max_staleness and not corrected:
+    has_ratio = settings.get("old_logprobs") == "learner"  # else the ratio corrects, or there is none to correct
+    if max_staleness and has_ratio and settings["importance_sampling_cap"] is None:
         seen = f"null, so nothing corrects for earlier weights, which finetuning.max_staleness {max_staleness} allows"
         raise ConfigError(
             [f"training.importance_sampling_cap: {seen}"], hint="set a cap such as 2.0, or max_staleness to 0"

@@ -99,7 +99,7 @@ def test_returns_must_cover_all_rows_and_sampled_tokens():
     without = rollout(0, [None, -1.0]).rows[0]
     with pytest.raises(ValueError, match="1 of 2 rows have returns"):
         TrainingRollout(reward=0, rows=[with_them, without])
-    with pytest.raises(ValueError, match="the returns cover 1 sampled tokens; 2 tokens have a logprob"):
+    with pytest.raises(ValueError, match="the returns cover 1 sampled tokens; there are 2"):
         TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -1, -1], returns=[AnswerReturn(num_tokens=1, value=0)])
 
 

@@ -20,7 +20,8 @@ from nat.backend.export import export_model, main
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints, Layout, restore
-from nat.backend.training.learner import Learner, Reference
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
 from nat.errors import BackendError, CheckpointDamaged, ExportRefused, ModelNotSupported
 from nat.files import REMOVED, REPLACED, remove_unfinished, replacing_folder
 from nat.wire.training import JobState, JobStatus, TrainingConfig

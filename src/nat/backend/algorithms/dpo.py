@@ -1,0 +1,105 @@
+"""DPO: of two answers to the same prompt, make the better one more likely than the worse one.
+
+Shapes: as in algorithm.py; P pairs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from nat.backend.algorithms.algorithm import AlgorithmOptions, Completions
+from nat.backend.algorithms.sft import RATIO_SETTINGS, SFT
+from nat.preferences.pairs import pairs_of
+
+SEQUENCE_SETTINGS = RATIO_SETTINGS | {"aggregation", "max_completion_length"}
+"""What an algorithm with a sequence loss does not use."""
+
+
+def summed(tokens_R: Tensor, max_completion_length: int) -> Tensor:  # noqa: ARG001 - the signature of an aggregation
+    """The sum over tokens; the slope of the sequence loss has all weights."""
+    return torch.ones_like(tokens_R)
+
+
+class DpoOptions(AlgorithmOptions):
+    """Options of `dpo`."""
+
+    loss_type: Literal["sigmoid", "sigmoid_norm", "ipo", "robust"] = "sigmoid"
+    """`sigmoid` is DPO; `sigmoid_norm` compares means per token instead of sums, so that length counts less; `ipo`
+    aims at a margin of 1 / (2 beta), so that certain preferences do not grow without end; `robust` corrects for a share
+    of wrong labels, `label_smoothing`."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
+    """Assumed share of pairs that are the wrong way round; for `sigmoid` (conservative DPO) and `robust`."""
+    sft_loss_weight: float = Field(default=0.0, ge=0)
+    """Weight of the cross entropy of the chosen answers' tokens, which keeps both answers from becoming unlikely."""
+    pairs: Literal["best_worst", "all"] = "all"
+    """Pair the best rollout of a group with its worst, or all rollouts whose rewards differ."""
+    min_margin: float = Field(default=0.0, ge=0)
+    """The least difference in reward of a pair; at 0 any difference is enough."""
+    max_pairs: int | None = Field(default=None, ge=1)
+    """The most pairs of a group, those with the largest difference; null keeps all."""
+    completion: Literal["turn", "rest"] = "turn"
+    """What is compared: the answer where the two rollouts part, or all answers from there on."""
+
+    @model_validator(mode="after")
+    def _smoothing_has_effect(self) -> Self:
+        if self.label_smoothing and self.loss_type == "ipo":
+            raise ValueError(
+                "label_smoothing has no effect with loss_type 'ipo', whose target is a finite margin already"
+            )
+        return self
+
+
+def dpo_loss(completions: Completions) -> Tensor:
+    """Give the mean over pairs, plus the cross entropy of the chosen tokens times its weight.
+
+    With d = log π - log π_ref, m = d_chosen - d_rejected and the smoothing ε, a pair has
+
+        sigmoid  -(1 - ε) log sigmoid(βm) - ε log sigmoid(-βm), which is equation 7 for ε = 0
+        robust   (-(1 - ε) log sigmoid(βm) + ε log sigmoid(-βm)) / (1 - 2ε) (arXiv 2403.00409)
+        ipo      (m - 1/(2β))² (arXiv 2310.12036)
+
+    For `sigmoid_norm` and `ipo`, d is the mean per token, as in TRL.
+    """
+    options, beta = completions.options, completions.beta
+    ratio_S = completions.log_ratio_S
+    if options.loss_type in {"sigmoid_norm", "ipo"}:
+        ratio_S = ratio_S / completions.tokens_S
+    margin_P = completions.chosen(ratio_S) - completions.rejected(ratio_S)
+    smoothing = options.label_smoothing
+    right_P, wrong_P = -logsigmoid(beta * margin_P), -logsigmoid(-beta * margin_P)
+    match options.loss_type:
+        case "ipo":
+            loss_P = (margin_P - 1 / (2 * beta)).square()
+        case "robust":
+            loss_P = ((1 - smoothing) * right_P - smoothing * wrong_P) / (1 - 2 * smoothing)
+        case _:
+            loss_P = (1 - smoothing) * right_P + smoothing * wrong_P
+    loss = loss_P.mean()
+    if options.sft_loss_weight:
+        logprobs, tokens = (completions.chosen(values) for values in (completions.logprobs_S, completions.tokens_S))
+        loss = loss - options.sft_loss_weight * logprobs.sum() / tokens.sum()
+    return loss
+
+
+def pairs_of_group(rewards: Sequence[float], options: DpoOptions) -> Sequence[tuple[int, int]]:
+    """The pairs that the options allow."""
+    return pairs_of(rewards, how=options.pairs, min_margin=options.min_margin, most=options.max_pairs)
+
+
+DPO = replace(
+    SFT,
+    name="dpo",
+    summary="Makes the better of two rollouts of a group more likely than the worse one, where the two part.",
+    paper="arXiv 2305.18290",
+    defaults={"normalize_advantages": False, "importance_sampling_cap": None, "beta": 0.1},
+    aggregation=summed,
+    options=DpoOptions,
+    unused=SEQUENCE_SETTINGS | {"advantage", "tokens_per_step"},
+    sequence_loss=dpo_loss,
+    pairs=pairs_of_group,
+)

@@ -1,0 +1,53 @@
+"""KTO: rollouts are desirable or not, each by itself; no pairs are needed.
+
+Shapes: as in algorithm.py.
+"""
+
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from nat.backend.algorithms.advantages import Advantage
+from nat.backend.algorithms.algorithm import AlgorithmOptions, Completions
+from nat.backend.algorithms.dpo import SEQUENCE_SETTINGS, summed
+from nat.backend.algorithms.dr_grpo import centred
+from nat.backend.algorithms.sft import SFT
+
+
+class KtoOptions(AlgorithmOptions):
+    """Options of `kto`."""
+
+    desirable_weight: float = Field(default=1.0, ge=0)
+    """Weight of the rollouts that are better than what they are compared with."""
+    undesirable_weight: float = Field(default=1.0, ge=0)
+    """Weight of those that are worse; with many more of one kind, a smaller weight for it balances them."""
+
+
+def kto_loss(completions: Completions) -> Tensor:
+    """Give the mean of 1 - sigmoid(±β(d - z)), + for desirable completions, - for the others; times their weights.
+
+    d = log π - log π_ref, and z = max(0, mean d of mismatched completions) estimates the KL divergence (equation 8).
+    """
+    options, baseline = completions.options, max(0.0, completions.mismatched_kl)
+    value_S = completions.beta * (completions.log_ratio_S - baseline)
+    gain = 1 - torch.sigmoid(completions.chosen(value_S))
+    loss = 1 - torch.sigmoid(-completions.rejected(value_S))
+    return torch.cat([options.desirable_weight * gain, options.undesirable_weight * loss]).mean()
+
+
+KTO = replace(
+    SFT,
+    name="kto",
+    summary="Makes rollouts better than their group's mean more likely and the others less, without pairs.",
+    paper="arXiv 2402.01306",
+    advantage=Advantage(centred),
+    defaults={"normalize_advantages": False, "importance_sampling_cap": None, "beta": 0.1},
+    aggregation=summed,
+    options=KtoOptions,
+    unused=SEQUENCE_SETTINGS,
+    needs_advantage=True,
+    sequence_loss=kto_loss,
+    needs_mismatched=True,
+)

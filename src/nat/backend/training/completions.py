@@ -1,0 +1,174 @@
+"""The completions that a sequence loss compares: which tokens they have, and the slope of the loss at each token.
+
+Shapes: K sampled tokens of a row, S completions.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nat.backend.algorithms.algorithm import Completions
+from nat.backend.algorithms.registry import Resolved
+from nat.backend.training.batch import Pair, Row
+from nat.backend.training.loss import ByRow
+
+
+@dataclass(frozen=True)
+class Span:
+    """Sampled tokens of a row, from `start` to before `stop`, counted among its K sampled tokens."""
+
+    row: int
+    """The row's index in the batch."""
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a sequence loss takes as one: an answer, or more of a rollout."""
+
+    group: int
+    better: bool
+    """Chosen, or desirable."""
+    spans: tuple[Span, ...]
+
+    def sum(self, values: ByRow) -> Tensor:
+        """The sum of these values over its tokens (float64)."""
+        parts = [values[span.row][span.start : span.stop] for span in self.spans]
+        return torch.cat(parts).sum(dtype=torch.float64)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(span.stop - span.start for span in self.spans)
+
+
+@dataclass(frozen=True)
+class SequenceSlopes:
+    """The value of a sequence loss, and minus its slope at the log probability of each token."""
+
+    loss: float
+    by_row: ByRow
+    metrics: Mapping[str, float]
+
+
+def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolved) -> list[Completion]:
+    """The completions of a batch: the two sides of each pair, chosen ones first, or else its rollouts."""
+    own: dict[int, list[Row]] = {}
+    for row in rows:
+        own.setdefault(row.rollout, []).append(row)
+    if resolved.algorithm.pairs is None:
+        return [
+            Completion(
+                part[0].group, part[0].advantages[0] > 0, tuple(Span(row.index, 0, len(row.targets)) for row in part)
+            )
+            for part in own.values()
+        ]
+    rest = getattr(resolved.options, "completion", "rest") == "rest"
+    return [
+        Completion(pair.group, side == 0, tuple(_side(own[pair.rollouts[side]], pair, side, rest=rest)))
+        for side in (0, 1)
+        for pair in pairs
+    ]
+
+
+def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[Span]:
+    """The tokens of one side of a pair: the answer where the two part, or all from there on."""
+    at = pair.parting
+    first = rows[at.row]
+    places = [k for k, position in enumerate(first.positions) if at.start <= position + 1 < at.stops[side]]
+    if not rest:
+        yield Span(first.index, places[0], places[-1] + 1)
+        return
+    yield Span(first.index, places[0], len(first.targets))
+    for row in rows[at.row + 1 :]:
+        yield Span(row.index, 0, len(row.targets))
+
+
+def sequence_slopes(
+    completions: Sequence[Completion],
+    current: ByRow,
+    reference: ByRow,
+    resolved: Resolved,
+    *,
+    mismatched_kl: float = 0.0,
+) -> SequenceSlopes:
+    """Evaluate the loss of an optimizer step at the current log probabilities of its tokens."""
+    sums_S = torch.stack([each.sum(current) for each in completions]).requires_grad_()
+    seen = Completions(
+        logprobs_S=sums_S,
+        reference_S=torch.stack([each.sum(reference) for each in completions]),
+        tokens_S=torch.tensor(
+            [float(each.num_tokens) for each in completions], device=sums_S.device, dtype=sums_S.dtype
+        ),
+        better_S=torch.tensor([each.better for each in completions], device=sums_S.device),
+        mismatched_kl=mismatched_kl,
+        beta=resolved.config.beta,
+        options=resolved.options,
+    )
+    assert resolved.algorithm.sequence_loss is not None, "only such algorithms have completions"
+    with torch.enable_grad():
+        loss = resolved.algorithm.sequence_loss(seen)
+        (slope_S,) = torch.autograd.grad(loss, sums_S)
+    by_row = {
+        span.row: torch.zeros_like(current[span.row], dtype=torch.float64)
+        for each in completions
+        for span in each.spans
+    }
+    for each, slope in zip(completions, slope_S, strict=True):
+        for span in each.spans:
+            by_row[span.row][span.start : span.stop] -= slope
+    return SequenceSlopes(float(loss.detach()), by_row, _metrics(seen, paired=resolved.algorithm.pairs is not None))
+
+
+def _metrics(seen: Completions, *, paired: bool) -> dict[str, float]:
+    """What TRL logs: implicit rewards β(log π - log π_ref), and the log probabilities of completions."""
+    with torch.no_grad():
+        reward_S = seen.beta * seen.log_ratio_S
+        found: dict[str, float] = {}
+        for name, of in (("chosen", seen.chosen), ("rejected", seen.rejected)):
+            if len(of(reward_S)):
+                found |= {
+                    f"rewards_{name}": float(of(reward_S).mean()),
+                    f"logps_{name}": float(of(seen.logprobs_S).mean()),
+                }
+        if paired:
+            margin_P = seen.chosen(reward_S) - seen.rejected(reward_S)
+            found |= {
+                "rewards_margin": float(margin_P.mean()),
+                "rewards_accuracy": float((margin_P > 0).double().mean()),
+            }
+    return found
+
+
+def mismatched(rows: Sequence[Row], completions: Sequence[Completion]) -> list[Row]:
+    """For each completion a row with its prompt and another completion, if possible of another prompt.
+
+    Their log ratios estimate how far the policy is from the reference on answers that it would not give.
+    """
+    by_index = {row.index: row for row in rows}
+    firsts = [by_index[each.spans[0].row] for each in completions]
+    largest = max(Counter(each.group for each in completions).values())
+    shift = largest if largest < len(firsts) else 1
+    others = [firsts[number - shift] for number in range(len(firsts))]
+    return [
+        _with_completion_of(mine, other, index) for index, (mine, other) in enumerate(zip(firsts, others, strict=True))
+    ]
+
+
+def _with_completion_of(row: Row, other: Row, index: int) -> Row:
+    prompt, cut = row.input_ids[: row.positions[0] + 1], other.positions[0] + 1
+    shift = len(prompt) - cut
+    return Row(
+        index=index,
+        group=row.group,
+        rollout=index,
+        input_ids=[*prompt, *other.input_ids[cut:]],
+        positions=[position + shift for position in other.positions],
+        targets=other.targets,
+        sampler_logprobs=other.sampler_logprobs,
+        advantages=other.advantages,
+        temperatures=other.temperatures,
+    )

@@ -1,0 +1,211 @@
+"""DPO, KTO and SFT: losses and gradients are TRL's, for any micro-batches; pairs are compared where they part."""
+
+import json
+from itertools import combinations
+from math import log
+from pathlib import Path
+
+import pytest
+import torch
+
+from fakes.preference_batches import CASES, demonstrated_row, drawn_pairs, make_models, preference_groups
+from fakes.training_batches import random_groups, training_row
+from nat.backend.algorithms.registry import resolve
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
+from nat.backend.training.batch import make_batch
+from nat.backend.training.completions import completions_of
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
+from nat.errors import AlgorithmError, UpdateRejected
+from nat.wire.metrics import OF_COMPLETIONS, UPDATE
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+
+GOLDEN = json.loads(Path(__file__).with_name("trl_losses.json").read_text())
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def learner(models):
+    policy, reference = models
+    loaded = load_model(policy, device="cpu")
+    return Learner(loaded, Reference(loaded, lambda: load_model(reference, device="cpu").model))
+
+
+def trained(learner, groups, **config):
+    """The gradient and the metrics of an update that hardly moves the weights."""
+    caught = {}
+    clip = learner.optimizer.clip
+
+    def catch(max_norm):
+        caught.update({name: p.grad.clone() for name, p in learner._policy.trainable_parameters().items()})
+        return clip(max_norm)
+
+    learner.optimizer.clip = catch
+    given = {"learning_rate": 1e-7, "warmup_steps": 0, "steps_per_batch": 1, "max_kl": None, **config}
+    metrics = learner.update(groups, resolve(TrainingConfig(**given)))
+    return caught, metrics
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda n: f"{CASES[n][0]}-{n}")
+@pytest.mark.parametrize("micro_batch_tokens", [1, 4096])
+def test_losses_and_gradients_are_those_of_trl(learner, number, micro_batch_tokens):
+    """The loss and two numbers of each parameter's gradient agree with TRL 1.16 on the same batch to 1e-5."""
+    (method, settings, _), golden = CASES[number], GOLDEN[number]
+    gradients, metrics = trained(
+        learner, preference_groups(method), algorithm=method, micro_batch_tokens=micro_batch_tokens, **settings
+    )
+    assert metrics["loss"] == pytest.approx(golden["loss"], abs=TOLERANCE)
+    assert gradients.keys() == golden["gradients"].keys()
+    for name, gradient in gradients.items():
+        flat = gradient.double().flatten()
+        norm, weighted = golden["gradients"][name]
+        assert float(flat.norm()) == pytest.approx(norm, rel=TOLERANCE, abs=TOLERANCE), name
+        cosines = torch.arange(len(flat), dtype=torch.float64).cos()
+        assert float((flat * cosines).sum()) == pytest.approx(weighted, rel=TOLERANCE, abs=TOLERANCE), name
+
+
+def sampled_pair(loaded, *, rewards=(1.0, 0.0), turns=2):
+    """Two rollouts with the same first answer that part in the second one, with the model's own log probabilities."""
+    prompt, first, environment = [1, 2, 3], [4, 5], [6, 7]
+    rollouts = []
+    for reward, answer in zip(rewards, ([8, 9, 10], [8, 30]), strict=True):
+        ids = [*prompt, *first, *environment, *answer, *([6, 11, 12] if turns > 2 else [])]
+        after = 7 + len(answer)
+        sampled = [3, 4, *range(7, after), *(range(after + 1, len(ids)) if turns > 2 else [])]
+        rollouts.append(TrainingRollout(reward=reward, rows=[training_row(loaded, ids, sampled)]))
+    return TrainingGroup(id="a", rollouts=rollouts)
+
+
+def test_rollouts_are_compared_where_they_part(learner):
+    """DPO trains the answer where two rollouts part, or all from there on; what they share before has no gradient."""
+    loaded = learner._policy
+    group = sampled_pair(loaded, turns=3)
+    turn = make_batch([group], resolve(TrainingConfig(algorithm="dpo")))
+    rest = resolve(TrainingConfig(algorithm="dpo", options={"completion": "rest"}))
+    for resolved, lengths in ((resolve(TrainingConfig(algorithm="dpo")), [3, 2]), (rest, [5, 4])):
+        completions = completions_of(turn.rows, turn.pairs, resolved)
+        assert [each.num_tokens for each in completions] == lengths
+        assert [each.better for each in completions] == [True, False]
+        assert all(span.start == 2 for each in completions for span in each.spans)
+
+
+def test_one_rollout_may_be_in_several_pairs(learner):
+    """The slope of a token is the sum over the pairs that its rollout is in: as if each pair had rows of its own."""
+    answers = ([10, 11], [10, 12, 13], [14])
+    order = [
+        TrainingRollout(reward=-float(number), rows=[demonstrated_row([1, 2, 3], answer)])
+        for number, answer in enumerate(answers)
+    ]
+    together, metrics = trained(learner, [TrainingGroup(id="a", rollouts=order)], algorithm="dpo")
+    assert metrics["pairs"] == 3
+    apart = [
+        TrainingGroup(id=f"{number}", rollouts=[better, worse])
+        for number, (better, worse) in enumerate(combinations(order, 2))
+    ]
+    each, _ = trained(learner, apart, algorithm="dpo")
+    for name, gradient in together.items():
+        torch.testing.assert_close(gradient, each[name], rtol=1e-4, atol=1e-6)
+
+
+def test_pairs_that_the_environment_parted_are_left_out(learner):
+    """Different tokens that nobody sampled are no choice of the model's: such pairs are counted, nothing is trained."""
+    rows = [demonstrated_row([1, 2, token], [4, 5]) for token in (3, 9)]
+    rollouts = [TrainingRollout(reward=float(number), rows=[row]) for number, row in enumerate(rows)]
+    group = TrainingGroup(id="a", rollouts=rollouts)
+    metrics = learner.update([group], resolve(TrainingConfig(algorithm="dpo")))
+    assert metrics["pairs_left_out"] == 1
+    assert metrics["trained_rows"] == 0
+
+
+def test_several_steps_use_the_weights_of_each(learner):
+    """Each optimizer step takes the slopes at its own weights: the loss falls from step to step on the same pairs."""
+    losses = []
+    config = TrainingConfig(
+        algorithm="dpo", num_iterations=3, steps_per_batch=1, learning_rate=1e-3, warmup_steps=0, max_kl=None
+    )
+    learner.update(preference_groups("dpo"), resolve(config), on_step=lambda metrics: losses.append(metrics["loss"]))
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] > losses[-1] + 0.1
+
+
+def test_adapters_are_the_policy_and_the_model_without_them_the_reference(models):
+    """With LoRA the reference is the model with its adapter off: at the start the loss is log 2."""
+    loaded = load_model(models[0], device="cpu", lora=LoraSettings(rank=4))
+    learner = Learner(loaded, Reference(loaded, lambda: pytest.fail("no second copy is needed")))
+    _, metrics = trained(learner, preference_groups("dpo"), algorithm="dpo")
+    assert metrics["loss"] == pytest.approx(log(2), abs=1e-6)
+    assert (metrics["rewards_margin"], metrics["rewards_accuracy"]) == (0, 0)
+
+
+def test_the_metrics_are_described(learner):
+    """Each metric of `dpo` and `kto` is in the reference; those of pairs belong to `dpo` alone."""
+    reported = [set(trained(learner, preference_groups(name), algorithm=name)[1]) for name in ("dpo", "kto")]
+    assert reported[0] | reported[1] >= set(OF_COMPLETIONS)
+    assert reported[0] | reported[1] <= set(OF_COMPLETIONS) | set(UPDATE)
+    assert set(OF_COMPLETIONS) - reported[1] == {"pairs", "pairs_left_out", "rewards_margin", "rewards_accuracy"}
+    assert set(OF_COMPLETIONS) - reported[0] == {"mismatched_kl"}
+
+
+def test_a_step_may_have_desirable_answers_alone(learner):
+    """Steps of one kind of answers each: the means are over the steps that have the kind."""
+    groups = [
+        group.model_copy(update={"rollouts": [rollout.model_copy(update={"advantage": advantage})]})
+        for group, advantage in zip(preference_groups("sft"), (1.0, -1.0, 1.0), strict=True)
+        for rollout in group.rollouts
+    ]
+    given = {"algorithm": "kto", "advantage": "given", "steps_per_batch": 3}
+    _, metrics = trained(learner, groups, **given)
+    assert metrics["optimizer_steps"] == 3
+    assert {"rewards_chosen", "rewards_rejected"} <= set(metrics)
+
+
+def test_rejection_sampling_imitates_the_best(learner):
+    """The gradient of `rft` is that of `sft` on the best rollouts of each group alone."""
+    groups = random_groups(learner._policy)
+    chosen, metrics = trained(learner, groups, algorithm="rft")
+    best = [
+        group.model_copy(update={"rollouts": [max(group.rollouts, key=lambda rollout: rollout.reward)]})
+        for group in groups
+    ]
+    imitated, _ = trained(learner, best, algorithm="sft")
+    assert metrics["trained_rollouts"] == len(groups)
+    for name, gradient in chosen.items():
+        torch.testing.assert_close(gradient, imitated[name], rtol=1e-4, atol=1e-6)
+
+
+def test_demonstrations_need_no_log_probabilities(learner):
+    """`sft` learns from tokens that nobody sampled; policy gradients refuse them, and name what takes them."""
+    groups = preference_groups("sft")
+    _, metrics = trained(learner, groups, algorithm="sft")
+    assert metrics["trained_tokens"] == sum(len(pair["chosen_ids"]) for pair in drawn_pairs())
+    assert "logprob_diff_mean" not in metrics
+    with pytest.raises(UpdateRejected, match=r"rollout 0 of the group '0' has tokens without a log probability"):
+        learner.update(groups, resolve(TrainingConfig()))
+
+
+@pytest.mark.parametrize("name", ["sft", "rft", "dpo", "kto"])
+def test_a_setting_without_effect_is_refused(name):
+    """Settings of policy gradients, which these algorithms do not use, are errors that name them."""
+    with pytest.raises(AlgorithmError, match=rf"training\.epsilon: without effect with the algorithm '{name}'"):
+        resolve(TrainingConfig(algorithm=name, epsilon=0.1))
+    assert "epsilon" not in resolve(TrainingConfig(algorithm=name)).report().settings
+
+
+def test_smoothing_and_ipo_exclude_each_other():
+    """An option that would have no effect is an error."""
+    with pytest.raises(AlgorithmError, match="label_smoothing has no effect"):
+        resolve(TrainingConfig(algorithm="dpo", options={"loss_type": "ipo", "label_smoothing": 0.1}))
+
+
+def test_a_mask_has_one_entry_for_each_token():
+    """A mask of another length, or one that begins with a target, names what it has."""
+    with pytest.raises(ValueError, match="completion_mask has 1 entries for 2 tokens"):
+        TrainingRow(token_ids=[1, 2], logprobs=[None, None], completion_mask=[False])
+    with pytest.raises(ValueError, match="no token predicts the first"):
+        TrainingRow(token_ids=[1, 2], logprobs=[None, None], completion_mask=[True, True])
