@@ -47,6 +47,10 @@ class Forecaster:
         self._engine = engine
         self._learner = learner
 
+    @property
+    def loaded(self) -> LoadedModel:
+        return self._engine.loaded
+
     def resolve(self, config: TrainingConfig) -> Resolved:
         """The settings that an update of this model will use.
 

@@ -96,8 +96,9 @@ class ChatTokenizer:
         *,
         tools: Sequence[dict[str, Any]] | None = None,
         template_arguments: dict[str, Any] | None = None,
+        for_answer: bool = True,
     ) -> str:
-        """The same as the text that the chat template writes."""
+        """The same as the text that the chat template writes; without `for_answer`, it ends with the last message."""
         if self.hf.chat_template is None:
             raise ModelNotSupported(
                 "the model's tokenizer has no chat template, so chat messages cannot be rendered",
@@ -113,7 +114,7 @@ class ChatTokenizer:
             text: Any = self.hf.apply_chat_template(
                 list(messages),
                 tools=None if tools is None else list(tools),
-                add_generation_prompt=True,
+                add_generation_prompt=for_answer,
                 tokenize=False,
                 **variables,
             )

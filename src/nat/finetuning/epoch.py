@@ -33,6 +33,8 @@ class PlayedEpoch:
     """One for each rollout; it says if the trainer did not choose it."""
     staleness: Mapping[str, float] = field(default_factory=dict)
     """Metrics of the age of the weights that sampled."""
+    played: bool = True
+    """False if the trajectories come from a file."""
 
 
 def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> TrajectoryCollection:
@@ -101,10 +103,11 @@ def epoch_record(
         filtered_max_reward=kept.max if kept else None,
         curriculum_percentile=curriculum["current_percentile"] if curriculum else 1.0,
         curriculum_state=dict(curriculum) if curriculum else None,
-        num_rollouts=counts.num_rollouts,
+        num_rollouts=counts.num_rollouts if played.played else 0,
+        played=played.played,
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
         failures=list(counts.failures),
-        groups_without_difference=sum(not has_signal(group) for group in groups),
+        groups_without_difference=sum(not has_signal(group) for group in groups) if played.played else 0,
         seconds=seconds,
         examples=success_by_example(played.records),
         metrics=epoch_metrics(

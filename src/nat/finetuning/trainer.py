@@ -167,7 +167,9 @@ class EpochTrainer(Trainer):
             counts, target_functions=config.target_functions, target_model=config.target_model, before=before
         )
         guards.check_failures(counts, max_failure_rate=config.max_failure_rate, before=before)
-        self._played = PlayedEpoch(epoch, run_id, collected, chosen, records, staleness)
+        self._played = PlayedEpoch(
+            epoch, run_id, collected, chosen, records, staleness, played=self.trajectory_builder.plays
+        )
         await self._keep_if_best()
         if not chosen.trajectories:
             return None

@@ -15,5 +15,6 @@ import nat.plugins.llms.nim
 import nat.plugins.llms.register
 import nat.plugins.local.adapter
 import nat.plugins.local.llm
+import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
 import nat.plugins.service.register

@@ -103,6 +103,8 @@ class EpochRecord(RunRecord):
     """As `Trainer.get_curriculum_state()` gives it; None when the curriculum is off."""
     num_rollouts: int = Field(default=0, ge=0)
     """Rollouts that were started, the failed ones included."""
+    played: bool = True
+    """False if the trajectories are not rollouts of this run but come from a file, and their rewards with them."""
     left_out: dict[str, int] = {}
     """Rollouts that were not trained on, by cause."""
     failures: list[FailureCount] = []

@@ -34,7 +34,7 @@ UPDATE: Mapping[str, str] = {
     "reference_kl": "Estimate (k3) of the KL divergence per token from the policy to the reference, over the tokens of "
     "all passes; only where `beta` or `kl_penalty_coef` needs the reference.",
     "approx_kl": "Estimate (k3) of the KL divergence per token from the policy before the update to that after it, "
-    "over the tokens of a sixteenth of the rows, at least eight, drawn at random.",
+    "over the tokens of a sixteenth of the rows, at least eight, drawn at random; not for texts from a file.",
     "taken_back": "How often the update was taken back and repeated with a smaller learning rate, because it moved the "
     "policy by more than `max_kl`.",
     "kl_per_step": "`approx_kl` per optimizer step.",

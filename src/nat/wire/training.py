@@ -215,7 +215,8 @@ class TrainingConfig(WireModel):
     two fifths of the free memory."""
     max_kl: float | None = Field(default=0.03, gt=0)
     """The most KL divergence per token by which an update may move the policy; a larger one is taken back and repeated
-    with a quarter of the learning rate. Null allows any."""
+    with a quarter of the learning rate. Null allows any. It is measured on tokens that a model sampled, so texts from a
+    file have no such bound."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Maximum global norm of the gradient; a larger one is scaled down."""
     weight_decay: float = Field(default=0.0, ge=0)

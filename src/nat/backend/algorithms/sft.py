@@ -45,7 +45,7 @@ SFT = Algorithm(
     importance_sampling_level=token,
     policy_loss=log_likelihood,
     aggregation=token_mean,
-    defaults={"normalize_advantages": False, "importance_sampling_cap": None, "max_kl": None},
+    defaults={"normalize_advantages": False, "importance_sampling_cap": None},
     unused=RATIO_SETTINGS | {"advantage"},
     needs_logprobs=False,
 )

@@ -10,9 +10,11 @@ from starlette.responses import Response
 from nat.backend.forecast import Forecaster
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
+from nat.backend.texts import tokenized
 from nat.backend.training.jobs import TrainingJobs
 from nat.http.errors import ApiError, ClientDisconnected, first_of
 from nat.sizing.forecast import ForecastRequest
+from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
@@ -23,6 +25,7 @@ _JOB = TypeAdapter(TrainingJob)
 _CONFIG = TypeAdapter(TrainingConfig)
 _EXPORT = TypeAdapter(ExportRequest)
 _FORECAST = TypeAdapter(ForecastRequest)
+_TEXTS = TypeAdapter(TokenizeRequest)
 
 
 def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRouter:
@@ -32,6 +35,7 @@ def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRou
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
+    router.add_route("/v1/training/tokenize", routes.tokenize, methods=["POST"])
     router.add_route("/v1/training/resolve", routes.resolve, methods=["POST"])
     router.add_route("/v1/training/forecast", routes.forecast, methods=["POST"])
     router.add_route("/v1/training/export", routes.export, methods=["POST"])
@@ -84,6 +88,19 @@ class _Routes:
                 raise ClientDisconnected
             return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
 
+    async def tokenize(self, http: Request) -> Response:
+        """Turn conversations into the rows of a job."""
+        request = await read_batch(http, _TEXTS)
+        return json_answer(await asyncio.to_thread(self._tokenized, request))
+
+    def _tokenized(self, request: TokenizeRequest) -> TokenizeAnswer:
+        loaded = self._forecaster.loaded
+        found = [
+            tokenized(each, loaded.tokenizer, stops=loaded.eos_token_ids, longest=loaded.max_seq_length)
+            for each in request.conversations
+        ]
+        return TokenizeAnswer(conversations=found)
+
     async def export(self, http: Request) -> Response:
         jobs = self._jobs
         return json_answer(await jobs.export((await read(http, _EXPORT)).name))
@@ -113,7 +130,7 @@ def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
                 if outside is not None:
                     findings.append(f"{place}.token_ids: {outside} is outside the vocabulary of {loaded.vocab_size}")
     if not sampled:
-        findings.append("groups: no token has a logprob, so nothing was sampled and there is nothing to train on")
+        findings.append("groups: no token has a logprob or is in a completion_mask, so there is nothing to train on")
     return findings
 
 

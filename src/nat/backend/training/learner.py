@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from math import isnan
 from random import Random
 from statistics import fmean
 from time import perf_counter
@@ -221,7 +222,7 @@ class Learner:
                 with self.all_or_nothing():
                     metrics = self._train(batch, resolved, watchers)
                     if taken_back + 1 < _MOST_ATTEMPTS:
-                        _check_reach(metrics["approx_kl"], most)
+                        _check_reach(metrics.get("approx_kl", 0.0), most)
                     if watchers.pair is not None:
                         watchers.pair.finish_requests()
             except _MovedTooFar:
@@ -275,7 +276,6 @@ class Learner:
             **difference_metrics(seen.joined(None if earlier is None else earlier.seen)),
             **means,
             **compared,
-            "kl_per_step": compared["approx_kl"] / update.steps_done,
             "usual_learning_rate": _learning_rate_for(self._policy),
             "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
@@ -387,17 +387,18 @@ class Learner:
         """Check on short rows that the sampler has the new weights, and measure on random rows how far they moved."""
         self._policy.linears.forget()
         config, probe = update.resolved.config, self._probe.choose(rows)
-        drawn = drawn_rows(rows, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
+        sampled = [row for row in rows if not any(map(isnan, row.sampler_logprobs))]
+        drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         after, learned = (
             self._scores(self._policy_weights, self._pack(scored, config), lambda: None) for scored in (drawn, probe)
         )
         served = difference(probe, learned, self._probe.score(self._policy, probe))
         check_served_weights(served, config.max_served_difference or config.max_logprob_difference)
-        return {
-            "approx_kl": policy_shift(drawn, update.anchors.start, after),
-            "served_diff_mean": served.mean,
-            "served_diff_max": served.largest,
-        }
+        found = {"served_diff_mean": served.mean, "served_diff_max": served.largest}
+        if drawn:
+            kl = policy_shift(drawn, update.anchors.start, after)
+            found |= {"approx_kl": kl, "kl_per_step": kl / update.steps_done}
+        return found
 
 
 def _check_reach(kl: float, most: float | None) -> None:

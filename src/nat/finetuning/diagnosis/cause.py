@@ -40,6 +40,8 @@ class Cause:
     """True if the training reward can rise all the same."""
     of_the_end: bool = False
     """True if only a run that has ended can have it."""
+    without_rollouts: bool = False
+    """True if a run that trains on a file can have it, too."""
 
 
 def cause(
@@ -51,6 +53,7 @@ def cause(
     remedy: str,
     despite_learning: bool = False,
     of_the_end: bool = False,
+    without_rollouts: bool = False,
 ) -> Callable[[Check], Cause]:
     """Make a cause of the decorated rule, whose name becomes that of the cause."""
 
@@ -65,6 +68,7 @@ def cause(
             check=check,
             despite_learning=despite_learning,
             of_the_end=of_the_end,
+            without_rollouts=without_rollouts,
         )
 
     return decorate

@@ -43,6 +43,7 @@ ENTROPY_LEFT = fall.ENTROPY_LEFT
     healthy=f"below {fall.KL_TOO_FAR:g}, {fall.WEIGHTS_TOO_FAR:.0%}, {fall.CLIPPED_TOO_MUCH:.0%} and {TAKEN_BACK:g}",
     source="measured: updates that teach a model stay below 0.05; common practice warns above 0.01 to 0.05",
     remedy=f"{fall.HOLD_BACK} An earlier checkpoint may have a better model.",
+    without_rollouts=True,
 )
 def rate_too_high(evidence: Evidence) -> Seen | None:
     updates = evidence.updates
@@ -72,6 +73,7 @@ def rate_too_high(evidence: Evidence) -> Seen | None:
     healthy=f"below {UNTRAINED:.0%}",
     source="our choice; 0 is ideal",
     remedy=fall.NOT_TRAINED,
+    without_rollouts=True,
 )
 def untrained(evidence: Evidence) -> Seen | None:
     share = evidence.untrained
@@ -105,6 +107,7 @@ def few_groups(evidence: Evidence) -> Seen | None:
     healthy=f"above {LEAST_REACH:.0%}, and above {LEAST_RATE:.0%} of the default learning rate",
     source="Pinsker's inequality, measured: 10 to 40 % in the examples; [defaults](../concepts/defaults.md)",
     remedy="A warm-up that is longer than the run has the same effect.",
+    without_rollouts=True,
 )
 def rate_too_low(evidence: Evidence) -> Seen | None:
     updates = evidence.updates
@@ -128,6 +131,7 @@ def rate_too_low(evidence: Evidence) -> Seen | None:
     source="measured: the first clear gain of examples/tic_tac_toe takes 24",
     remedy="One step on a huge batch moves no further than one on a small batch.",
     of_the_end=True,
+    without_rollouts=True,
 )
 def few_steps(evidence: Evidence) -> Seen | None:
     updates = evidence.updates

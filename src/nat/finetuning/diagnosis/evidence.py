@@ -24,6 +24,8 @@ class Evidence:
 
     num_epochs: int
     num_rollouts: int
+    played: bool = True
+    """False if the run trained on a file, so that its rewards in training do not tell how good the model is."""
     left_out: Mapping[str, float] = field(default_factory=dict)
     """Share of the rollouts by cause."""
     error: str | None = None
@@ -79,6 +81,8 @@ class Evidence:
     @property
     def has_learned(self) -> bool:
         """True if the training reward or the held-out score rose by a fair part of what was possible."""
+        if not self.played:
+            return self.improved
         if self.trend is None:
             return False
         held_out = self.held_out.comparison if self.held_out else None

@@ -51,6 +51,8 @@ def diagnosis_of(evidence: Evidence, *, ended: bool = True) -> Diagnosis:
     for cause in CAUSES:
         if (evidence.has_learned and not cause.despite_learning) or (cause.of_the_end and not ended):
             continue
+        if not evidence.played and not cause.without_rollouts:
+            continue
         if (seen := cause.check(evidence)) is None:
             continue
         share = left * min(1.0, max(0.0, seen.share))

@@ -55,6 +55,7 @@ def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evid
     return Evidence(
         num_epochs=len(epochs),
         num_rollouts=sum(counts),
+        played=not epochs or any(epoch.played for epoch in epochs),
         left_out={cause: count / sum(counts) for cause, count in left_out.items()},
         error=str(failures[0]) if failures else None,
         functions=last.functions,

@@ -67,7 +67,7 @@ def reward_spread(group: Group) -> float:
 def has_signal(group: Group, least: float = 0.0) -> bool:
     """True if the returns of the trajectories differ by at least `least`, up to rounding.
 
-    A preference pair is a comparison in itself, so a group of pairs always has one.
+    A pair of answers, or an answer with a label, is a signal by itself.
     """
     if any(trajectory.is_preference for trajectory in group):
         return True

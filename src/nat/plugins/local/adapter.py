@@ -26,18 +26,21 @@ from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptChec
 from nat.finetuning.progress import append_progress
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
+from nat.finetuning.trajectories.texts import has_texts
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
+from nat.plugins.local.texts import tokenized_groups
 from nat.registry.decorators import register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
-from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingJob
+from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingGroup, TrainingJob
 
 logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "local"
+LEARNS_FROM_LABELS = "kto"
 _CANCEL_SECONDS = 3.0
 
 
@@ -108,10 +111,13 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
         """
         self._jobs_submitted += 1
+        groups, config = await self._groups(trajectories), self._config.training
+        if groups[0].rollouts[0].advantage is not None:
+            config = _with_labels(config)
         job = TrainingJob(
             id=f"{trajectories.run_id}-{self._jobs_submitted:06d}",
-            groups=training_groups(trajectories, model=self._config.llm),
-            config=self._config.training,
+            groups=groups,
+            config=config,
             **({"serve_meanwhile": True} if self.run_config.max_staleness else {}),
         )
         try:
@@ -120,6 +126,11 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             self._backend.check()
             await self._client.submit(job)
         return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata={"job_id": job.id})
+
+    async def _groups(self, trajectories: TrajectoryCollection) -> list[TrainingGroup]:
+        if has_texts(trajectories):
+            return await tokenized_groups(trajectories, self._client)
+        return training_groups(trajectories, model=self._config.llm)
 
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
         return _status(ref, await self._state(ref))
@@ -214,6 +225,16 @@ def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:
         raise ConfigError(
             [f"training.importance_sampling_cap: {seen}"], hint="set a cap such as 2.0, or max_staleness to 0"
         )
+
+
+def _with_labels(config: TrainingConfig) -> TrainingConfig:
+    """The same for rollouts that are desirable or not by themselves."""
+    if config.algorithm != LEARNS_FROM_LABELS:
+        raise ConfigError(
+            [f"training.algorithm: {config.algorithm!r} compares answers to one prompt; the rows have labels instead"],
+            hint=f"set algorithm: {LEARNS_FROM_LABELS}, or give rows with rewards or with chosen and rejected answers",
+        )
+    return config.model_copy(update={"advantage": "given"})
 
 
 def _job_id(ref: TrainingJobRef) -> str:

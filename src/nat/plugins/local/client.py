@@ -13,6 +13,7 @@ from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.json import json_text
 from nat.wire.openai_responses import ErrorResponse
 from nat.wire.serving import Health
+from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import (
     ExportedModel,
     ExportRequest,
@@ -80,6 +81,16 @@ class BackendClient:
         return _read(
             TrainingForecast, await self._request("POST", "/v1/training/forecast", content=body, timeout=timeout)
         )
+
+    async def tokenize(self, request: TokenizeRequest) -> TokenizeAnswer:
+        """Turn conversations into rows.
+
+        Raises:
+            BackendError: the backend's model has no chat template, or the request is too large.
+
+        """
+        body = request.model_dump_json(exclude_unset=True).encode()
+        return _read(TokenizeAnswer, await self._request("POST", "/v1/training/tokenize", content=body))
 
     async def submit(self, job: TrainingJob) -> JobState:
         """Submit a job; a job that is submitted again under the same id is trained once."""

@@ -1,0 +1,58 @@
+"""Turn conversations into rows: the tokens that the model would have seen and sampled, had it written the answers.
+
+An answer's prompt is rendered as for a request. Its own tokens are those of what the template adds for it, up to the
+end of the turn; later tokens of the template, such as a line break, belong to the next prompt.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
+from nat.wire.rows import CallTokens, merge
+from nat.wire.texts import Conversation, TokenizedConversation
+from nat.wire.training import TrainingRow
+
+_SHOWN = 40
+"""Characters of rendered text in a message."""
+
+
+def tokenized(
+    conversation: Conversation, tokenizer: ChatTokenizer, *, stops: Collection[int], longest: int
+) -> TokenizedConversation:
+    """The conversation's rows; `stops` are the tokens that end an answer, and no row may be longer than `longest`."""
+    try:
+        messages = [template_message(message) for message in conversation.messages]
+        tools = None if conversation.tools is None else [template_tool(tool) for tool in conversation.tools]
+        calls = [_call(messages[: at + 1], tools, tokenizer, stops) for at in conversation.answers]
+    except ChatNotRendered as error:
+        return TokenizedConversation(problem=str(error))
+    rows = [_demonstrated(row) for row in merge(calls)]
+    if size := max((len(row.token_ids) for row in rows if len(row.token_ids) > longest), default=0):
+        return TokenizedConversation(problem=f"it has {size} tokens; the context has {longest}")
+    return TokenizedConversation(rows=rows)
+
+
+def _call(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, tokenizer: ChatTokenizer, stops: Collection[int]
+) -> CallTokens:
+    """The last message as a call: its prompt, and the tokens of the answer."""
+    prompt = tokenizer.render_text(messages[:-1], tools=tools)
+    whole = tokenizer.render_text(messages, tools=tools, for_answer=False)
+    if not whole.startswith(prompt):
+        at = next(i for i, (a, b) in enumerate(zip(prompt, f"{whole}\0", strict=False)) if a != b)
+        raise ChatNotRendered(
+            f"the chat template writes message {len(messages) - 1} differently once it is answered: the prompt has "
+            f"{prompt[at : at + _SHOWN]!r} where the conversation has {whole[at : at + _SHOWN]!r}"
+        )
+    answer = tokenizer.encode_rendered(whole[len(prompt) :])
+    ends = [place for place, token in enumerate(answer) if token in stops]
+    sampled = answer[: ends[0] + 1] if ends else answer
+    return CallTokens(
+        model="", prompt=tokenizer.encode_rendered(prompt), sampled=sampled, logprobs=[0.0] * len(sampled)
+    )
+
+
+def _demonstrated(row: TrainingRow) -> TrainingRow:
+    """The row with a mask in place of the log probabilities, which nobody measured."""
+    mask = [logprob is not None for logprob in row.logprobs]
+    return TrainingRow(token_ids=row.token_ids, logprobs=[None] * len(mask), completion_mask=mask)

@@ -1,0 +1,174 @@
+"""Rows of a training file as trajectories; the columns are those of TRL's dataset formats. Pure.
+
+| columns | what it is |
+|---|---|
+| `messages` | a demonstration; every answer of the assistant in it is learned from |
+| `prompt`, `completion` | a demonstration; the answers in the completion are learned from |
+| `prompt`, `completion`, `label` | an answer that is desirable (true) or not |
+| `prompt`, `completion`, `reward` | one of several answers to the same prompt |
+| `prompt`, `chosen`, `rejected` | a pair; without `prompt`, the messages with which both begin are the prompt |
+
+Prompts and completions are texts or lists of chat messages; `tools` are the tools that the model could call.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from pydantic import ValidationError
+
+from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, OpenAIMessage, Trajectory
+from nat.data_models.score import score_problem
+from nat.errors import findings_of
+from nat.finetuning.trajectories.text_trajectory import PairTrajectory, TextTrajectory
+from nat.wire.texts import Conversation
+
+Row = Mapping[str, Any]
+Message = dict[str, Any]
+
+
+def trajectory_of(row: Row, example: str) -> Trajectory:
+    """The row as a trajectory.
+
+    Raises:
+        ValueError: its columns are none of the formats, or their values are of the wrong type.
+
+    """
+    for columns, make in _FORMATS.items():
+        if all(row.get(name) is not None for name in columns):
+            try:
+                return make(row, example)
+            except ValidationError as error:
+                raise ValueError("; ".join(map(str, findings_of(error)))) from error
+    known = "; ".join(", ".join(columns) for columns in _FORMATS)
+    raise ValueError(f"the columns {', '.join(sorted(row)) or 'of an empty row'} are none of the formats: {known}")
+
+
+def kind_of(trajectory: Trajectory) -> str:
+    """What a file with such rows is for."""
+    if isinstance(trajectory, PairTrajectory):
+        return "pairs"
+    if isinstance(trajectory, TextTrajectory) and trajectory.desirable is not None:
+        return "labels"
+    return "rewards" if "reward" in (trajectory.metadata or {}) else "demonstrations"
+
+
+def _demonstration(row: Row, example: str) -> Trajectory:
+    messages = _messages(row["messages"], "messages", "user")
+    answers = [at for at, message in enumerate(messages) if message.get("role") == "assistant" and at > 0]
+    if not answers:
+        raise ValueError("messages: none is an answer of the assistant")
+    return _text(messages, answers, row, example, reward=1.0)
+
+
+def _completion(row: Row, example: str) -> Trajectory:
+    return _text(*_completed(row, "completion"), row, example, reward=1.0)
+
+
+def _labelled(row: Row, example: str) -> Trajectory:
+    label = row["label"]
+    if label not in {True, False}:
+        raise ValueError(f"label: {label!r} where true or false was expected")
+    return _text(*_completed(row, "completion"), row, example, reward=float(label), desirable=bool(label))
+
+
+def _rewarded(row: Row, example: str) -> Trajectory:
+    if problem := score_problem(row["reward"], "reward"):
+        raise ValueError(problem)
+    return _text(*_completed(row, "completion"), row, example, reward=float(row["reward"]), reward_given=True)
+
+
+def _pair(row: Row, example: str) -> Trajectory:
+    if row.get("prompt") is None:
+        sides = [_messages(row[name], name, "assistant") for name in ("chosen", "rejected")]
+        shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(*sides, strict=False))))
+        row = {**row, "prompt": sides[0][:shared], "chosen": sides[0][shared:], "rejected": sides[1][shared:]}
+    (chosen, chosen_answers), (rejected, rejected_answers) = (_completed(row, name) for name in ("chosen", "rejected"))
+    if chosen == rejected:
+        raise ValueError("chosen and rejected are equal, so there is nothing to prefer")
+    prompt = chosen[: chosen_answers[0]]
+    item = DPOItem(
+        prompt=[OpenAIMessage(role=str(m.get("role")), content=_plain(m)) for m in prompt],
+        chosen_response=_plain(chosen[chosen_answers[0]]),
+        rejected_response=_plain(rejected[rejected_answers[0]]),
+    )
+    return PairTrajectory(
+        episode=[item],
+        reward=1.0,
+        metadata={"id": example},
+        chosen=Conversation(messages=chosen, tools=_tools(row), answers=chosen_answers),
+        rejected=Conversation(messages=rejected, tools=_tools(row), answers=rejected_answers),
+    )
+
+
+_FORMATS: dict[tuple[str, ...], Callable[[Row, str], Trajectory]] = {
+    ("chosen", "rejected"): _pair,
+    ("prompt", "completion", "label"): _labelled,
+    ("prompt", "completion", "reward"): _rewarded,
+    ("prompt", "completion"): _completion,
+    ("messages",): _demonstration,
+}
+"""The first one of which a row has all columns."""
+
+
+def _completed(row: Row, name: str) -> tuple[list[Message], list[int]]:
+    """Prompt and completion as one conversation, and the places of the completion's answers."""
+    prompt = _messages(row["prompt"], "prompt", "user")
+    completion = _messages(row[name], name, "assistant")
+    answers = [len(prompt) + at for at, message in enumerate(completion) if message.get("role") == "assistant"]
+    if not prompt or not answers:
+        raise ValueError(f"{name}: no message is an answer of the assistant" if prompt else "prompt: it is empty")
+    return [*prompt, *completion], answers
+
+
+def _messages(value: Any, name: str, role: str) -> list[Message]:
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if isinstance(value, Sequence) and all(isinstance(message, dict) for message in value):
+        return [{key: part for key, part in message.items() if part is not None} for message in value]
+    raise ValueError(f"{name}: a {type(value).__name__} where a text or a list of messages was expected")
+
+
+def _tools(row: Row) -> list[dict[str, Any]] | None:
+    tools = row.get("tools")
+    if isinstance(tools, str):  # TRL writes them as JSON, since a table has one type for each column
+        tools = json.loads(tools)
+    return list(tools) if tools else None
+
+
+def _plain(message: Message) -> str:
+    """The message's text; calls of tools as JSON."""
+    content = message.get("content")
+    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+    calls = message.get("tool_calls")
+    return f"{text}\n{json.dumps(calls, ensure_ascii=False)}".strip() if calls else text
+
+
+def _text(
+    messages: list[Message],
+    answers: list[int],
+    row: Row,
+    example: str,
+    *,
+    reward: float,
+    desirable: bool | None = None,
+    reward_given: bool = False,
+) -> TextTrajectory:
+    facts: dict[str, Any] = {"id": example}
+    facts |= {"reward": reward} if reward_given else {}
+    return TextTrajectory(
+        episode=[_item(message) for message in messages],
+        reward=reward,
+        metadata=facts,
+        conversation=Conversation(messages=messages, tools=_tools(row), answers=answers),
+        desirable=desirable,
+    )
+
+
+def _item(message: Message) -> EpisodeItem:
+    role = str(message.get("role"))
+    known = EpisodeItemRole(role) if role in set(EpisodeItemRole) else EpisodeItemRole.OTHER
+    if known is EpisodeItemRole.ASSISTANT:
+        return EpisodeItem(role=known, content=_plain(message), logprobs={}, metadata={"sampled": False})
+    return EpisodeItem(role=known, content=_plain(message))

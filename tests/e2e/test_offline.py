@@ -1,0 +1,102 @@
+"""Demonstrations and preferences, from a file or from the workflow's own rollouts: the model gets better."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.backend_here import backend_here
+from fakes.made_once import made_once
+from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE, Plant, PlantedProject, make_word_model
+from nat.errors import BackendError, DatasetError
+
+RIGHT, WRONG = f"{COLOURS[0]} {DONE}", f"{COLOURS[2]} {DONE}"
+QUESTIONS = [f"{CLASSES[number % 4]} {NOISE[number]}" for number in range(32)]
+
+
+def asked(question: str, answer: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+
+FILES = {
+    "sft": [asked(question, RIGHT) for question in QUESTIONS],
+    "dpo": [{"prompt": question, "chosen": RIGHT, "rejected": WRONG} for question in QUESTIONS],
+    "kto": [
+        {"prompt": question, "completion": answer, "label": label}
+        for question in QUESTIONS
+        for answer, label in ((RIGHT, True), (WRONG, False))
+    ],
+    "rft": [
+        {"prompt": question, "completion": answer, "reward": reward}
+        for question in QUESTIONS
+        for answer, reward in ((WRONG, 0.0), (RIGHT, 0.9))
+    ],
+}
+"""Rows that teach the same, by the algorithm that learns from them."""
+
+
+@pytest.fixture(scope="module")
+def model(shared_folder) -> Path:
+    return made_once(shared_folder / "word_model", make_word_model)
+
+
+@pytest.fixture(autouse=True)
+def _backend(monkeypatch):
+    monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)
+
+
+def project_with(folder: Path, model: Path, rows: list[dict[str, Any]], plant: Plant) -> PlantedProject:
+    """A project that trains on these rows, and validates as every other one."""
+    project = PlantedProject(folder, model, plant)
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    project.config["trajectory_builders"]["rollouts"] = {"_type": "dataset_traj_builder", "file_path": str(path)}
+    return project
+
+
+@pytest.mark.parametrize("algorithm", FILES)
+async def test_a_model_learns_from_a_file(tmp_path, model, algorithm):
+    """No rollouts but those of the validations: the verdict is an improvement."""
+    plant = Plant(training={"algorithm": algorithm, "steps_per_batch": 4}, epochs=8)
+    project = project_with(tmp_path, model, FILES[algorithm], plant)
+    result = await project.run()
+    assert result.summary.verdict == "improved"
+    assert result.summary.tokens_trained > 0
+    assert result.summary.broken_by == {}
+    assert result.summary.causes == []
+
+
+@pytest.mark.parametrize("algorithm", ["dpo", "kto", "rft"])
+async def test_a_model_learns_from_preferences_among_its_own_answers(tmp_path, model, algorithm):
+    """The workflow, the builder and the score stay; only the algorithm is another one."""
+    epochs = 16 if algorithm == "rft" else 8
+    plant = Plant(per_class=4, training={"algorithm": algorithm}, epochs=epochs)
+    project = PlantedProject(tmp_path, model, plant)
+    result = await project.run()
+    assert result.summary.verdict == "improved"
+    assert result.summary.causes == []
+
+
+async def test_policy_gradients_refuse_texts(tmp_path, model):
+    """Demonstrations have no log probabilities; the error names the algorithms that need none."""
+    project = project_with(tmp_path, model, FILES["dpo"], Plant())
+    with pytest.raises(BackendError, match="without a log probability"):
+        await project.run()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"question": "?"}], r"row 1: the columns question are none of the formats: chosen, rejected; prompt, comp"),
+        ([{"prompt": "a", "chosen": "b", "rejected": "b"}], "row 1: chosen and rejected are equal"),
+        ([{"prompt": "a", "completion": "b", "label": "yes"}], "row 1: label: 'yes' where true or false was expected"),
+        ([{"messages": [{"role": "user", "content": "a"}]}], "row 1: messages: none is an answer of the assistant"),
+        ([FILES["sft"][0], FILES["dpo"][0]], "row 1 has demonstrations; row 2 has pairs"),
+        ([], "it has no rows"),
+    ],
+)
+async def test_a_row_that_cannot_be_used_is_named(tmp_path, model, rows, message):
+    """Before anything is trained: which row, what it has, and what was wanted."""
+    with pytest.raises(DatasetError, match=message):
+        await project_with(tmp_path, model, rows, Plant()).run()
