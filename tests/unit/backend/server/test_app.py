@@ -199,3 +199,19 @@ async def test_settings_are_finite_numbers(connect, worker):
     async with connect(worker, extra_routers=[training_router(None, Forecaster(OPTIONS, worker))]) as client:
         answer = await client.post("/v1/training/resolve", content='{"learning_rate": Infinity}')
     assert (answer.status_code, answer.json()["error"]["param"]) == (422, "learning_rate")
+
+
+async def test_texts_are_turned_into_rows(connect, worker):
+    """A backend gives the rows of each conversation, or why there are none; a wrong one is refused by name."""
+    talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    long = [{"role": "user", "content": "x" * 600}, talk[1]]
+    body = {"conversations": [{"messages": messages, "answers": [1]} for messages in (talk, long)]}
+    wrong = {"conversations": [{"messages": talk, "answers": [0]}]}
+    async with connect(worker, extra_routers=[training_router(None, Forecaster(OPTIONS, worker))]) as client:
+        answer = await client.post("/v1/training/tokenize", json=body)
+        refused = await client.post("/v1/training/tokenize", json=wrong)
+    first, second = answer.json()["conversations"]
+    assert sum(first["rows"][0]["completion_mask"]) == len("4") + 1
+    assert second == {"rows": [], "problem": "it has 620 tokens; the context has 512"}
+    assert refused.status_code == 422
+    assert "the assistant's are wanted" in refused.text

@@ -1,0 +1,93 @@
+"""Conversations become the rows that the model would have made, had it written the answers."""
+
+import pytest
+
+from fakes.tiny_model import EOS, tiny_tokenizer
+from nat.backend.texts import tokenized
+from nat.backend.tokenizer import ChatTokenizer
+from nat.wire.texts import Conversation
+
+TOKENIZER = ChatTokenizer(tiny_tokenizer())
+STOP = TOKENIZER.hf.convert_tokens_to_ids(EOS)
+TALK = [
+    {"role": "system", "content": "short"},
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "the sum of it and 3?"},
+    {"role": "assistant", "content": "7 then"},
+]
+
+
+def rows_of(conversation, *, tokenizer=TOKENIZER, longest=512):
+    return tokenized(conversation, tokenizer, stops={STOP}, longest=longest)
+
+
+def shown(row):
+    """The text of a row, with what is learned from it in brackets."""
+    text, inside = "", False
+    for token, learned in zip(row.token_ids, row.completion_mask, strict=True):
+        text += ("[" if learned else "]") * (learned != inside) + TOKENIZER.token_text(token).text
+        inside = learned
+    return text + "]" * inside
+
+
+def test_all_answers_of_a_conversation_are_in_one_row():
+    """Each answer ends with its end of turn; what the template writes after it belongs to the next prompt."""
+    [row] = rows_of(Conversation(messages=TALK, answers=[2, 4])).rows
+    assert shown(row) == (
+        "<|im_start|>system\nshort<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n[4<|im_end|>]\n"
+        "<|im_start|>user\nthe sum of it and 3?<|im_end|>\n<|im_start|>assistant\n[7 then<|im_end|>]"
+    )
+    assert set(row.logprobs) == {None}
+
+
+def test_earlier_answers_may_be_context():
+    """Only the answers that are named are learned from."""
+    [row] = rows_of(Conversation(messages=TALK, answers=[4])).rows
+    assert shown(row).count("[") == 1
+    assert shown(row).endswith("[7 then<|im_end|>]")
+
+
+def test_a_prompt_is_the_one_of_a_request():
+    """The tokens before the answer are those that the server would give the model."""
+    [row] = rows_of(Conversation(messages=TALK[:3], answers=[2])).rows
+    prompt = TOKENIZER.render_chat(TALK[:2])
+    assert row.token_ids[: len(prompt)] == prompt
+    assert row.targets == list(range(len(prompt), len(row.token_ids)))
+
+
+def test_calls_of_tools_are_learned():
+    """A call in an answer is rendered as the template writes it, with the tools in the prompt."""
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
+    messages = [TALK[1], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    [row] = rows_of(Conversation(messages=messages, tools=[tool], answers=[1])).rows
+    assert shown(row).startswith("<|im_start|>tools\n")
+    assert '[<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><|im_end|>]' in shown(row)
+
+
+def test_a_template_that_rewrites_the_prompt_is_named():
+    """Where a prompt is another text once it is answered, its tokens are not those that the answer followed."""
+    tokenizer = ChatTokenizer(tiny_tokenizer())
+    tokenizer.hf.chat_template = "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    found = rows_of(Conversation(messages=TALK[1:3], answers=[1]), tokenizer=tokenizer)
+    assert found.rows == []
+    assert found.problem == (
+        "the chat template writes message 1 differently once it is answered: the prompt has '12+2?' where the "
+        "conversation has '22+2?4'"
+    )
+
+
+def test_a_conversation_that_does_not_fit_is_named():
+    """Its size and the context's."""
+    assert rows_of(Conversation(messages=TALK, answers=[4]), longest=8).problem == "it has 79 tokens; the context has 8"
+
+
+@pytest.mark.parametrize(
+    ("answers", "seen"),
+    [([0], "is not there"), ([5], "is not there"), ([1], "is of the role 'user'"), ([-1], "not there")],
+)
+def test_answers_are_messages_of_the_assistant(answers, seen):
+    """An index of something else is an error that says what is there."""
+    with pytest.raises(ValueError, match=seen):
+        Conversation(messages=TALK, answers=answers)
