@@ -11,8 +11,9 @@ from fakes.made_once import made_once
 from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE, Plant, PlantedProject, make_word_model
 from nat.errors import BackendError, DatasetError
 
-RIGHT, WRONG = f"{COLOURS[0]} {DONE}", f"{COLOURS[2]} {DONE}"
-QUESTIONS = [f"{CLASSES[number % 4]} {NOISE[number]}" for number in range(32)]
+RIGHT = f"{COLOURS[0]} {DONE}"
+QUESTIONS = {f"{CLASSES[number % 4]} {NOISE[number]}": f"{COLOURS[1 + number % 3]} {DONE}" for number in range(32)}
+"""Questions, and a wrong answer to each."""
 
 
 def asked(question: str, answer: str) -> dict[str, Any]:
@@ -21,16 +22,16 @@ def asked(question: str, answer: str) -> dict[str, Any]:
 
 FILES = {
     "sft": [asked(question, RIGHT) for question in QUESTIONS],
-    "dpo": [{"prompt": question, "chosen": RIGHT, "rejected": WRONG} for question in QUESTIONS],
+    "dpo": [{"prompt": question, "chosen": RIGHT, "rejected": wrong} for question, wrong in QUESTIONS.items()],
     "kto": [
         {"prompt": question, "completion": answer, "label": label}
-        for question in QUESTIONS
-        for answer, label in ((RIGHT, True), (WRONG, False))
+        for question, wrong in QUESTIONS.items()
+        for answer, label in ((RIGHT, True), (wrong, False))
     ],
     "rft": [
         {"prompt": question, "completion": answer, "reward": reward}
-        for question in QUESTIONS
-        for answer, reward in ((WRONG, 0.0), (RIGHT, 0.9))
+        for question, wrong in QUESTIONS.items()
+        for answer, reward in ((wrong, 0.0), (RIGHT, 0.9))
     ],
 }
 """Rows that teach the same, by the algorithm that learns from them."""

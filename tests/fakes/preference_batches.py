@@ -11,13 +11,18 @@ from nat.backend.model_loader import load_model
 from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
 
 NUM_PAIRS = 3
+WITHOUT_SFT = {"sft_loss_weight": 0.0}
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("dpo", {"beta": 0.1}, {"beta": 0.1}),
-    ("dpo", {"beta": 0.5, "options": {"loss_type": "sigmoid_norm"}}, {"beta": 0.5, "loss_type": ["sigmoid_norm"]}),
-    ("dpo", {"beta": 0.2, "options": {"loss_type": "ipo"}}, {"beta": 0.2, "loss_type": ["ipo"]}),
+    ("dpo", {"beta": 0.1, "options": WITHOUT_SFT}, {"beta": 0.1}),
     (
         "dpo",
-        {"options": {"loss_type": "robust", "label_smoothing": 0.1}},
+        {"beta": 0.5, "options": {"loss_type": "sigmoid_norm", **WITHOUT_SFT}},
+        {"beta": 0.5, "loss_type": ["sigmoid_norm"]},
+    ),
+    ("dpo", {"beta": 0.2, "options": {"loss_type": "ipo", **WITHOUT_SFT}}, {"beta": 0.2, "loss_type": ["ipo"]}),
+    (
+        "dpo",
+        {"options": {"loss_type": "robust", "label_smoothing": 0.1, **WITHOUT_SFT}},
         {"loss_type": ["robust"], "label_smoothing": 0.1},
     ),
     (

@@ -34,8 +34,9 @@ class DpoOptions(AlgorithmOptions):
     of wrong labels, `label_smoothing`."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     """Assumed share of pairs that are the wrong way round; for `sigmoid` (conservative DPO) and `robust`."""
-    sft_loss_weight: float = Field(default=0.0, ge=0)
-    """Weight of the cross entropy of the chosen answers' tokens, which keeps both answers from becoming unlikely."""
+    sft_loss_weight: float = Field(default=0.2, ge=0)
+    """Weight of the cross entropy of the chosen answers' tokens: with 0, as in TRL, both answers may become unlikely,
+    the worse one only faster."""
     pairs: Literal["best_worst", "all"] = "all"
     """Pair the best rollout of a group with its worst, or all rollouts whose rewards differ."""
     min_margin: float = Field(default=0.0, ge=0)

@@ -138,7 +138,7 @@ def test_adapters_are_the_policy_and_the_model_without_them_the_reference(models
     """With LoRA the reference is the model with its adapter off: at the start the loss is log 2."""
     loaded = load_model(models[0], device="cpu", lora=LoraSettings(rank=4))
     learner = Learner(loaded, Reference(loaded, lambda: pytest.fail("no second copy is needed")))
-    _, metrics = trained(learner, preference_groups("dpo"), algorithm="dpo")
+    _, metrics = trained(learner, preference_groups("dpo"), algorithm="dpo", options={"sft_loss_weight": 0})
     assert metrics["loss"] == pytest.approx(log(2), abs=1e-6)
     assert (metrics["rewards_margin"], metrics["rewards_accuracy"]) == (0, 0)
 
