@@ -6,6 +6,8 @@ from itertools import combinations
 from math import isfinite
 from typing import Literal
 
+from nat.wire.rewards import equal
+
 Pairing = Literal["best_worst", "all"]
 
 _ROUNDING = 1e-9
@@ -15,8 +17,9 @@ _ROUNDING = 1e-9
 def pairs_of(
     rewards: Sequence[float], margin: float = 0.0, most: int | None = None, how: Pairing = "all"
 ) -> list[tuple[int, int]]:
-    """Index pairs (better, worse) whose rewards differ, and by `margin` at least; the widest difference first.
+    """Index pairs (better, worse) whose rewards differ by more than rounding, and by `margin` at least.
 
+    The widest difference comes first.
     Among equal differences, generations that are in no pair yet come first, so that the first `most` pairs use many of
     them. `best_worst` gives one pair, of the first generations with the highest and the lowest reward. A reward that is
     not finite is in no pair.
@@ -25,7 +28,11 @@ def pairs_of(
     if how == "best_worst" and scored:
         scored = [max(scored, key=lambda index: rewards[index]), min(scored, key=lambda index: rewards[index])]
     ordered = ((a, b) if rewards[a] > rewards[b] else (b, a) for a, b in combinations(scored, 2))
-    pairs = [(a, b) for a, b in ordered if 0 < rewards[a] - rewards[b] >= margin - _ROUNDING]
+    pairs = [
+        (a, b)
+        for a, b in ordered
+        if rewards[a] - rewards[b] >= margin - _ROUNDING and not equal([rewards[a], rewards[b]])
+    ]
     ranks, counts = _ranks(rewards), Counter(rewards)
 
     def order(pair: tuple[int, int]) -> tuple[float, int]:

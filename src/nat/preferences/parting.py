@@ -40,12 +40,12 @@ def parting(row_a: TrainingRow, row_b: TrainingRow) -> Parting | None:
 
 def first_parting(
     rows_a: Sequence[TrainingRow], rows_b: Sequence[TrainingRow]
-) -> tuple[TrainingRow, TrainingRow, Parting] | None:
-    """The first rows of two generations that part at an answer, and where; None if there are none."""
-    for row_a in rows_a:
-        for row_b in rows_b:
+) -> tuple[tuple[int, int], Parting] | None:
+    """The places of the first rows of two generations that part at an answer, and where; None if there are none."""
+    for place_a, row_a in enumerate(rows_a):
+        for place_b, row_b in enumerate(rows_b):
             if (found := parting(row_a, row_b)) is not None:
-                return row_a, row_b, found
+                return (place_a, place_b), found
     return None
 
 
@@ -70,8 +70,9 @@ def same_messages(messages_a: Sequence[Message], messages_b: Sequence[Message]) 
 
 
 def _marked(row: TrainingRow) -> list[tuple[int, bool]]:
-    """Each token, and whether it was sampled."""
-    return [(token, logprob is not None) for token, logprob in zip(row.token_ids, row.logprobs, strict=True)]
+    """Each token, and whether it was sampled, or is one to learn from."""
+    targets = set(row.targets)
+    return [(token, place in targets) for place, token in enumerate(row.token_ids)]
 
 
 def _shared(a: Sequence[object], b: Sequence[object]) -> int:

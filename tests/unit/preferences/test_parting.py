@@ -67,7 +67,7 @@ def test_the_first_rows_that_part_are_found():
     """Conversations that saw different prompts are passed over."""
     a = [row([1], (2,), [3], (4,)), row([5], (6,))]
     b = [row([1], (2,), [9], (4,)), row([5], (7,))]
-    assert first_parting(a, b) == (a[1], b[1], Parting(1, 0))
+    assert first_parting(a, b) == ((1, 1), Parting(1, 0))
     assert first_parting(a[:1], b[:1]) is None
 
 

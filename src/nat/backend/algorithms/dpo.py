@@ -39,7 +39,7 @@ class DpoOptions(AlgorithmOptions):
     the worse one only faster."""
     pairs: Literal["best_worst", "all"] = "all"
     """Pair the best rollout of a group with its worst, or all rollouts whose rewards differ."""
-    min_margin: float = Field(default=0.0, ge=0)
+    margin: float = Field(default=0.0, ge=0)
     """The least difference in reward of a pair; at 0 any difference is enough."""
     max_pairs: int | None = Field(default=None, ge=1)
     """The most pairs of a group, those with the largest difference; null keeps all."""
@@ -89,7 +89,7 @@ def dpo_loss(completions: Completions) -> Tensor:
 
 def pairs_of_group(rewards: Sequence[float], options: DpoOptions) -> Sequence[tuple[int, int]]:
     """The pairs that the options allow."""
-    return pairs_of(rewards, how=options.pairs, min_margin=options.min_margin, most=options.max_pairs)
+    return pairs_of(rewards, how=options.pairs, margin=options.margin, most=options.max_pairs)
 
 
 DPO = replace(

@@ -15,7 +15,7 @@ from operator import attrgetter, itemgetter
 from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_advantages
 from nat.backend.algorithms.registry import Resolved
 from nat.errors import UpdateRejected
-from nat.preferences.parting import Parting, parting
+from nat.preferences.parting import first_parting
 from nat.wire.training import SampledAt, SampledBy, TrainingGroup, TrainingRollout, TrainingRow
 
 
@@ -64,8 +64,10 @@ class Pair:
     group: int
     rollouts: tuple[int, int]
     """Their indices in the batch."""
-    parting: Parting
-    """Where the two part, in the rows in which something was sampled."""
+    rows: tuple[int, int]
+    """Where the two part: the row of each, among its rows in which something was sampled."""
+    token: int
+    """Position in both rows of the first token that differs."""
 
 
 @dataclass(frozen=True)
@@ -173,11 +175,11 @@ def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], resolved: Resolve
     for group, members in groupby(usable, key=itemgetter(1)):
         own = [(number, rollout) for number, _, rollout in members]
         for better, worse in choose([rollout.reward for _, rollout in own], resolved.options):
-            at = parting(*([row for row in own[place][1].rows if row.num_sampled] for place in (better, worse)))
-            if at is None:
+            mine, its = ([row for row in own[place][1].rows if row.num_sampled] for place in (better, worse))
+            if (parted := first_parting(mine, its)) is None:
                 left_out += 1
             else:
-                found.append(Pair(group, (own[better][0], own[worse][0]), at))
+                found.append(Pair(group, (own[better][0], own[worse][0]), parted[0], parted[1].token))
     return found, left_out
 
 

@@ -76,15 +76,25 @@ def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolve
 
 def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[Span]:
     """The tokens of one side of a pair: the answer where the two part, or all from there on."""
-    at = pair.parting
-    first = rows[at.row]
-    places = [k for k, position in enumerate(first.positions) if at.start <= position + 1 < at.stops[side]]
+    first = rows[pair.rows[side]]
+    start, stop = _answer(first, pair.token)
     if not rest:
-        yield Span(first.index, places[0], places[-1] + 1)
+        yield Span(first.index, start, stop)
         return
-    yield Span(first.index, places[0], len(first.targets))
-    for row in rows[at.row + 1 :]:
+    yield Span(first.index, start, len(first.targets))
+    for row in rows[pair.rows[side] + 1 :]:
         yield Span(row.index, 0, len(row.targets))
+
+
+def _answer(row: Row, token: int) -> tuple[int, int]:
+    """Which of the sampled tokens are the answer that has the token at this position, or that ends before it."""
+    at = row.positions
+    start = stop = max(k for k, position in enumerate(at) if position < token)
+    while start > 0 and at[start - 1] == at[start] - 1:
+        start -= 1
+    while stop + 1 < len(at) and at[stop + 1] == at[stop] + 1:
+        stop += 1
+    return start, stop + 1
 
 
 def sequence_slopes(

@@ -87,7 +87,7 @@ def check_no_preferences(collection: TrajectoryCollection) -> None:
     if pairs := sum(trajectory.is_preference for trajectory in trajectories):
         raise InvalidTrajectories(
             f"{pairs} of {len(trajectories)} trajectories are preference pairs, and this training takes conversations",
-            hint="use a trajectory builder that plays rollouts, or a trainer adapter that trains preference pairs",
+            hint="use a trajectory builder that plays rollouts, or an adapter that trains preference pairs",
         )
 
 

@@ -33,6 +33,10 @@ class DatasetTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dataset_traj
     """Rows that an epoch trains on, the next ones of shuffled passes over the file; null takes all of them. Rows with
     rewards are taken with all others of the same prompt."""
 
+    @property
+    def trains_samples(self) -> bool:
+        return False
+
 
 class DatasetTrajectoryBuilder(TrajectoryBuilder):
     """Reads the file once; an epoch takes the next rows of it."""
