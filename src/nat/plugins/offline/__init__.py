@@ -1,0 +1,1 @@
+"""Training data from files: demonstrations and preferences."""
