@@ -20,6 +20,7 @@ from nat.registry.decorators import register_function
 from nat.registry.discovery import discover_components
 
 SET_BY_THE_RUN = {"type", "reward"}
+URLS = {"url", "entity_host", "datastore_host"}
 
 
 def findings_of(tree) -> list[str]:
@@ -34,8 +35,10 @@ def example_of(model: type[BaseModel]) -> dict[str, Any]:
     """A mapping with every required key and every optional model."""
     raw = {}
     for name, field in model.model_fields.items():
-        if name not in SET_BY_THE_RUN and (field.is_required() or list(models_in(field.annotation))):
-            raw[name] = "http://localhost" if name == "url" else value_of(field.annotation)
+        if name in URLS:
+            raw[name] = "http://localhost"
+        elif name not in SET_BY_THE_RUN and (field.is_required() or list(models_in(field.annotation))):
+            raw[name] = value_of(field.annotation)
     return raw
 
 

@@ -15,6 +15,7 @@ from nat.backend.server.training import training_router
 from nat.sizing.forecast import ForecastRequest
 from nat.wire.openai_requests import ChatRequest, CompletionRequest
 from nat.wire.serving import ServeOptions
+from nat.wire.texts import TokenizeRequest
 from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingConfig, TrainingJob
 
 FEW = {"enum": [1, 2]}
@@ -26,6 +27,7 @@ SCHEMAS = {
     "/v1/training/resolve": TrainingConfig.model_json_schema(),
     "/v1/training/forecast": with_fields(ForecastRequest.model_json_schema(), probe_seconds={"enum": [0]}),
     "/v1/training/export": ExportRequest.model_json_schema(),
+    "/v1/training/tokenize": TokenizeRequest.model_json_schema(),
 }
 OPTIONS = ServeOptions(model=Path("tiny"))
 fuzzed = settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -124,7 +124,7 @@ class NeMoCustomizerTrainerAdapterConfig(TrainerAdapterConfig, name="nemo_custom
     @classmethod
     def _is_a_url(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} does not begin with http:// or https://")
+            raise ValueError("must begin with http:// or https://")
         return url and url.rstrip("/")
 
     @model_validator(mode="after")

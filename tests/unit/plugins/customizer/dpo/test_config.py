@@ -45,7 +45,7 @@ def test_the_defaults_are_those_of_the_plug_in():
         (PLATFORM | {"deploy_on_completion": True}, "deploy_on_completion is for api 'microservices'"),
         (PLATFORM | {"customization_config": "meta/llama@v1"}, "must name a model as 'workspace/name'"),
         (MICROSERVICES | {"namespace": "a/b"}, "namespace"),
-        (MICROSERVICES | {"entity_host": "nmp.example.com"}, "does not begin with http"),
+        (MICROSERVICES | {"entity_host": "nmp.example.com"}, "must begin with http"),
         (MICROSERVICES | {"max_consecutive_status_failures": 11}, "less than or equal to 10"),
         (MICROSERVICES | {"training_timeout_seconds": 0}, "greater than 0"),
     ],
