@@ -20,6 +20,7 @@ BENCHES = (
     "verdict",
     "defaults",
     "choosing",
+    "judge",
 )
 
 parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)

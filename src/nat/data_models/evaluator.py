@@ -17,12 +17,22 @@ class EvaluatorBaseConfig(TypedBaseModel):
         """True if a row without an expected answer cannot be scored; a dataset without any is then an error at once."""
         return False
 
+    @property
+    def compares_generations(self) -> bool:
+        """True if a score depends on the other generations of the example.
+
+        The evaluator then gets all generations of an example in one call, with the same `EvalInputItem.example`.
+        """
+        return False
+
 
 class EvalInputItem(BaseModel):
     """One dataset row, before and after the workflow ran on it."""
 
     id: Any
     """The row's id as text, or its row number."""
+    repetition_of: Any = None
+    """The row's id, if `id` names one of several generations of the row."""
     input_obj: Any
     """The input of the workflow."""
     expected_output_obj: Any
@@ -35,6 +45,11 @@ class EvalInputItem(BaseModel):
     full_dataset_entry: Any = None
     """The whole row."""
 
+    @property
+    def example(self) -> str:
+        """Equal for the generations of one row."""
+        return str(self.id if self.repetition_of is None else self.repetition_of)
+
     def copy_with_updates(self, **updates: Any) -> Self:
         """A copy of this item with some fields replaced."""
         return self.model_copy(update=updates)
@@ -44,6 +59,40 @@ class EvalInput(BaseModel):
     """The items of one evaluation."""
 
     eval_input_items: list[EvalInputItem]
+
+
+class ComparisonFacts(BaseModel):
+    """What a score took that compares generations, and how the order mattered; an epoch adds these up.
+
+    A group's numbers are spread evenly over its scores, so they need not be whole.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    calls: float = 0.0
+    """Calls of the judge."""
+    prompt_tokens: float = 0.0
+    completion_tokens: float = 0.0
+    reused: float = 0.0
+    """Groups that had been judged before."""
+    pairs: float = 0.0
+    """Pairs of answers that were judged in both orders."""
+    for_first: float = 0.0
+    """In how many of these judgements the earlier answer was better, less those in which the later one was."""
+    flipped: float = 0.0
+    """Pairs whose better answer changed with the order."""
+
+    def __add__(self, other: "ComparisonFacts") -> "ComparisonFacts":
+        return ComparisonFacts(**{name: value + getattr(other, name) for name, value in self})
+
+    def shared_by(self, count: int) -> "ComparisonFacts":
+        """The part of one of `count` scores."""
+        return ComparisonFacts(**{name: value / count for name, value in self})
+
+    @property
+    def position_bias(self) -> float | None:
+        """1 if the earlier answer always wins, -1 if the later one does; None without a pair."""
+        return self.for_first / (2 * self.pairs) if self.pairs else None
 
 
 class EvalOutputItem(BaseModel):
@@ -63,6 +112,9 @@ class EvalOutputItem(BaseModel):
     step_rewards: dict[int | str, float] | None = None
     """Rewards of single steps, by the number of an LLM call (from 0, or -1 for the last) or by a step's UUID. With
     `finetuning.reward_function.credit` they are trained on instead of the score, which is still reported."""
+
+    comparison: ComparisonFacts | None = None
+    """Set if the score compares the generations of an example, so that it says nothing about other examples."""
 
     @property
     def cause(self) -> str:

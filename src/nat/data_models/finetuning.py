@@ -161,6 +161,8 @@ class GuardsConfig(FinetuneModel):
     """Warn when more than this share of the trained tokens was clipped, so the steps are too large."""
     max_truncated: float = Field(default=0.2, ge=0, le=1)
     """Warn when more than this share of the rollouts hit a token limit."""
+    max_position_bias: float = Field(default=0.3, ge=0, le=1)
+    """Warn when a judge that compares prefers the earlier of two answers, or the later one, by more than this share."""
     max_entropy_drop: float = Field(default=0.5, gt=0, le=1)
     """Warn when the entropy per token falls by more than this share within twenty epochs."""
 

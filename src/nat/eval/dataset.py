@@ -43,7 +43,9 @@ def repeat_items(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputIte
     """Each item `reps` times, with the ids `<id>_rep0`, `<id>_rep1` …; with 1, ids are unchanged."""
     if reps == 1:
         return list(items)
-    return [item.copy_with_updates(id=f"{item.id}_rep{rep}") for item in items for rep in range(reps)]
+    return [
+        item.copy_with_updates(id=f"{item.id}_rep{rep}", repetition_of=item.id) for item in items for rep in range(reps)
+    ]
 
 
 def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
-from nat.builder.evaluator import EvaluateFn, EvaluatorInfo
+from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, EvaluationError
+from nat.eval.comparison import compared
 from nat.eval.dataset import check_expected_answers, repeat_items
 from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable, write_reports
@@ -166,22 +167,35 @@ async def _score_all(
     """Each evaluator's scores of the items that have an answer; all evaluators at the same time."""
     async with asyncio.TaskGroup() as tasks:
         scored = [
-            tasks.create_task(score_items(name, evaluator.evaluate_fn, items, config), name=f"evaluator {name}")
+            tasks.create_task(score_items(name, evaluator, items, config), name=f"evaluator {name}")
             for name, evaluator in evaluators.items()
         ]
     return [(name, task.result()) for name, task in zip(evaluators, scored, strict=True)]
 
 
 async def score_items(
-    name: str, evaluate: EvaluateFn, items: list[EvalInputItem], config: EvalGeneralConfig
+    name: str, evaluator: EvaluatorInfo, items: list[EvalInputItem], config: EvalGeneralConfig
 ) -> EvalOutput:
-    """The scores of one evaluator, within its time; if it fails, no item has a score."""
+    """The scores of one evaluator, within its time; if it fails, no item has a score.
+
+    One that compares generations scores them together with those of the other passes of this context.
+    """
+
+    async def score(given: list[EvalInputItem]) -> EvalOutput:
+        return await _scored(name, evaluator, given, config)
+
+    return await (compared(name, items, score) if evaluator.config.compares_generations else score(items))
+
+
+async def _scored(
+    name: str, evaluator: EvaluatorInfo, items: list[EvalInputItem], config: EvalGeneralConfig
+) -> EvalOutput:
     if not items:
         return EvalOutput(average_score=None, eval_output_items=[])
     limit = None
     try:
         async with scoring_limit(config, len(items)) as limit:
-            output: object = await evaluate(EvalInput(eval_input_items=items))
+            output: object = await evaluator.evaluate_fn(EvalInput(eval_input_items=items))
     except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: if it fails, its items have no score
         if canceled_from_outside():
             raise

@@ -88,6 +88,10 @@ _OF_SCORES = {
     r"'NoneType' object": "The evaluator reads something that is None. If it is `output_obj`, the workflow returned "
     "nothing: `nat run` plays one input. If it is `expected_output_obj`, the row has no answer in the column that "
     "eval.general.dataset.structure.answer_key names. The traceback is in failures.txt.",
+    r"has only one with an answer": "Play each example several times (num_generations above 1; `nat eval --reps 4`), "
+    "or see why its other rollouts failed.",
+    r"the judge gave no valid scores": "Let another model judge, or one whose server takes a `response_format`; its "
+    "replies may be cut off by max_tokens of the LLM.",
     r"only scores up to": "Scale the evaluator's scores, for example to between 0 and 1.",
 }
 _WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."

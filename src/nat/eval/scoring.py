@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from numbers import Real
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, score_problem
-from nat.errors import describe_error, traceback_of
+from nat.errors import ANY_FAILURE, describe_error, traceback_of
 
 
 def average(items: Iterable[EvalOutputItem]) -> float | None:
@@ -121,6 +121,22 @@ def canceled_from_outside() -> bool:
     """True if the current task was cancelled; False for a CancelledError that user code raised."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def scored_within(
+    seconds: float | None, items: Sequence[EvalInputItem], score: Callable[[], Awaitable[Sequence[EvalOutputItem]]]
+) -> Sequence[EvalOutputItem]:
+    """What `score` returns; if it fails or takes longer, each item without a score and with the reason."""
+    timer = asyncio.timeout(seconds)
+    try:
+        async with timer:
+            return await score()
+    except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of user code
+        if canceled_from_outside():
+            raise
+        if timer.expired():
+            return [timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})") for item in items]
+        return [unscored(item.id, error) for item in items]
 
 
 def timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:

@@ -16,12 +16,15 @@ from nat.finetuning.diagnosis.fall import (
     clipped,
     diagnose_fall,
 )
+from nat.finetuning.metrics import ORDER_PAIRS, POSITION_BIAS
 from nat.runs.records import EpochRecord
 
 EQUAL_GROUPS_EPOCHS = 5
 """Epochs in a row with too many equal groups before the alarm is raised."""
 ENTROPY_EPOCHS = 20
 """Span within which a fall of the entropy counts as a collapse."""
+ORDER_EPOCHS, ORDER_ENOUGH = 5, 100
+"""Epochs whose position biases are averaged, and the least number of pairs: some four groups of eight."""
 CLEAR_GAIN = 0.1
 """A mean reward that rises by this share of the span of all rewards has clearly risen."""
 
@@ -94,6 +97,23 @@ def _truncated(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | Non
     )
 
 
+def _position_bias(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
+    found = [
+        (e.metrics[ORDER_PAIRS], e.metrics[POSITION_BIAS]) for e in epochs[-ORDER_EPOCHS:] if ORDER_PAIRS in e.metrics
+    ]
+    pairs = sum(count for count, _ in found)
+    if (
+        pairs < ORDER_ENOUGH
+        or abs(bias := sum(count * each for count, each in found) / pairs) <= config.max_position_bias
+    ):
+        return None
+    return (
+        f"the judge prefers the {'earlier' if bias > 0 else 'later'} of two answers by {abs(bias):.0%} (alarm above "
+        f"{config.max_position_bias:.0%}; {pairs:.0f} pairs judged in both orders): scores depend on the order. Set "
+        "the evaluator's both_orders to 1, which takes twice the calls, or use another judge."
+    )
+
+
 def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
     window = [epoch for epoch in epochs[-ENTROPY_EPOCHS - 1 :] if ENTROPY in epoch.metrics]
     if not window:
@@ -127,6 +147,7 @@ _CHECKS: dict[str, Callable[[Sequence[EpochRecord], GuardsConfig], str | None]] 
     "effective_samples": _effective_samples,
     "clip_fraction": _clip_fraction,
     "truncated": _truncated,
+    "position_bias": _position_bias,
     "entropy": _entropy,
 }
 

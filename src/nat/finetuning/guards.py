@@ -170,7 +170,7 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     mean m is at most (m - a)(b - m) (Bhatia-Davis); a group of rollouts counts as one sample.
     """
     count = config.collapse_epochs
-    if config.collapse_share == 0 or len(epochs) < 2 * count:
+    if config.collapse_share == 0 or len(epochs) < 2 * count or any(epoch.relative for epoch in epochs):
         return
     first, recent = epochs[:count], epochs[-count:]
     worst, best = min(e.min_reward for e in epochs), max(e.max_reward for e in epochs)

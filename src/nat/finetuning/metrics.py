@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 from types import MappingProxyType
 
+from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning import rollout_statistics as statistics
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
+from nat.runs.records import RELATIVE
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.rewards import equal
 
@@ -20,6 +22,8 @@ PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
 BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
 STALE_ROWS = "drift/stale_rows"
+POSITION_BIAS = "reward/position_bias"
+ORDER_PAIRS = "reward/order_pairs"
 
 EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before selection; `avg_reward`.",
@@ -39,6 +43,16 @@ EPOCH: Mapping[str, str] = {
     "reward/length_correlation": "Correlation of score and sampled tokens, inside examples and among rollouts with "
     "equally many calls.",
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
+    RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
+    "absent otherwise, as the next six.",
+    POSITION_BIAS: "How much more often the judge prefers the earlier of two answers than the later one, of pairs "
+    "judged in both orders: from -1 to 1, and 0 is ideal.",
+    "reward/order_flips": "Share of these pairs whose better answer changes with the order; 0 is ideal.",
+    ORDER_PAIRS: "Number of these pairs.",
+    "cost/judge_calls": "Calls of the judge, for all scores of the epoch.",
+    "cost/judge_prompt_tokens": "Their prompt tokens, where the judge's server reports them.",
+    "cost/judge_completion_tokens": "Likewise, the tokens of its replies.",
+    "cost/judge_reused": "Groups whose judgement was known, so that no call was made.",
     "rollout/failed": "Share of rollouts that raised an error, timed out or got no score.",
     "rollout/failed_calls": "Failed attempts at an LLM call, per rollout, failed rollouts included.",
     "rollout/calls": "Answered LLM calls, per rollout that had one.",
@@ -99,7 +113,13 @@ def epoch_metrics(
 def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """The metrics that the rollouts alone decide; an epoch that failed before its update has these."""
     played = [record for record in records if record.num_calls]
-    return rollout_metrics(played) | failure_metrics(records) | sampling_metrics(records) | score_metrics(records)
+    return (
+        rollout_metrics(played)
+        | failure_metrics(records)
+        | sampling_metrics(records)
+        | score_metrics(records)
+        | comparison_metrics(records)
+    )
 
 
 def reward_metrics(groups: Groups) -> dict[str, float]:
@@ -190,6 +210,26 @@ def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
         "rollout/trained_tokens": statistics.share_of_trained_tokens(records),
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def comparison_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """What scores took that compare generations, and how the order mattered; empty for other scores."""
+    known = [record.comparison for record in records if record.comparison is not None]
+    if not known:
+        return {}
+    total = sum(known, ComparisonFacts())
+    metrics = {
+        RELATIVE: 1.0,
+        "cost/judge_calls": round(total.calls, 6),
+        "cost/judge_prompt_tokens": round(total.prompt_tokens, 6),
+        "cost/judge_completion_tokens": round(total.completion_tokens, 6),
+        "cost/judge_reused": round(total.reused, 6),
+    }
+    if total.position_bias is not None:
+        metrics[POSITION_BIAS] = total.position_bias
+        metrics["reward/order_flips"] = total.flipped / total.pairs
+        metrics[ORDER_PAIRS] = round(total.pairs, 6)
+    return metrics
 
 
 def prefixed(job: Mapping[str, float]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from nat.errors import BackendError, ConfigError, did_you_mean, one_of
 from nat.eval.dataset import answer_column_warning, check_expected_answers
 from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable
+from nat.finetuning.relative_reward import relative_findings, relative_warnings
 from nat.finetuning.sampling import block_finding, block_sampling
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
@@ -53,6 +54,11 @@ class PreparedRun:
     def warnings(self, *, compares_across_groups: bool) -> list[str]:
         """Likely problems, in whole sentences; those of the examples come first."""
         found = [*self.example_warnings]
+        found += relative_warnings(
+            self.config,
+            compares_across_groups=compares_across_groups,
+            validates=self.given.validation_dataset is not None,
+        )
         if num_generations(self.config) == 1 and not compares_across_groups:
             found.append(
                 "num_generations is 1: in a group of one rollout the advantage is zero, so nothing can be learned."
@@ -140,6 +146,12 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
             hint="set `finetuning.enabled: true`",
         )
     findings = [*_reward_findings(config, given), *sampling_findings(config)]
+    findings += relative_findings(
+        config,
+        generations=num_generations(config),
+        trained=trained_llm(config),
+        validates=given.validation_dataset is not None,
+    )
     if finetuning.early_stopping is not None and given.validation_dataset is None:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
     if finetuning.max_staleness and finetuning.export_best and given.validation_dataset is None:

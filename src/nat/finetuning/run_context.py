@@ -17,6 +17,7 @@ from uuid import uuid4
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import describe_error
+from nat.eval.comparison import FirstAnswers
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.progress import RunProgress
 from nat.runs.folder import create_run_folder, new_run_id, write_files
@@ -51,6 +52,9 @@ class RunContext:
     """Number of rollouts of an epoch and of a validation, if known beforehand."""
     explained: set[str] = field(default_factory=set)
     """Causes of a flat reward that the run has warned of."""
+
+    first_answers: FirstAnswers = field(default_factory=dict)
+    """For evaluators that compare: the held-out answers from before training."""
 
     def num_rollouts(self, phase: Phase) -> int | None:
         """Rollouts of an epoch or a validation; None if the number is not known."""

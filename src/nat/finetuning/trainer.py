@@ -314,9 +314,11 @@ class EpochTrainer(Trainer):
     async def _keep_if_best(self) -> None:
         """Without held-out examples, the reward of an epoch measures the weights that played it.
 
-        Those are not the current ones if the epoch was played ahead.
+        Those are not the current ones if the epoch was played ahead, and scores that compare generations with each
+        other measure no weights.
         """
-        if self.run_config.max_staleness:
+        relative = any(record.comparison is not None for record in self._played.records)
+        if self.run_config.max_staleness or relative:
             return
         given, reward = self.run_config.run_configuration, statistics_of(self._played.collected.trajectories)
         if reward is not None and (given is None or given.validation_dataset is None):

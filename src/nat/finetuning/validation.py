@@ -105,7 +105,7 @@ def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
 
 def _why(epochs: Sequence[EpochRecord]) -> str:
     """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
-    if epochs and not has_fallen(epochs):
+    if epochs and not epochs[-1].relative and not has_fallen(epochs):
         return (
             f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} "
             f"in epoch {epoch_number(epochs[-1].epoch)}): the model memorises its examples, or learns something "

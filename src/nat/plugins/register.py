@@ -17,4 +17,5 @@ import nat.plugins.local.adapter
 import nat.plugins.local.llm
 import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
+import nat.plugins.relative_judge.evaluator
 import nat.plugins.service.register

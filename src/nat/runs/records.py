@@ -72,6 +72,10 @@ class JobRecord(RunRecord):
     finished_at: AwareDatetime | None = None
 
 
+RELATIVE = "reward/relative"
+"""Metric of an epoch whose scores compare the generations of an example."""
+
+
 def count_of(metrics: Mapping[str, float], name: str, otherwise: int) -> int:
     """A count that a backend reports; `otherwise` if it is missing or not a count."""
     value = metrics.get(name, -1.0)
@@ -121,6 +125,11 @@ class EpochRecord(RunRecord):
     def trained_groups(self) -> int:
         """Groups that the job trained, as it reports them; else those that were submitted."""
         return count_of(self.metrics, "train/trained_groups", self.filtered_groups)
+
+    @property
+    def relative(self) -> bool:
+        """True if the scores compare generations with each other, so that their mean says nothing about progress."""
+        return RELATIVE in self.metrics
 
     @property
     def share_without_difference(self) -> float:

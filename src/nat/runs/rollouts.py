@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models import rollout_failure
+from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
 from nat.runs.records import Phase, RunRecord, after_epoch, epoch_number
 from nat.wire.training import TrainingRow
@@ -115,6 +116,8 @@ class RolloutRecord(BaseModel):
     """The workflow's result, as text."""
     reasoning: Any = None
     """The evaluator's explanation of the score; any JSON."""
+    comparison: ComparisonFacts | None = None
+    """Set if the score compares the generations of an example; what it took."""
     num_calls: int = Field(default=0, ge=0)
     """LLM calls, those of other functions and models included."""
     num_failed_calls: int = Field(default=0, ge=0)

@@ -4,8 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.errors import ANY_FAILURE
-from nat.eval.scoring import SCORING_TIMEOUT, average, canceled_from_outside, current_scoring_time, timed_out, unscored
+from nat.eval.scoring import average, current_scoring_time, scored_within, unscored
 from nat.secrets import excerpt
 
 
@@ -35,17 +34,12 @@ class BaseEvaluator(ABC):
         return EvalOutput(average_score=average(items), eval_output_items=items)
 
     async def _bounded(self, item: EvalInputItem, seconds: float | None) -> EvalOutputItem:
+        async def score() -> list[EvalOutputItem]:
+            scored: object = await self.evaluate_item(item)  # user code may return anything
+            if isinstance(scored, EvalOutputItem):
+                return [scored]
+            return [unscored(item.id, f"evaluate_item returned {excerpt(repr(scored), 80)}, not an EvalOutputItem")]
+
         async with self.semaphore:
-            timer = asyncio.timeout(seconds)
-            try:
-                async with timer:
-                    scored: object = await self.evaluate_item(item)  # user code may return anything
-            except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of one item
-                if canceled_from_outside():
-                    raise
-                if timer.expired():
-                    return timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})")
-                return unscored(item.id, error)
-            if not isinstance(scored, EvalOutputItem):
-                return unscored(item.id, f"evaluate_item returned {excerpt(repr(scored), 80)}, not an EvalOutputItem")
-            return scored
+            [result] = await scored_within(seconds, [item], score)
+        return result

@@ -69,6 +69,8 @@ class Evidence:
     length_correlation: float | None = None
     tokens: tuple[float, float] | None = None
     """Sampled tokens per rollout, in the first and in the last third."""
+    relative: bool = False
+    """True if the scores in training compare generations, so that they cannot show whether the model learns."""
     trend: Trend | None = None
     updates: Updates | None = None
     held_out: HeldOut | None = None
@@ -80,9 +82,14 @@ class Evidence:
 
     @property
     def has_learned(self) -> bool:
-        """True if the training reward or the held-out score rose by a fair part of what was possible."""
+        """True if the training reward or the held-out score rose by a fair part of what was possible.
+
+        With relative scores, the held-out score must have risen, or there is none.
+        """
         if not self.played:
             return self.improved
+        if self.relative:
+            return self.held_out is None or self.improved
         if self.trend is None:
             return False
         held_out = self.held_out.comparison if self.held_out else None

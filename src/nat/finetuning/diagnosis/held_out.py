@@ -47,7 +47,7 @@ def _scored(validation: ValidationRecord) -> set[str]:
 
 def _gap(epochs: Sequence[EpochRecord], before: ValidationRecord) -> float | None:
     """Held-out score before training less the reward of the first epoch, in standard errors over the examples."""
-    played = list(epochs[0].examples.values()) if epochs else []
+    played = list(epochs[0].examples.values()) if epochs and not epochs[0].relative else []
     if len(played) < 2:  # noqa: PLR2004 - a variance takes two
         return None
     spread = epochs[0].metrics.get("reward/std", 0.0)  # of single rollouts, as the held-out ones are

@@ -86,7 +86,8 @@ def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evid
         row_spread=_spread(metrics, "reward/row_repeats", "reward/row_repeat_variance"),
         length_correlation=_mean(metrics, "reward/length_correlation"),
         tokens=_tokens(epochs),
-        trend=trend_of(epochs),
+        relative=any(e.relative for e in epochs),
+        trend=None if any(e.relative for e in epochs) else trend_of(epochs),
         updates=updates_of(epochs),
         held_out=held_out_of(epochs, facts.validations, facts.unseen_words, facts.usual_unseen),
     )

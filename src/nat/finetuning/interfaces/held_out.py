@@ -9,6 +9,7 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.score import mean
 from nat.errors import ConfigError, EvaluationError
+from nat.eval.comparison import AgainstFirst, comparing
 from nat.eval.dataset import repetitions
 from nat.eval.failures import remedy_of
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -49,7 +50,8 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         run.progress.rollouts_started(Phase.VALIDATION, run.num_rollouts(Phase.VALIDATION))
     builder.run_config = training.model_copy(update={"run_configuration": held_out})
     try:
-        with held_out_phase():
+        against = None if run is None else AgainstFirst(run.first_answers, before_training=epoch == 0)
+        with held_out_phase(), comparing(against):
             output = await builder.run_eval()
     finally:
         builder.run_config = training

@@ -11,9 +11,10 @@ from typing import Any
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.data_models.component_ref import EvaluatorRef
 from nat.data_models.config import Config
-from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig
 from nat.errors import ANY_FAILURE, ConfigError, describe_error, one_of
+from nat.eval.comparison import SidePasses, comparing
 from nat.eval.dataset import answer_column_warning
 from nat.eval.evaluate import choosing_examples, score_items
 from nat.finetuning import guards
@@ -149,12 +150,19 @@ def _with_reward(config: Config, name: str | None, given: FinetuneRunConfig) -> 
 
 def _as_asked(config: Config, options: ProbeOptions) -> Config:
     """The configuration with the asked numbers of examples and generations, as far as its builder has such options."""
+    evaluators = {name: _without_cache(own) for name, own in config.eval.evaluators.items()}
+    config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": evaluators})})
     name = str(config.finetuning.trajectory_builder)
     if (own := config.trajectory_builders.get(name)) is None:
         return config
     known = {key: value for key, value in _numbers(options).items() if key in type(own).model_fields}
     builders = {**config.trajectory_builders, name: own.model_copy(update=known)}
     return config.model_copy(update={"trajectory_builders": builders})
+
+
+def _without_cache(evaluator: EvaluatorBaseConfig) -> EvaluatorBaseConfig:
+    """Scores that are remembered would hide the noise of a second scoring."""
+    return evaluator.model_copy(update={"cache": False}) if "cache" in type(evaluator).model_fields else evaluator
 
 
 def _numbers(options: ProbeOptions) -> dict[str, Any]:
@@ -221,13 +229,14 @@ async def _scored_again(
         if record.left_out is None and record.reward is not None
     }
     for _ in range(rescores):
-        async with asyncio.TaskGroup() as tasks:
-            scored = [
-                tasks.create_task(
-                    _rewards([item for item in items if (str(item.id), generation) in scores], trajectories, session)
-                )
-                for generation, items in enumerate(output.eval_input.eval_input_items for output in played.passes)
-            ]
+        with comparing(SidePasses(len(played.passes))):
+            async with asyncio.TaskGroup() as tasks:
+                scored = [
+                    tasks.create_task(
+                        _rewards([i for i in items if (str(i.id), generation) in scores], trajectories, session)
+                    )
+                    for generation, items in enumerate(output.eval_input.eval_input_items for output in played.passes)
+                ]
         for generation, task in enumerate(scored):
             for example, reward in task.result().items():
                 scores[example, generation].append(reward)
@@ -250,7 +259,9 @@ async def _reference_scores(
     ]
     right = [item.copy_with_updates(output_obj=item.expected_output_obj) for item, _ in pairs]
     wrong = [item.copy_with_updates(output_obj=other) for item, other in pairs]
-    scores = [list((await _rewards(items, trajectories, session)).values()) for items in (right, wrong)]
+    with comparing(SidePasses(2)):
+        found = await asyncio.gather(*(_rewards(items, trajectories, session) for items in (right, wrong)))
+    scores = [list(own.values()) for own in found]
     return ReferenceScores(right=fmean(scores[0]), wrong=fmean(scores[1])) if all(scores) else None
 
 
@@ -261,7 +272,7 @@ async def _rewards(
     reward = trajectories.run_config.reward_function
     assert reward is not None, "set before the run"
     evaluator = session.builder.get_evaluator(reward.name)
-    output = await score_items(reward.name, evaluator.evaluate_fn, items, session.config.eval.general)
+    output = await score_items(reward.name, evaluator, items, session.config.eval.general)
     found = {}
     for score in output.eval_output_items:
         if score.score is not None:

@@ -46,7 +46,8 @@ def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord
     if score is None or score_problem(score.score):
         return unscored_by(item, 0, score)
     record = recorded(item, 0)
-    return record.model_copy(update={"reward": float(score.score), "reasoning": score.reasoning})
+    found = {"reward": float(score.score), "reasoning": score.reasoning, "comparison": score.comparison}
+    return record.model_copy(update=found)
 
 
 def unscored_by(
@@ -83,7 +84,7 @@ def scored(
     if problem := score_problem(reward, "the reward"):
         return Outcome(unscored(item, generation, problem, target))
     chosen = target.select(seen)
-    scores = {"reward": reward, "reasoning": score.reasoning}
+    scores = {"reward": reward, "reasoning": score.reasoning, "comparison": score.comparison}
     if chosen.cause is not None:
         record = _record(item, generation, seen, conversations(seen), chosen.of_target)
         return Outcome(record.model_copy(update=scores | _sampled(chosen) | {"left_out": chosen.cause}))

@@ -83,16 +83,16 @@ class LLMJudgeEvaluator(BaseEvaluator):
 def filled(prompt: str, item: EvalInputItem) -> str:
     """The prompt with all placeholders filled at once, so that braces in an answer are not replaced."""
     texts = {
-        "question": _text(item.input_obj),
-        "expected": _text(item.expected_output_obj),
-        "answer": _text(item.output_obj),
+        "question": text_of_value(item.input_obj),
+        "expected": text_of_value(item.expected_output_obj),
+        "answer": text_of_value(item.output_obj),
     }
     return _PLACEHOLDER.sub(lambda place: texts[place[1]], prompt)
 
 
 def parse_judgement(reply: str) -> Judgement:
     """The last JSON object with a score; models often reason before it."""
-    objects = [found for found in _json_objects(reply) if "score" in found]
+    objects = [found for found in json_objects(reply) if "score" in found]
     if not objects:
         raise EvaluationError(f"the judge gave no JSON object with a score: {excerpt(repr(reply), 200)}")
     try:
@@ -104,7 +104,8 @@ def parse_judgement(reply: str) -> Judgement:
         ) from error
 
 
-def _json_objects(text: str) -> list[dict[str, Any]]:
+def json_objects(text: str) -> list[dict[str, Any]]:
+    """The JSON objects in a text, in their order."""
     decoder = json.JSONDecoder()
     found: list[dict[str, Any]] = []
     start = text.find("{")
@@ -119,7 +120,8 @@ def _json_objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _text(value: Any) -> str:
+def text_of_value(value: Any) -> str:
+    """A text as it is, another value as JSON."""
     if value is None:
         return "(none)"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

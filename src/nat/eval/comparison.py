@@ -1,0 +1,142 @@
+"""Which answers an evaluator compares that scores generations against each other.
+
+A pass over the data has one generation of each example. Passes that belong together share a `Comparison`: the evaluator
+is called once, with the answers of all of them. In validation, an answer is compared with the one from before training.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutput, EvalOutputItem
+from nat.eval.scoring import average, unscored
+from nat.wire.rewards import equal
+
+AS_GOOD = 0.5
+"""The score of a held-out answer that is as good as the one from before training."""
+
+Score = Callable[[list[EvalInputItem]], Awaitable[EvalOutput]]
+"""Scores answers in one call of the evaluator; the result has one item per input, in their order."""
+FirstAnswers = dict[str, list[EvalInputItem]]
+"""Held-out answers from before training, by evaluator."""
+
+
+class Comparison(Protocol):
+    """Scores the answers of one pass together with others."""
+
+    async def score(self, evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput: ...
+
+
+_current: ContextVar[Comparison | None] = ContextVar("nat_comparison", default=None)
+
+
+@contextmanager
+def comparing(comparison: Comparison | None) -> Iterator[None]:
+    """Evaluations and tasks that begin inside the block score their answers in this comparison."""
+    token = _current.set(comparison)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+async def compared(evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput:
+    """The scores of a pass by an evaluator that compares generations, in the current comparison."""
+    comparison = _current.get()
+    output = await (score(items) if comparison is None else comparison.score(evaluator, items, score))
+    marked = [_marked(item) for item in output.eval_output_items]
+    return output.model_copy(update={"eval_output_items": marked})
+
+
+def _marked(item: EvalOutputItem) -> EvalOutputItem:
+    return item if item.comparison else item.model_copy(update={"comparison": ComparisonFacts()})
+
+
+class SidePasses:
+    """Compares the answers of `count` passes that run at the same time; the last one to arrive scores for all."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._rounds: dict[str, _Round] = {}
+
+    async def score(self, evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput:
+        """Wait for the other passes; if one of them fails, its caller must cancel the rest."""
+        mine = self._rounds.setdefault(evaluator, _Round())
+        number = len(mine.passes)
+        mine.passes.append(items)
+        if len(mine.passes) < self._count:
+            scored = await mine.scored
+        else:
+            try:
+                scored = (await score(_numbered(mine.passes))).eval_output_items
+            except BaseException:
+                mine.scored.cancel()
+                raise
+            mine.scored.set_result(scored)
+        begin = sum(map(len, mine.passes[:number]))
+        own = [
+            result.model_copy(update={"id": item.id})
+            for item, result in zip(items, scored[begin : begin + len(items)], strict=True)
+        ]
+        return EvalOutput(average_score=average(own), eval_output_items=own)
+
+
+class _Round:
+    """The passes of one evaluator that have arrived, and the scores of all."""
+
+    def __init__(self) -> None:
+        self.passes: list[list[EvalInputItem]] = []
+        self.scored: asyncio.Future[Sequence[EvalOutputItem]] = asyncio.get_running_loop().create_future()
+
+
+def _numbered(passes: Sequence[Sequence[EvalInputItem]]) -> list[EvalInputItem]:
+    """All answers, each under an id of its own."""
+    return [
+        item.copy_with_updates(id=f"{item.id}_rep{number}", repetition_of=item.id)
+        for number, items in enumerate(passes)
+        for item in items
+    ]
+
+
+class AgainstFirst:
+    """Compares held-out answers with those of the validation before training.
+
+    A score is 1 for a better answer, 0 for a worse one and `AS_GOOD` for one that is as good, so the mean is the rate
+    of wins against the untrained model, in every epoch against the same answers.
+    """
+
+    def __init__(self, first: FirstAnswers, *, before_training: bool) -> None:
+        self._first = first
+        self._before_training = before_training
+
+    async def score(self, evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput:
+        if self._before_training:
+            self._first[evaluator] = items
+            results = [
+                EvalOutputItem(id=item.id, score=AS_GOOD, reasoning="later answers are compared with this one")
+                for item in items
+            ]
+            return EvalOutput(average_score=average(results), eval_output_items=results)
+        first = {item.example: item for item in self._first.get(evaluator, ())}
+        before = [first[item.example] for item in items if item.example in first]
+        after = [item for item in items if item.example in first]
+        both = (await score(_numbered([before, after]))).eval_output_items
+        found = {
+            item.example: _preference(item, *pair)
+            for item, *pair in zip(after, both[: len(after)], both[len(after) :], strict=True)
+        }
+        missing = "there is no answer from before training to compare with"
+        results = [found.get(item.example) or unscored(item.id, missing) for item in items]
+        return EvalOutput(average_score=average(results), eval_output_items=results)
+
+
+def _preference(item: EvalInputItem, before: EvalOutputItem, after: EvalOutputItem) -> EvalOutputItem:
+    if before.score is None or after.score is None:
+        return (after if after.score is None else before).model_copy(update={"id": item.id, "score": None})
+    scores = [float(before.score), float(after.score)]
+    preferred = AS_GOOD if equal(scores) else float(scores[1] > scores[0])
+    facts = (before.comparison or ComparisonFacts()) + (after.comparison or ComparisonFacts())
+    reasoning = {"before": before.score, "after": after.score, "why": after.reasoning}
+    return EvalOutputItem(id=item.id, score=preferred, reasoning=reasoning, comparison=facts)

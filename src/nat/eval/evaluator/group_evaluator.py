@@ -1,0 +1,43 @@
+"""Score the generations of each example against each other, several examples at a time."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
+from nat.eval.scoring import average, current_scoring_time, scored_within
+
+
+class GroupEvaluator(ABC):
+    """Implement `evaluate_group`; if it raises, no item of the group has a score, and each records the error.
+
+    The evaluator's config must say `compares_generations`.
+    """
+
+    def __init__(self, max_concurrency: int = 4, task_name: str = "Comparing") -> None:
+        self._task_name = task_name
+        self._semaphore = asyncio.Semaphore(max_concurrency)
+
+    @abstractmethod
+    async def evaluate_group(self, items: Sequence[EvalInputItem]) -> Sequence[EvalOutputItem]:
+        """The scores of the generations of one example that have an answer."""
+
+    async def evaluate(self, eval_input: EvalInput) -> EvalOutput:
+        """The scores of all items; a group has the time limit of as many scores as it has items."""
+        limit = current_scoring_time()
+        seconds = None if limit is None else limit.each()
+        groups: dict[str, list[EvalInputItem]] = {}
+        for item in eval_input.eval_input_items:
+            groups.setdefault(item.example, []).append(item)
+        async with asyncio.TaskGroup() as tasks:
+            scored = [
+                tasks.create_task(self._bounded(group, seconds), name=f"{self._task_name} {example}")
+                for example, group in groups.items()
+            ]
+        items = [item for task in scored for item in task.result()]
+        return EvalOutput(average_score=average(items), eval_output_items=items)
+
+    async def _bounded(self, group: Sequence[EvalInputItem], seconds: float | None) -> Sequence[EvalOutputItem]:
+        async with self._semaphore:
+            limit = None if seconds is None else seconds * len(group)
+            return await scored_within(limit, group, lambda: self.evaluate_group(group))
