@@ -51,6 +51,22 @@ def test_a_metric_beyond_its_level_warns(metric, value, name, text, config):
     assert names(epochs, GuardsConfig(**config)) == []
 
 
+def test_a_judge_that_looks_at_the_order_warns():
+    """The bias is the mean of the last epochs by their pairs, and counts once there are enough of these."""
+
+    def judged(pairs, bias):
+        return epoch_record(metrics={"reward/order_pairs": pairs, "reward/position_bias": bias})
+
+    assert names([judged(90.0, 1.0)], CONFIG) == []
+    assert names([judged(56.0, 0.2), judged(56.0, 0.3)], CONFIG) == []
+    (alarm,) = alarms([judged(56.0, 0.2), judged(56.0, 0.6)], CONFIG)
+    assert alarm.name == "position_bias"
+    assert "the judge prefers the earlier of two answers by 40% (alarm above 30%; 112 pairs" in alarm.text
+    assert "both_orders to 1" in alarm.text
+    assert "prefers the later" in alarms([judged(100.0, -0.5)], CONFIG)[0].text
+    assert names([judged(100.0, -0.5)], GuardsConfig(max_position_bias=0.5)) == []
+
+
 def test_the_remedy_for_truncated_answers_needs_no_other_setting():
     """An epoch does not show whether truncated rollouts are already masked, so the remedy does not mention it."""
     (alarm,) = alarms([epoch_record(metrics={TRUNCATED: 0.25})], CONFIG)

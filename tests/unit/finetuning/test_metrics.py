@@ -1,9 +1,11 @@
 import pytest
 
 from fakes.run_records import rollout_record
+from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning.metrics import (
     EPOCH,
+    comparison_metrics,
     drift_metrics,
     epoch_metrics,
     failure_metrics,
@@ -187,4 +189,24 @@ def test_the_metrics_are_those_of_the_reference():
         "time/overlapped": 2.0,
     }
     assert metrics == pytest.approx(expected)
-    assert {name.replace("rewritten", "<cause>") for name in expected} == set(EPOCH)
+    compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
+    assert {name.replace("rewritten", "<cause>") for name in {*expected, *compared}} == set(EPOCH)
+
+
+def test_an_epoch_adds_up_what_its_comparisons_took():
+    """Calls and tokens are sums; bias and flips are shares of the pairs that were judged in both orders."""
+    facts = ComparisonFacts(calls=2, prompt_tokens=100, completion_tokens=10, pairs=28, for_first=14, flipped=7)
+    records = [played(comparison=facts.shared_by(8)) for _ in range(8)] + [played(comparison=ComparisonFacts(reused=1))]
+    assert comparison_metrics(records) == pytest.approx(
+        {
+            "reward/relative": 1.0,
+            "reward/position_bias": 0.25,
+            "reward/order_flips": 0.25,
+            "reward/order_pairs": 28,
+            "cost/judge_calls": 2,
+            "cost/judge_prompt_tokens": 100,
+            "cost/judge_completion_tokens": 10,
+            "cost/judge_reused": 1,
+        }
+    )
+    assert comparison_metrics([played()]) == {}

@@ -46,4 +46,4 @@ def on_scale(given: AttemptScore, *, anchor: AttemptScore, known: AttemptScore) 
     score, low, high = given.score, anchor.score, known.score
     if score > low:
         return AttemptScore(score=min(1.0, high + (1 - high) * (score - low) / (1 - low)), why=given.why)
-    return AttemptScore(score=high * score / low if low else high, why=given.why)
+    return AttemptScore(score=high * (score / low) if low else high, why=given.why)

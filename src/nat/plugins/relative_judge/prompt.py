@@ -89,7 +89,8 @@ def prompt(task: str, attempts: Sequence[Transcript], *, rubric: str, max_chars:
 
 def _code(texts: Sequence[str], rng: Random) -> str:
     """A code that occurs in no text."""
-    while any((code := f"{rng.getrandbits(64):016x}") in text for text in texts):
+    whole = "\n".join(texts)
+    while (code := f"{rng.getrandbits(64):016x}") in whole:
         continue
     return code
 
