@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from bench import disk, gpu, growth, overlap, sampler
+from bench import disk, gpu, growth, judge, overlap, sampler
 from bench.ceiling import Pass, rows_of, seconds_of
 from bench.learner_real import SIDES, Case, run
 from bench.load import Load
@@ -145,3 +145,13 @@ def test_the_learner_and_plain_transformers_train_on_the_same_rows(monkeypatch, 
         assert found["seconds"] > 0
         assert found["cpu_seconds"] > 0
         assert found["peak_mb"] > 100
+
+
+async def test_a_scripted_judge_is_measured():
+    """An exact judge finds the planted ranking, a noisy one less of it, and a blind one none, which is seen as bias."""
+    exact, noisy = [await judge.measure(judge.Setting("", judge.Faults(noise=noise)), 20) for noise in (0, 0.3)]
+    blind = await judge.measure(judge.Setting("", judge.Faults(bias=1, blind=True), both_orders=1), 20)
+    assert exact.tau == 1
+    assert 0.2 < noisy.tau < 0.8
+    assert (blind.tau, blind.facts.position_bias, blind.facts.calls) == (0, pytest.approx(1), pytest.approx(40))
+    assert judge.row(judge.Setting("name"), exact).startswith("| name | 1.00 |")

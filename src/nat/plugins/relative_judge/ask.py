@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openai import APIStatusError
-
 from nat.data_models.evaluator import ComparisonFacts
 from nat.errors import EvaluationError
 from nat.plugins.relative_judge.prompt import SCHEMA, AttemptScore, Message, correction, parsed
@@ -40,6 +38,8 @@ class ClientAsk:
         self._takes_schema = True
 
     async def __call__(self, messages: Sequence[Message]) -> Reply:
+        from openai import APIStatusError  # noqa: PLC0415 - heavy, and only a judge that is asked needs it
+
         if self._takes_schema:
             try:
                 return await self._send(messages, response_format=_RESPONSE_FORMAT)
