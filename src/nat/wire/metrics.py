@@ -27,10 +27,12 @@ UPDATE: Mapping[str, str] = {
     "entropy": "Entropy in nats of each token's distribution; mean of the tokens of all passes.",
     "clip_fraction_low": "Share of the tokens of all passes clipped at the lower end.",
     "clip_fraction_high": "Share of the tokens of all passes clipped at the upper end.",
-    "effective_sample_size": "(Σw)²/(n·Σw²) with w = π/μ, learner over sampler, for the n tokens of all passes.",
+    "effective_sample_size": "(Σw)²/(n·Σw²) with w = π/μ, learner over sampler, for the n sampled tokens of all "
+    "passes; missing where all tokens are from texts.",
     "logprob_diff_mean": "Mean |Δ log p| between the learner before the update and the sampler.",
     "logprob_diff_max": "The largest such difference.",
-    "sampler_kl": "Estimate (k3) of the KL divergence per token from the sampler to the learner before the update.",
+    "sampler_kl": "Estimate (k3) of the KL divergence per sampled token from the sampler to the learner "
+    "before the update.",
     "reference_kl": "Estimate (k3) of the KL divergence per token from the policy to the reference, over the tokens of "
     "all passes; only where `beta` or `kl_penalty_coef` needs the reference.",
     "approx_kl": "Estimate (k3) of the KL divergence per token from the policy before the update to that after it, "

@@ -81,6 +81,8 @@ class TokenValues(NamedTuple):
     logprobs_K: Tensor
     start_logprobs_K: Tensor
     sampler_logprobs_K: Tensor
+    sampled_K: Tensor
+    """False for tokens of a text, which no sampler gave a log probability."""
     reference_K: Tensor | None
     entropy_K: Tensor
     advantages_K: Tensor
@@ -96,7 +98,8 @@ def micro_batch_loss(
     logprobs_K, start_K = scores.logprobs_K, anchors.start_K
     dtype = logprobs_K.dtype
     sampler_K, advantages_K = batch.sampler_logprobs_K.to(dtype), batch.advantages_K.to(dtype)
-    sampler_K = start_K.where(sampler_K.isnan(), sampler_K)  # no sampler gave those a log probability
+    sampled_K = ~sampler_K.isnan()
+    sampler_K = sampler_K.where(sampled_K, start_K)
     old_K = start_K if config.old_logprobs == "learner" else sampler_K
     if anchors.penalty_K is not None:
         advantages_K = advantages_K + anchors.penalty_K.to(dtype)
@@ -126,6 +129,7 @@ def micro_batch_loss(
         logprobs_K=logprobs_K.detach(),
         start_logprobs_K=start_K,
         sampler_logprobs_K=sampler_K,
+        sampled_K=sampled_K,
         reference_K=anchors.reference_K,
         entropy_K=scores.entropy_K,
         advantages_K=advantages_K,

@@ -27,7 +27,7 @@ class TokenSums:
 
     def add(self, values: TokenValues, compared_K: Tensor | None = None) -> None:
         """Add tokens; `compared_K` is true where the weights at the start of the update sampled them (None: all)."""
-        weights_K = clamped(values.logprobs_K - values.sampler_logprobs_K).exp()
+        weights_K = clamped(values.logprobs_K - values.sampler_logprobs_K).exp() * values.sampled_K
         gap_K = (values.start_logprobs_K - values.sampler_logprobs_K).abs()
         if compared_K is not None:
             gap_K = gap_K[compared_K]
@@ -38,7 +38,8 @@ class TokenSums:
             "clip_fraction_low": values.clipped_low_K,
             "clip_fraction_high": values.clipped_high_K,
             "logprob_diff_mean": gap_K,
-            "sampler_kl": k3(values.sampler_logprobs_K - values.start_logprobs_K),
+            "sampled": values.sampled_K,
+            "sampler_kl": k3(values.sampler_logprobs_K - values.start_logprobs_K),  # 0 where no sampler was
             "weight": weights_K,
             "weight_squared": weights_K.square(),
         }
@@ -68,15 +69,18 @@ class TokenSums:
         return float(self._sums["clip_fraction_low"] + self._sums["clip_fraction_high"]) / self._count
 
     def means(self) -> dict[str, float]:
-        """Means over tokens, and the effective sample size as a share of the tokens."""
+        """Means over tokens, and the effective sample size as a share of the tokens.
+
+        What compares with the sampler is a mean over sampled tokens, and missing where there are none.
+        """
         apart = {"with_advantage", "logprob_diff_mean"}
         sums = {name: float(value) for name, value in self._sums.items() if name not in apart}
-        weight, weight_squared = sums.pop("weight"), sums.pop("weight_squared")
-        return {
-            **{name: value / self._count for name, value in sums.items()},
-            **difference_metrics(self.sampler_difference),
-            "effective_sample_size": weight**2 / (self._count * weight_squared),
-        }
+        sampled, kl, weight, weight_squared = map(sums.pop, ("sampled", "sampler_kl", "weight", "weight_squared"))
+        found = {name: value / self._count for name, value in sums.items()}
+        found |= difference_metrics(self.sampler_difference)
+        if sampled:
+            found |= {"sampler_kl": kl / sampled, "effective_sample_size": weight**2 / (sampled * weight_squared)}
+        return found
 
 
 def difference_metrics(seen: Difference) -> dict[str, float]:

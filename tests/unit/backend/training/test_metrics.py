@@ -31,6 +31,7 @@ def test_means_over_tokens():
             logprobs_K=now[part],
             start_logprobs_K=start[part],
             sampler_logprobs_K=sampler[part],
+            sampled_K=torch.ones_like(sampler[part], dtype=torch.bool),
             reference_K=(now - log(2))[part],
             entropy_K=tensor(0.5, 1.5, 1.0, 2.0)[part],
             advantages_K=tensor(1.0, 0.0, -1.0, 0.0)[part],
@@ -54,6 +55,28 @@ def test_means_over_tokens():
         }
     )
     assert (sums.with_advantage, sums.clipped) == (0.5, 0.75)
+
+
+def test_tokens_of_texts_are_not_compared_with_a_sampler():
+    """Where a text's token stands beside a sampled one, the sampled one alone counts; without any, nothing does."""
+    sampler = tensor(-1.0, -3.0)
+    values = TokenValues(
+        logprobs_K=tensor(-1.0, -0.1),
+        start_logprobs_K=tensor(-1.5, -3.0),
+        sampler_logprobs_K=sampler,
+        sampled_K=torch.tensor([True, False]),
+        reference_K=None,
+        entropy_K=sampler,
+        advantages_K=sampler,
+        clipped_low_K=sampler > 0,
+        clipped_high_K=sampler > 0,
+    )
+    mixed, texts = (TokenSums(torch.device("cpu")) for _ in range(2))
+    mixed.add(values, values.sampled_K)
+    texts.add(values._replace(sampled_K=torch.tensor([False, False])))
+    assert mixed.means()["effective_sample_size"] == 1
+    assert mixed.means()["sampler_kl"] == pytest.approx(exp(-0.5) - 1 + 0.5)
+    assert not {"effective_sample_size", "sampler_kl"} & texts.means().keys()
 
 
 @pytest.mark.parametrize("options", [{}, {"beta": 0.1}, {"kl_penalty_coef": 0.1, "num_iterations": 2}], ids=str)
