@@ -1,11 +1,15 @@
 """Conversations as text, which the backend turns into the rows that it trains on, and the answers."""
 
+from itertools import pairwise
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from nat.wire.json import Several
 from nat.wire.training import TrainingRow, WireModel
+
+MAX_CONVERSATIONS = 64
+"""Conversations in a request."""
 
 
 class Conversation(WireModel):
@@ -16,7 +20,7 @@ class Conversation(WireModel):
     tools: Several[dict[str, Any]] | None = None
     """What the model could call, in the form of the chat API."""
     answers: Several[int] = Field(min_length=1)
-    """Indices of the messages of the assistant to learn from, in order."""
+    """Indices of the messages of the assistant to learn from, in rising order."""
 
     @model_validator(mode="after")
     def _answers_are_of_the_assistant(self) -> Self:
@@ -27,13 +31,15 @@ class Conversation(WireModel):
                 raise ValueError(
                     f"answers names the message {at}, which {seen}; wanted is one of the assistant's, not the first"
                 )
+        if any(before >= after for before, after in pairwise(self.answers)):
+            raise ValueError("answers must name each message once, in rising order")
         return self
 
 
 class TokenizeRequest(WireModel):
     """Conversations to turn into rows."""
 
-    conversations: Several[Conversation] = Field(min_length=1)
+    conversations: Several[Conversation] = Field(min_length=1, max_length=MAX_CONVERSATIONS)
 
 
 class TokenizedConversation(WireModel):

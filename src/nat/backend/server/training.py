@@ -1,6 +1,7 @@
 """Routes of training: submit a job, watch it, cancel it, export the model."""
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter
 from pydantic import TypeAdapter
@@ -10,11 +11,12 @@ from starlette.responses import Response
 from nat.backend.forecast import Forecaster
 from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
+from nat.backend.server.threads import PromptThreads
 from nat.backend.texts import tokenized
 from nat.backend.training.jobs import TrainingJobs
 from nat.http.errors import ApiError, ClientDisconnected, first_of
 from nat.sizing.forecast import ForecastRequest
-from nat.wire.texts import TokenizeAnswer, TokenizeRequest
+from nat.wire.texts import Conversation, TokenizeAnswer, TokenizedConversation, TokenizeRequest
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
@@ -28,10 +30,15 @@ _FORECAST = TypeAdapter(ForecastRequest)
 _TEXTS = TypeAdapter(TokenizeRequest)
 
 
-def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRouter:
-    """The routes on `jobs` and `forecaster`; without jobs their routes answer that this backend only serves."""
+def training_router(
+    jobs: TrainingJobs | None, forecaster: Forecaster, *, tokenizing: PromptThreads | None = None
+) -> APIRouter:
+    """The routes on `jobs` and `forecaster`; without jobs their routes answer that this backend only serves.
+
+    Conversations are tokenized in `tokenizing`, by default one at a time.
+    """
     router = APIRouter()
-    routes = _Routes(jobs, forecaster)
+    routes = _Routes(jobs, forecaster, tokenizing or PromptThreads(at_once=1))
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
@@ -46,10 +53,11 @@ def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRou
 class _Routes:
     """The handlers, which call `TrainingJobs`."""
 
-    def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster) -> None:
+    def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster, tokenizing: PromptThreads) -> None:
         self._open_jobs = jobs
         self._forecaster = forecaster
         self._forecasting = asyncio.Lock()
+        self._tokenizing = tokenizing
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
@@ -89,17 +97,26 @@ class _Routes:
             return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
 
     async def tokenize(self, http: Request) -> Response:
-        """Turn conversations into the rows of a job."""
+        """Turn conversations into the rows of a job; one that takes too long is a problem of its own."""
         request = await read_batch(http, _TEXTS)
-        return json_answer(await asyncio.to_thread(self._tokenized, request))
+        found = []
+        for conversation in request.conversations:
+            if await http.is_disconnected():
+                raise ClientDisconnected
+            found.append(await self._tokenized(conversation))
+        return json_answer(TokenizeAnswer(conversations=found))
 
-    def _tokenized(self, request: TokenizeRequest) -> TokenizeAnswer:
-        loaded = self._forecaster.loaded
-        found = [
-            tokenized(each, loaded.tokenizer, stops=loaded.eos_token_ids, longest=loaded.max_seq_length)
-            for each in request.conversations
-        ]
-        return TokenizeAnswer(conversations=found)
+    async def _tokenized(self, conversation: Conversation) -> TokenizedConversation:
+        loaded, threads = self._forecaster.loaded, self._tokenizing
+        rows = partial(
+            tokenized, conversation, loaded.tokenizer, stops=loaded.eos_token_ids, longest=loaded.max_seq_length
+        )
+        try:
+            return await threads.run(rows, lambda found: found)
+        except TimeoutError:
+            answers, messages = len(conversation.answers), len(conversation.messages)
+            problem = f"{answers} answers in {messages} messages take more than {threads.seconds:g} s to tokenize"
+            return TokenizedConversation(problem=problem)
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs

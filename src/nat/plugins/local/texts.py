@@ -8,13 +8,10 @@ from nat.data_models.finetuning import TrajectoryCollection
 from nat.errors import NoTrajectories
 from nat.finetuning.trajectories.texts import TextRollout, text_groups
 from nat.plugins.local.client import BackendClient
-from nat.wire.texts import TokenizedConversation, TokenizeRequest
+from nat.wire.texts import MAX_CONVERSATIONS, TokenizedConversation, TokenizeRequest
 from nat.wire.training import TrainingGroup, TrainingRollout
 
 logger = logging.getLogger(__name__)
-
-_AT_ONCE = 64
-"""Conversations in a request."""
 
 
 async def tokenized_groups(collection: TrajectoryCollection, client: BackendClient) -> list[TrainingGroup]:
@@ -52,7 +49,7 @@ def _rollout(text: TextRollout, found: TokenizedConversation) -> TrainingRollout
 
 async def _tokenized(rollouts: Sequence[TextRollout], client: BackendClient) -> list[TokenizedConversation]:
     found: list[TokenizedConversation] = []
-    for start in range(0, len(rollouts), _AT_ONCE):
-        part = [rollout.conversation for rollout in rollouts[start : start + _AT_ONCE]]
+    for start in range(0, len(rollouts), MAX_CONVERSATIONS):
+        part = [rollout.conversation for rollout in rollouts[start : start + MAX_CONVERSATIONS]]
         found += (await client.tokenize(TokenizeRequest(conversations=part))).conversations
     return found
