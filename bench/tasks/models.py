@@ -106,11 +106,14 @@ def dialing(rng: random.Random) -> str:
 
 
 def guess_rows() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """All numbers, with a hint at what they are not; the hints differ between both."""
+    """All pairs of a number and a hint at what it is not.
+
+    With few rows, the model learns by heart which number comes with which hint.
+    """
     rng = random.Random(1)
     pairs = [(secret, hint) for secret in range(1, NUMBERS + 1) for hint in range(1, NUMBERS + 1) if secret != hint]
-    rows = [(f"{secret} {hint}", str(secret)) for secret, hint in rng.sample(pairs, 256)]
-    return rows[:96], rows[96:]
+    rows = [(f"{secret} {hint}", str(secret)) for secret, hint in rng.sample(pairs, len(pairs))]
+    return rows[:512], rows[512:]
 
 
 def order_rows() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
