@@ -20,6 +20,7 @@ BENCHES = (
     "verdict",
     "defaults",
     "choosing",
+    "algorithms",
     "judge",
 )
 

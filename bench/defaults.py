@@ -123,11 +123,15 @@ def measure(case: Case, folder: Path, rollouts: int) -> Result:
 
 
 def trained(case: Case, folder: Path, output: Path, rollouts: int) -> Path | None:
+    """Train as the case says; gives the run's folder, or None if it failed."""
+    return finetuned(config_of(case, folder, output, rollouts), output, EXAMPLES.get(case.task))
+
+
+def finetuned(config: Mapping[str, Any], output: Path, environment_name: str | None = None) -> Path | None:
     """Train in a process of its own; gives the run's folder, or None, with the reason on stderr, if it failed."""
     path = output / "config.yml"
-    path.write_text(yaml.safe_dump(config_of(case, folder, output, rollouts)))
-    place = EXAMPLES.get(case.task)
-    python = Path(sys.executable) if place is None else python_of(place)
+    path.write_text(yaml.safe_dump(config))
+    python = Path(sys.executable) if environment_name is None else python_of(environment_name)
     command = [str(python.with_name("nat")), "--log-level", "error", "finetune"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(  # noqa: S603 - our own
@@ -135,7 +139,7 @@ def trained(case: Case, folder: Path, output: Path, rollouts: int) -> Path | Non
     )
     run = next(iter((output / "runs").glob("*/summary.json")), None)
     if done.returncode or run is None:
-        sys.stderr.write(f"{case}: {done.stderr[-2000:]}\n")
+        sys.stderr.write(f"{path}: {done.stderr[-2000:]}\n")
         return None
     return run.parent
 
