@@ -44,6 +44,10 @@ class JobReport:
     """What else the service says, for people."""
     metrics: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def sentence(self) -> str:
+        return ", ".join([f"Status: {self.word}", *self.facts])
+
 
 @dataclass(frozen=True)
 class DeploymentReport:

@@ -19,28 +19,25 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
     TrajectoryCollection,
 )
-from nat.errors import BackendError, TrainingFailed
+from nat.errors import BackendError
 from nat.files import write_text
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import append_progress
-from nat.finetuning.run_context import current_run
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect, workflow_llm
-from nat.plugins.customizer.dpo.connection import ServiceRefused
+from nat.plugins.customizer.dpo.paid_jobs import PaidJobs, tell_the_user
 from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
 from nat.plugins.customizer.dpo.polling import Seen, until_final
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
-from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport, TrainingService
+from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobReport, TrainingService
 from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM, send_to, trained_llm
 from nat.registry.decorators import register_trainer_adapter
 
 logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "nemo-customizer"
-_CANCEL_SECONDS = 10.0
 _SERVED_CHECKS = 3
 """A proxy in front of the deployments lists a new one with a delay."""
-_FINAL = (TrainingStatusEnum.COMPLETED, TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED)
 
 
 class NeMoCustomizerTrainerAdapter(TrainerAdapter):
@@ -57,6 +54,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         super().__init__(adapter_config)
         self._config = adapter_config
         self._service = service
+        self._jobs = PaidJobs(service, adapter_config)
         self._llms = llms
         self._redirects = redirects or Redirects()
         self._waiting: set[str] = set()
@@ -120,7 +118,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
                 description=dataset.description,
                 seed=self.run_config.seed,
             )
-            job = await self._created(order)
+            job = await self._jobs.create(order)
         except BaseException:
             self._waiting.discard(run_id)
             raise
@@ -136,7 +134,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
 
         """
         report = await self._service.report(_job_id(ref))
-        return self._status(ref, report, report.status or TrainingStatusEnum.RUNNING)
+        return self._status(ref, report)
 
     async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float | None = None) -> TrainingJobStatus:
         """Wait for the job and, if configured, for the deployment; canceling the wait cancels the job.
@@ -150,12 +148,12 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         interval = poll_interval or self._config.poll_interval_seconds
         self._waiting.add(ref.run_id)
         try:
-            status = await self._end(ref, interval)
+            report = await self._jobs.final(_job_id(ref), interval)
         finally:
             self._waiting.discard(ref.run_id)
-        if status.status is TrainingStatusEnum.COMPLETED and self._config.deploy_on_completion:
+        if report.status is TrainingStatusEnum.COMPLETED and self._config.deploy_on_completion:
             await self._deploy(ref, interval)
-        return status
+        return self._status(ref, report)
 
     async def served_model(self) -> ServedModel | None:
         """The deployed model, if the workflow's LLM can call it."""
@@ -192,78 +190,6 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
             validation=json_lines(parts.validation, self._service.row),
         )
 
-    async def _created(self, order: JobOrder) -> JobRef:
-        """Submit the job; if the wait for the answer is canceled, so is the job."""
-        creating = asyncio.ensure_future(self._created_once(order))
-        try:
-            return await asyncio.shield(creating)
-        except asyncio.CancelledError:
-            await self._cancel_created(creating, order)
-            raise
-
-    async def _created_once(self, order: JobOrder) -> JobRef:
-        """Submit the job; without an answer, look for it, since a second submission would be a second job."""
-        try:
-            return await self._service.create_job(order)
-        except BackendError as error:
-            if isinstance(error, ServiceRefused) and not error.passing:
-                raise
-            found = await self._service.find_job(order.name)
-            if found is None:
-                raise
-            logger.warning("The answer to the submission was lost, but job %s was accepted", found.job_id)
-            return found
-
-    async def _cancel_created(self, creating: asyncio.Future[JobRef], order: JobOrder) -> None:
-        try:
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                job = await creating
-        except (BackendError, TimeoutError, asyncio.CancelledError) as error:
-            _report(f"It is not known whether the job {order.name} was accepted ({error!r}); look for it and cancel it")
-            return
-        await self._cancel(job.job_id)
-
-    async def _end(self, ref: TrainingJobRef, interval: float) -> TrainingJobStatus:
-        """The final status of the job."""
-        job_id, seconds = _job_id(ref), self._config.training_timeout_seconds
-
-        async def check() -> Seen[TrainingJobStatus]:
-            report = await self._service.report(job_id)
-            if report.status is None:
-                return Seen("", problem=f"the status {report.word!r} is not known")
-            status = self._status(ref, report, report.status)
-            text = status.message if report.progress is None else f"{status.message}, Progress: {report.progress:.1f}%"
-            return Seen(str(text), result=status if report.status in _FINAL else None)
-
-        try:
-            async with asyncio.timeout(seconds):
-                return await until_final(
-                    check,
-                    what=f"training job {job_id}",
-                    interval=interval,
-                    max_failures=self._config.max_consecutive_status_failures,
-                    hint="the job goes on; when the service answers again, take it up with `resume` of the trainer",
-                )
-        except TimeoutError:
-            await self._cancel(job_id)
-            raise TrainingFailed(
-                f"training job {job_id} was not done within {seconds:g} s",
-                hint="raise `training_timeout_seconds` of the trainer adapter, or train on fewer pairs or epochs",
-            ) from None
-        except asyncio.CancelledError:
-            await self._cancel(job_id)
-            raise
-
-    async def _cancel(self, job_id: str) -> None:
-        """Cancel the job at the service, which may cost money while it runs, and say so."""
-        try:
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await self._service.cancel(job_id)
-        except (BackendError, TimeoutError) as error:
-            _report(f"Training job {job_id} could not be canceled, so it goes on; cancel it at the service: {error!r}")
-        else:
-            _report(f"Training job {job_id} was canceled at the service")
-
     async def _deploy(self, ref: TrainingJobRef, interval: float) -> None:
         """Deploy the trained model, wait until it is ready, and let the workflow call it."""
         model = (ref.metadata or {}).get("output_model")
@@ -297,7 +223,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
                 hint="the model is trained; raise `deployment_timeout_seconds`, and use `resume` of the trainer",
             ) from None
         except asyncio.CancelledError:
-            _report(f"Deployment {name} goes on at the service; delete it there if it is not needed")
+            tell_the_user(f"Deployment {name} goes on at the service; delete it there if it is not needed")
             raise
         if not report.ready:
             raise BackendError(
@@ -324,15 +250,15 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         found = trained_llm(self._llms, self.run_config.target_model)
         return found if isinstance(found, str) else None
 
-    def _status(self, ref: TrainingJobRef, report: JobReport, status: TrainingStatusEnum) -> TrainingJobStatus:
+    def _status(self, ref: TrainingJobRef, report: JobReport) -> TrainingJobStatus:
         facts = ref.metadata or {}
         settings = self._config.hyperparameters.model_dump(mode="json")
         return TrainingJobStatus(
             run_id=ref.run_id,
             backend=ref.backend,
-            status=status,
+            status=report.status or TrainingStatusEnum.RUNNING,
             progress=report.progress,
-            message=", ".join([f"Status: {report.word}", *report.facts]),
+            message=report.sentence,
             metadata={
                 **facts,
                 "nemo_status": report.word,
@@ -366,12 +292,3 @@ def _write_copy(folder: Path, dataset: Dataset) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "training_file.jsonl", dataset.training.decode())
     write_text(folder / "validation_file.jsonl", dataset.validation.decode())
-
-
-def _report(text: str) -> None:
-    """Warn, also where the run is watched live."""
-    run = current_run()
-    if run is None:
-        logger.warning("%s", text)
-    else:
-        run.warn(text)
