@@ -39,6 +39,8 @@ class CheckpointState(BaseModel):
 
     step: int
     """Optimizer steps up to this checkpoint."""
+    first_step: int = 0
+    """The step from which the learning rate's schedule counts; above 0 from the second phase of training on."""
     lora: bool
     load_in_4bit: bool = False
     """True if the adapter was trained on a base of four bits."""

@@ -18,7 +18,15 @@ from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.progress import RunProgress
 from nat.reports.text import sparkline
-from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord, after_epoch, epoch_number
+from nat.runs.records import (
+    EpochRecord,
+    JobRecord,
+    Phase,
+    TrainingPhase,
+    ValidationRecord,
+    after_epoch,
+    epoch_number,
+)
 from nat.secrets import redact
 
 _ROWS_SHOWN = 12
@@ -47,6 +55,10 @@ class LineProgress(RunProgress):
         self._num_epochs = num_epochs
         epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
         self._line(f"run {run_id}: {epochs}, output in {run_dir}")
+
+    def phase_started(self, phase: TrainingPhase) -> None:
+        if not self._logged:
+            self._line(str(phase))
 
     def epoch_finished(self, record: EpochRecord) -> None:
         if self._logged:
@@ -111,6 +123,9 @@ class LiveProgress(RunProgress):
         self._failures_file = run_dir / FAILURES_NAME
         self._bars.update(self._epochs, total=num_epochs)
         self._refresh()
+
+    def phase_started(self, phase: TrainingPhase) -> None:
+        self.message(str(phase))
 
     def epoch_started(self, epoch: int, num_epochs: int) -> None:
         self._bars.update(self._epochs, completed=epoch, total=num_epochs)

@@ -4,7 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
@@ -204,6 +204,11 @@ class TrajectoryBuilderConfig(TypedBaseModel):
         """True if the answers must be drawn from the model's own distribution; preference pairs need not be."""
         return True
 
+    @property
+    def plays(self) -> bool:
+        """False if the trajectories come from elsewhere than from rollouts of the workflow."""
+        return True
+
     def rollouts_of(self, num_examples: int) -> int | None:  # noqa: ARG002 - for those who override it
         """Rollouts of an epoch of a dataset with so many examples; None if the builder does not declare them."""
         return None
@@ -281,6 +286,23 @@ class FinetuneRunConfig(BaseModel):
     """Another YAML for validation runs."""
 
 
+class PhaseConfig(FinetuneModel):
+    """A phase of a run; what it leaves out is taken from `finetuning`."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")
+    """Its name in records, job ids and messages."""
+    num_epochs: int = Field(ge=1)
+    """Epochs of this phase."""
+    trainer: TrainerRef | None = None
+    """A key of `trainers`."""
+    trajectory_builder: TrajectoryBuilderRef | None = None
+    """A key of `trajectory_builders`."""
+    trainer_adapter: TrainerAdapterRef | None = None
+    """A key of `trainer_adapters`."""
+    curriculum_learning: CurriculumLearningConfig | None = None
+    """Train on the easiest examples of this phase first."""
+
+
 class FinetuneConfig(FinetuneModel):
     """The `finetuning` section."""
 
@@ -304,6 +326,8 @@ class FinetuneConfig(FinetuneModel):
     """Train on the easiest examples first."""
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the dataset."""
+    phases: list[PhaseConfig] = []
+    """Train the same model in several ways, one after the other; each phase has its own `num_epochs`."""
     max_staleness: int = Field(default=0, ge=0, le=1)
     """Updates by which the weights of a rollout may be older than those that its training begins with. With 1, the
     rollouts of the next epoch are played while the backend trains; older ones are left out."""
@@ -322,14 +346,49 @@ class FinetuneConfig(FinetuneModel):
     guards: GuardsConfig = GuardsConfig()
     """Thresholds of checks that end a run that cannot learn, or warn."""
 
+    @property
+    def each_phase(self) -> "list[FinetuneConfig]":
+        """The settings of each phase, which name that phase alone; without phases, these settings."""
+        return [self.model_copy(update=_settings(phase)) for phase in self.phases] or [self]
+
+    @property
+    def phase(self) -> str | None:
+        """The name of the phase that these are the settings of; None without phases, or with several."""
+        return self.phases[0].name if len(self.phases) == 1 else None
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs of all phases."""
+        return sum(phase.num_epochs for phase in self.phases) or self.num_epochs
+
     @model_validator(mode="after")
     def _enabled_needs_components(self) -> Self:
-        parts: dict[str, Any] = {
-            "trainer": self.trainer,
-            "trajectory_builder": self.trajectory_builder,
-            "trainer_adapter": self.trainer_adapter,
-        }
-        missing = [name for name, value in parts.items() if value is None]
-        if self.enabled and missing:
-            raise ValueError(f"finetuning is enabled, but {', '.join(missing)} is not set")
+        findings = []
+        for own in self.each_phase:
+            parts = {name: getattr(own, name) for name in ("trainer", "trajectory_builder", "trainer_adapter")}
+            missing = [name for name, value in parts.items() if value is None]
+            where = "" if own.phase is None else f", neither here nor in the phase '{own.phase}'"
+            if self.enabled and missing:
+                findings.append(f"finetuning is enabled, but {', '.join(missing)} is not set{where}")
+        names = [phase.name for phase in self.phases]
+        findings += [f"phases: {names.count(name)} have the name '{name}'" for name in names if names.count(name) > 1][
+            :1
+        ]
+        if self.phases and "num_epochs" in self.model_fields_set:
+            findings.append("num_epochs: has no effect beside phases, each of which has its own; remove it here")
+        if findings:
+            raise ValueError("; ".join(findings))
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A run without phases is written as before there were any; one with phases has epochs in these alone."""
+        fields: dict[str, Any] = handler(self)
+        fields.pop("num_epochs" if self.phases else "phases", None)
+        return fields
+
+
+def _settings(phase: PhaseConfig) -> dict[str, Any]:
+    """What the phase replaces in `finetuning`."""
+    own = {name: getattr(phase, name) for name in type(phase).model_fields if name != "name"}
+    return {name: value for name, value in own.items() if value is not None} | {"phases": [phase]}

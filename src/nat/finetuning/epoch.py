@@ -75,6 +75,7 @@ def marked(
 def epoch_record(
     played: PlayedEpoch,
     *,
+    phase: str | None = None,
     timestamp: datetime,
     curriculum: Mapping[str, Any] | None,
     seconds: float,
@@ -89,6 +90,7 @@ def epoch_record(
     counts = tally(played.records)
     return EpochRecord(
         epoch=played.epoch,
+        phase=phase,
         timestamp=timestamp,
         run_id=played.run_id,
         avg_reward=every.mean,

@@ -34,7 +34,7 @@ from nat.finetuning.diagnosis.find import diagnosis_of
 from nat.finetuning.diagnosis.measure import Facts, evidence_of
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.records import EpochRecord, epoch_number
+from nat.runs.records import EpochRecord, epochs_text
 from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire import rewards
 
@@ -236,8 +236,7 @@ def _names(counts: Counter[str]) -> str:
 
 
 def _span(epochs: Sequence[EpochRecord]) -> str:
-    first, last = epoch_number(epochs[0].epoch), epoch_number(epochs[-1].epoch)
-    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    return epochs_text(epochs[0].epoch, epochs[-1].epoch - epochs[0].epoch + 1)
 
 
 def _mean_reward(epochs: Sequence[EpochRecord]) -> float:

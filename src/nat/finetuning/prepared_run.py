@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nat.builder.workflow_builder import WorkflowBuilder
@@ -40,6 +40,11 @@ class PreparedRun:
     """Likely mistakes in the examples, in whole sentences."""
     longest_example: int = 0
     """Characters of the longest training example's input."""
+
+    @property
+    def phases(self) -> "list[PreparedRun]":
+        """The run in each of its phases; without phases, this run."""
+        return [replace(self, config=own) for own in each_phase(self.config)]
 
     @property
     def planned_rollouts(self) -> dict[Phase, int]:
@@ -145,13 +150,9 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
             ["finetuning.enabled: Finetuning is not enabled in the provided configuration."],
             hint="set `finetuning.enabled: true`",
         )
-    findings = [*_reward_findings(config, given), *sampling_findings(config)]
-    findings += relative_findings(
-        config,
-        generations=num_generations(config),
-        trained=trained_llm(config),
-        validates=given.validation_dataset is not None,
-    )
+    phases = each_phase(config)
+    found = [finding for own in phases for finding in _findings(own, given)]
+    findings = [*dict.fromkeys(found), *phase_findings(phases)]
     if finetuning.early_stopping is not None and given.validation_dataset is None:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
     if finetuning.max_staleness and finetuning.export_best and given.validation_dataset is None:
@@ -161,6 +162,54 @@ def check_config(config: Config, given: FinetuneRunConfig) -> None:
         )
     if findings:
         raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
+
+
+def _findings(config: Config, given: FinetuneRunConfig) -> list[str]:
+    """What keeps the run, or a phase of it, from starting."""
+    relative = relative_findings(
+        config,
+        generations=num_generations(config),
+        trained=trained_llm(config),
+        validates=given.validation_dataset is not None,
+    )
+    return [*_reward_findings(config, given), *sampling_findings(config), *relative]
+
+
+def each_phase(config: Config) -> list[Config]:
+    """The configuration of each phase of the run; without phases, the configuration."""
+    return [config.model_copy(update={"finetuning": own}) for own in config.finetuning.each_phase]
+
+
+def place_of(phases: Sequence[Config], number: int) -> str:
+    """Where the settings of a phase stand in the YAML."""
+    return f"finetuning.phases.{number} ({phases[number].finetuning.phase})"
+
+
+def phase_findings(phases: Sequence[Config]) -> list[str]:
+    """Settings of phases that do not go together."""
+    findings, first = [], phases[0]
+    for number, config in enumerate(phases):
+        if config.finetuning.phase is None:
+            continue
+        place, builder = place_of(phases, number), _builder(config)
+        if config.finetuning.curriculum_learning.enabled and builder is not None and not builder.plays:
+            findings.append(
+                f"{place}: curriculum_learning orders examples by the rewards of rollouts, and "
+                f"{builder.type} plays none; set it in the phases that play"
+            )
+        (was, trained), (now, trains) = _adapter(first), _adapter(config)
+        if (was, trained) != (now, trains):
+            findings.append(
+                f"{place}.trainer_adapter: trains {trains or 'its model'} by {now}, but the phase "
+                f"'{first.finetuning.phase}' trains {trained or 'its model'} by {was}; phases train one model"
+            )
+    return findings
+
+
+def _adapter(config: Config) -> tuple[str, str | None]:
+    """Type of the run's trainer adapter, and the LLM that it trains."""
+    name = str(config.finetuning.trainer_adapter)
+    return config.trainer_adapters[name].type if name in config.trainer_adapters else name, _trained_by(config, name)
 
 
 def num_generations(config: Config) -> int | None:
@@ -175,9 +224,14 @@ def _builder(config: Config) -> TrajectoryBuilderConfig | None:
 
 
 def trained_llm(config: Config) -> str | None:
-    """The LLM that the trainer adapter's configuration refers to; None unless it refers to exactly one."""
-    adapter = config.trainer_adapters.get(str(config.finetuning.trainer_adapter))
-    refs = references_of(adapter) if adapter is not None else []
+    """The LLM that the trainer adapters of the run refer to; None unless they refer to exactly one."""
+    llms = {_trained_by(config, str(own.trainer_adapter)) for own in config.finetuning.each_phase}
+    return llms.pop() if len(llms) == 1 else None
+
+
+def _trained_by(config: Config, adapter: str) -> str | None:
+    """The LLM that this trainer adapter refers to; None unless it refers to exactly one."""
+    refs = references_of(config.trainer_adapters[adapter]) if adapter in config.trainer_adapters else []
     llms = {str(ref) for ref in refs if ref.component_group is ComponentGroup.LLMS}
     return llms.pop() if len(llms) == 1 else None
 

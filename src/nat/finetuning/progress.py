@@ -9,7 +9,7 @@ from typing import Any
 
 from nat.files import write_text
 from nat.runs.folder import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
-from nat.runs.records import EpochRecord, JobRecord, Phase, ValidationRecord
+from nat.runs.records import EpochRecord, JobRecord, Phase, TrainingPhase, ValidationRecord
 from nat.secrets import redact_json
 
 
@@ -18,6 +18,9 @@ class RunProgress:
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         pass
+
+    def phase_started(self, phase: TrainingPhase) -> None:
+        """Called only in a run with phases."""
 
     def epoch_started(self, epoch: int, num_epochs: int) -> None:
         """`epoch` counts from 0."""

@@ -24,7 +24,14 @@ from nat.runs.folder import create_run_folder, new_run_id, write_files
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.plot import PLOT_NAME, draw_run
-from nat.runs.records import Phase, RunState, ValidationRecord, after_epoch
+from nat.runs.records import (
+    EpochRecord,
+    Phase,
+    RunState,
+    TrainingPhase,
+    ValidationRecord,
+    after_epoch,
+)
 from nat.secrets import redacted_logs
 
 logger = logging.getLogger(__name__)
@@ -52,6 +59,26 @@ class RunContext:
     """Number of rollouts of an epoch and of a validation, if known beforehand."""
     explained: set[str] = field(default_factory=set)
     """Causes of a flat reward that the run has warned of."""
+    phase: TrainingPhase | None = None
+    """The phase of training; None in a run without phases."""
+    total_epochs: int | None = None
+    """Planned epochs of all phases; None without phases."""
+
+    @property
+    def first_epoch(self) -> int:
+        """The first epoch of the phase, since epochs are numbered through."""
+        return 0 if self.phase is None else self.phase.first_epoch
+
+    def epochs(self) -> list[EpochRecord]:
+        """The finished epochs of the phase."""
+        return [epoch for epoch in self.journal.each_epoch() if epoch.epoch >= self.first_epoch]
+
+    def begin_phase(self) -> None:
+        """Record and report the phase, if there is one."""
+        if self.phase is not None:
+            self.journal.record_phase(self.phase)
+            self.progress.phase_started(self.phase)
+            logger.info("%s", self.phase)
 
     first_answers: FirstAnswers = field(default_factory=dict)
     """For evaluators that compare: the held-out answers from before training."""

@@ -2,7 +2,7 @@
 
 import logging
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,8 +11,15 @@ from pathlib import Path
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import dump_resolved
 from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneRunConfig, ServedModel, TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.finetuning import (
+    FinetuneConfig,
+    FinetuneRunConfig,
+    ServedModel,
+    TrainingJobStatus,
+    TrainingStatusEnum,
+)
 from nat.errors import (
+    BackendError,
     BackendUnreachable,
     ConfigError,
     JournalError,
@@ -28,17 +35,17 @@ from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
-from nat.finetuning.prepared_run import PreparedRun, prepare, trained_llm
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
+from nat.finetuning.prepared_run import PreparedRun, each_phase, num_generations, place_of, prepare, trained_llm
 from nat.finetuning.progress import RunProgress
-from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, open_run, utc_now
-from nat.finetuning.summary import compared, path_in_run, summarise
+from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
+from nat.finetuning.summary import compared, path_in_run, phase_verdicts, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.remote import open_remote
-from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME, draw_run
-from nat.runs.records import RunState, RunSummary
+from nat.runs.records import RunState, RunSummary, TrainingPhase
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +73,22 @@ class RunResult:
 
 @dataclass(frozen=True)
 class RunComponents:
-    """The components of the run, and the builder that closes them."""
+    """The components of the run or of a phase, and the builder that closes them."""
 
     builder: WorkflowBuilder
+    trajectories: TrajectoryBuilder
     trainer: Trainer
     adapter: TrainerAdapter
+
+    async def begin(self, finetuning: FinetuneConfig, *, after: "RunComponents | None") -> None:
+        """Initialize the components, for a phase `after` another one with the weights that it has trained."""
+        if finetuning.phase is not None:  # a trainer of several phases is bound to one of them
+            await self.trainer.bind_components(self.trajectories, self.adapter)
+        await self.trainer.initialize(finetuning)
+        await check_health(self.adapter)
+        await self.builder.probe_llms()
+        if after is not None and after.adapter is not self.adapter:
+            await self.adapter.take_over(after.adapter)
 
 
 async def run_finetuning(
@@ -108,6 +126,42 @@ async def run_finetuning(
         return result
 
 
+async def build_phases(config: Config, builder: WorkflowBuilder) -> list[RunComponents]:
+    """Build the components of all phases, so that what cannot work is found before the first one.
+
+    Raises:
+        ConfigError: components cannot train in phases, or not with each other.
+
+    """
+    configs = each_phase(config)
+    phases = [await build_components(own, builder) for own in configs]
+    findings = []
+    for number, (own, components) in enumerate(zip(configs, phases, strict=True)):
+        if own.finetuning.phase is not None:
+            found = await _phase_findings(own, components)
+            findings += [f"{place_of(configs, number)}: {finding}" for finding in found]
+    if findings:
+        raise ConfigError(findings)
+    return phases
+
+
+async def _phase_findings(config: Config, components: RunComponents) -> list[str]:
+    """Why these components cannot train the phase."""
+    trainer, adapter = components.trainer, components.adapter
+    if unfit := [type(each).__name__ for each in (trainer, adapter) if not each.runs_phases]:
+        return [f"{' and '.join(unfit)} cannot train in phases; `local_trainer` and `local_trainer_adapter` can"]
+    try:
+        await adapter.initialize(config.finetuning)
+    except (BackendError, ConfigError) as error:
+        return [error.in_line]
+    if adapter.needs_samples and not components.trajectories.plays:
+        text = "trains what the model has sampled, and texts from a file are not; choose sft, dpo, kto or rft"
+        return [f"the algorithm of {config.finetuning.trainer_adapter} {text}"]
+    if num_generations(config) == 1 and adapter.needs_difference and not adapter.compares_across_groups:
+        return ["num_generations is 1, but the algorithm compares the rollouts of an example; set it to 8"]
+    return []
+
+
 async def build_components(config: Config, builder: WorkflowBuilder) -> RunComponents:
     """Build the three components that the `finetuning` section names, and bind them to each other."""
     finetuning = config.finetuning
@@ -123,7 +177,7 @@ async def build_components(config: Config, builder: WorkflowBuilder) -> RunCompo
             [f"finetuning.max_staleness: {seen}"],
             hint="set it to 0, or use a trainer that obeys it (it has `plays_ahead = True`), such as local_trainer",
         )
-    return RunComponents(builder=builder, trainer=trainer, adapter=adapter)
+    return RunComponents(builder=builder, trajectories=trajectories, trainer=trainer, adapter=adapter)
 
 
 async def check_health(adapter: TrainerAdapter) -> None:
@@ -148,43 +202,74 @@ async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
         building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=prepared.given.endpoint is None)
         builder = await stack.enter_async_context(building)
         await open_sessions(stack, prepared, builder, run)
-        components = await build_components(config, builder)
+        phases = await build_phases(config, builder)
+        components = phases[-1]
         try:
-            statuses = await _trained(components, prepared, run)
+            statuses = await _trained(phases, prepared, run)
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if config.finetuning.export_best else None
             unjudged = None if prepared.num_held_out is None else components.trainer.unjudged()
         except BaseException as error:
+            components = phases[max(0, len(run.journal.phases()) - 1)]  # the phase that it ended in
             if config.finetuning.export_best:
                 await export_best_after(error, components.adapter, run)
-            await _clean_up_after(error, components)
+            await _clean_up_after(error, _trainers(phases))
             await _raise_if_server_died(error, prepared, components)
             raise
-        await components.trainer.cleanup()
+        for trainer in _trainers(phases):
+            await trainer.cleanup()
     result = await _result(config, run, statuses, model, served, best=best, seconds=watch.total)
     return replace(result, unjudged=unjudged)
 
 
-async def _trained(components: RunComponents, prepared: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
-    """Run all epochs, with a validation before and after, whichever trainer is configured."""
-    trainer, finetuning, validates = components.trainer, prepared.config.finetuning, prepared.num_held_out is not None
-    await trainer.initialize(finetuning)
-    await check_health(components.adapter)
-    await components.builder.probe_llms()
-    run.progress.run_started(run.run_id, run.journal.run_dir, finetuning.num_epochs)
-    across = components.adapter.compares_across_groups
-    for text in prepared.warnings(compares_across_groups=across):
-        run.warn(text)
-    judged = validates and _is_judged(trainer, run)
+async def _trained(phases: Sequence[RunComponents], prepared: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
+    """Run all epochs, with a validation before and after each phase, whichever trainer is configured."""
+    statuses: list[TrainingJobStatus] = []
+    for number, (components, own) in enumerate(zip(phases, prepared.phases, strict=True)):
+        now = _in_phase(own, run, first_epoch=len(statuses), total_epochs=prepared.config.finetuning.total_epochs)
+        with in_run(now):
+            await components.begin(own.config.finetuning, after=phases[number - 1] if number else None)
+            if not number:
+                total = prepared.config.finetuning.total_epochs
+                run.progress.run_started(run.run_id, run.journal.run_dir, total)
+                for text in warnings_of(phases, prepared):
+                    run.warn(text)
+            now.begin_phase()
+            statuses += await _trained_in_phase(components.trainer, own, now)
+    return statuses
+
+
+def _in_phase(own: PreparedRun, run: RunContext, *, first_epoch: int, total_epochs: int) -> RunContext:
+    """The run in a phase of training; the run itself, if it has none."""
+    finetuning = own.config.finetuning
+    if finetuning.phase is None:
+        return run
+    phase = TrainingPhase(name=finetuning.phase, first_epoch=first_epoch, num_epochs=finetuning.num_epochs)
+    return replace(run, phase=phase, total_epochs=total_epochs, planned=own.planned_rollouts)
+
+
+async def _trained_in_phase(trainer: Trainer, own: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
+    """Run the epochs of a phase; a validation that the phase before it has played is not played again."""
+    judged = own.num_held_out is not None and _is_judged(trainer, run)
     if judged:
-        await validate(trainer, 0, run)
-    statuses = await trainer.run(finetuning.num_epochs)
-    _check_statuses(statuses, run.journal, waits=trainer.waits_for_jobs)
+        await validate(trainer, run.first_epoch, run)
+    statuses = await trainer.run(own.config.finetuning.num_epochs)
+    _check_statuses(statuses, run, waits=trainer.waits_for_jobs)
     if judged and _is_judged(trainer, run):
-        await validate(trainer, len(statuses), run)
+        await validate(trainer, run.first_epoch + len(statuses), run)
     logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))
     return statuses
+
+
+def warnings_of(phases: Sequence[RunComponents], prepared: PreparedRun) -> list[str]:
+    """Likely problems of all phases, each once; the adapters must be initialized."""
+    found = [
+        text
+        for components, own in zip(phases, prepared.phases, strict=True)
+        for text in own.warnings(compares_across_groups=components.adapter.compares_across_groups)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _is_judged(trainer: Trainer, run: RunContext) -> bool:
@@ -195,14 +280,14 @@ def _is_judged(trainer: Trainer, run: RunContext) -> bool:
     return reason is None
 
 
-def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal, *, waits: bool) -> None:
+def _check_statuses(statuses: list[TrainingJobStatus], run: RunContext, *, waits: bool) -> None:
     if not statuses:
         raise RunFailed(
             "the trainer ended without a single training job",
             hint="see the trainer's log above; its `run` must return one status per job",
         )
     for status in statuses:
-        guards.check_job(status, before=journal.epochs)
+        guards.check_job(status, before=run.epochs)
     unfinished = [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]
     if unfinished and waits:
         raise RunFailed(
@@ -212,13 +297,19 @@ def _check_statuses(statuses: list[TrainingJobStatus], journal: Journal, *, wait
     guards.check_trained(statuses)
 
 
-async def _clean_up_after(error: BaseException, components: RunComponents) -> None:
-    """Let the trainer clean up; a second error must not hide why the run ended."""
-    try:
-        await components.trainer.cleanup()
-    except Exception as second:
-        logger.exception("cleanup failed, too")
-        error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
+def _trainers(phases: Sequence[RunComponents]) -> list[Trainer]:
+    """The trainers, each once."""
+    return list({id(components.trainer): components.trainer for components in phases}.values())
+
+
+async def _clean_up_after(error: BaseException, trainers: Sequence[Trainer]) -> None:
+    """Let the trainers clean up; a second error must not hide why the run ended."""
+    for trainer in trainers:
+        try:
+            await trainer.cleanup()
+        except Exception as second:
+            logger.exception("cleanup failed, too")
+            error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
 
 
 async def _raise_if_server_died(error: BaseException, prepared: PreparedRun, components: RunComponents) -> None:
@@ -272,6 +363,7 @@ async def _result(
         best=journal.best(),
         best_model=path_in_run(best, journal.run_dir),
         causes=await findings_of(journal.run_dir, ended=True),
+        phases=phase_verdicts(journal.phases(), validations, len(epochs)),
     )
     journal.record_summary(summary)
     if not await run.draw():

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from nat.errors import EvaluationError
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.best_score import choice, cross_validated
 from nat.finetuning.metrics import BROKEN_BY
@@ -13,7 +15,10 @@ from nat.runs.records import (
     EpochRecord,
     Finding,
     JobRecord,
+    PhaseVerdict,
+    RunRecord,
     RunSummary,
+    TrainingPhase,
     ValidationRecord,
     num_rollouts,
     total_of,
@@ -22,12 +27,38 @@ from nat.runs.records import (
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 
 
-def compared(validations: Sequence[ValidationRecord], epochs: int) -> Comparison | None:
-    """The held-out examples before the first and after the last epoch; None if one of the two was not played."""
+def compared(validations: Sequence[ValidationRecord], epochs: int, *, first: int = 0) -> Comparison | None:
+    """The held-out examples before the epoch `first` and after `epochs` epochs; None if one of the two is missing."""
     by_epoch = {record.epoch: record for record in validations}
-    if epochs == 0 or 0 not in by_epoch or epochs not in by_epoch:
+    if epochs == first or first not in by_epoch or epochs not in by_epoch:
         return None
-    return compare(by_epoch[0].scores, by_epoch[epochs].scores)
+    return compare(by_epoch[first].scores, by_epoch[epochs].scores)
+
+
+def phase_verdicts(
+    phases: Sequence[TrainingPhase], validations: Sequence[ValidationRecord], num_epochs: int
+) -> list[PhaseVerdict]:
+    """The verdict of each phase that has begun, of a run with so many finished epochs."""
+    ends = [*(phase.first_epoch for phase in phases[1:]), num_epochs]
+    return [_phase_verdict(phase, validations, end) for phase, end in zip(phases, ends, strict=False)]
+
+
+def _phase_verdict(phase: TrainingPhase, validations: Sequence[ValidationRecord], end: int) -> PhaseVerdict:
+    try:
+        comparison = compared(validations, end, first=phase.first_epoch)
+    except EvaluationError as error:
+        return _verdict(phase, end, sentence=error.message)
+    return _verdict(phase, end, **_held_out(comparison, PhaseVerdict), sentence=comparison and comparison.sentence)
+
+
+def _verdict(phase: TrainingPhase, end: int, **fields: Any) -> PhaseVerdict:
+    return PhaseVerdict(name=phase.name, first_epoch=phase.first_epoch, epochs=end - phase.first_epoch, **fields)
+
+
+def _held_out(comparison: Comparison | None, record: type[RunRecord]) -> dict[str, Any]:
+    """The fields of the record that the comparison has."""
+    found = {} if comparison is None else vars(comparison)
+    return {name: value for name, value in found.items() if name in record.model_fields}
 
 
 def broken_prefixes(epochs: Sequence[EpochRecord]) -> dict[str, int]:
@@ -54,10 +85,10 @@ def summarise(
     best: BestEpoch | None = None,
     best_model: str | None = None,
     causes: Sequence[Finding] = (),
+    phases: Sequence[PhaseVerdict] = (),
 ) -> RunSummary:
     """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
     failures = total_of(played, validations)
-    held_out = {} if comparison is None else vars(comparison)
     return RunSummary(
         run_id=run_id,
         epochs=epochs,
@@ -77,7 +108,8 @@ def summarise(
         best_model=best_model,
         causes=list(causes),
         next_step=causes[0].remedy if causes else None,
-        **{name: value for name, value in held_out.items() if name in RunSummary.model_fields},
+        phases=list(phases),
+        **_held_out(comparison, RunSummary),
     )
 
 

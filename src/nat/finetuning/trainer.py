@@ -52,6 +52,7 @@ class EpochTrainer(Trainer):
     """
 
     plays_ahead = True
+    runs_phases = True
     title: ClassVar[str] = "Trainer"
     """Name in the log."""
 
@@ -59,17 +60,21 @@ class EpochTrainer(Trainer):
         super().__init__(trainer_config, **kwargs)
         self._context: RunContext | None = None
         self._resources = ExitStack()
+        self._forget_epochs()
+        # Set by `initialize` and by each `run_epoch`.
+        self._recorder: Recorder
+        self._window: EpochWindow
+        self._watch: Stopwatch
+        self._played: PlayedEpoch
+
+    def _forget_epochs(self) -> None:
+        """Set what is known of the epochs of a phase to its beginning."""
         self._statuses: list[TrainingJobStatus] = []
         self._held_out: list[float | None] = []
         self._versions = PolicyVersions()
         self._ahead: RolloutsAhead | None = None
         self._waited = 0.0
         """Seconds that a validation waited for the rollouts of the next epoch."""
-        # Set by `initialize` and by each `run_epoch`.
-        self._recorder: Recorder
-        self._window: EpochWindow
-        self._watch: Stopwatch
-        self._played: PlayedEpoch
 
     @property
     def context(self) -> RunContext:
@@ -84,8 +89,9 @@ class EpochTrainer(Trainer):
         return self.context.run_id
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
-        """Join the current run, or open one if there is none."""
+        """Join the current run, or open one if there is none; called for each phase that this trainer trains."""
         await super().initialize(run_config)
+        self._forget_epochs()
         text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
         self._context = current_run()
         if self._context is None:
@@ -102,16 +108,18 @@ class EpochTrainer(Trainer):
             RunFailed: a guard found that the run cannot learn.
 
         """
-        run_id = self.run_id
+        run_id, first = self.run_id, self.context.first_epoch
+        last = first + num_epochs
+        total = self.context.total_epochs or last
         logger.info("Starting finetuning run with %d epochs", num_epochs)
         try:
-            for epoch in range(num_epochs):
+            for epoch in range(first, last):
                 await self._validate_if_due(epoch)
                 if self._reached_a_plateau():
                     break
-                self.context.progress.epoch_started(epoch, num_epochs)
+                self.context.progress.epoch_started(epoch, total)
                 ref = await self.run_epoch(epoch, run_id)
-                if ref is not None and self._may_play_ahead(epoch + 1, num_epochs):
+                if ref is not None and self._may_play_ahead(epoch + 1, last):
                     self._ahead = RolloutsAhead(epoch + 1, partial(self._collect, epoch + 1, run_id))
                 status = await self._trained(ref)
                 self._statuses.append(status)
@@ -119,12 +127,12 @@ class EpochTrainer(Trainer):
                     logger.error("Training %s %s: %s", run_id, status.status, status.message)
                     break
                 await self._finish_epoch(status)
-                logger.info("Completed epoch %d/%d", epoch_number(epoch), num_epochs)
+                logger.info("Completed epoch %d/%d", epoch_number(epoch), total)
         finally:
             if self._ahead is not None:
                 await self._ahead.abandon()
         limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
-        self._check_signal(self.context.journal.epochs(), limits)
+        self._check_signal(self.context.epochs(), limits)
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
 
@@ -162,7 +170,7 @@ class EpochTrainer(Trainer):
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
-        before = self.context.journal.epochs
+        before = self.context.epochs
         guards.check_trajectories(
             counts, target_functions=config.target_functions, target_model=config.target_model, before=before
         )
@@ -174,7 +182,7 @@ class EpochTrainer(Trainer):
         if not chosen.trajectories:
             return None
         with self._watch.timing("submit"):
-            ref = await adapter.submit(chosen)
+            ref = await adapter.submit(self._named(chosen))
         self._recorder.job_submitted(self._played, ref)
         return ref
 
@@ -189,7 +197,7 @@ class EpochTrainer(Trainer):
             trajectory_collection.trajectories,
             curriculum.CurriculumState.model_validate(self._curriculum_state),
             config,
-            epoch=epoch,
+            epoch=epoch - self.context.first_epoch,
             rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
             across_groups=self.trainer_adapter.compares_across_groups or not self.trainer_adapter.needs_difference,
         )
@@ -222,11 +230,16 @@ class EpochTrainer(Trainer):
         done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]
         self.context.end(RunState.COMPLETED if done and all(done) else RunState.FAILED)
 
-    def _may_play_ahead(self, epoch: int, num_epochs: int) -> bool:
+    def _named(self, chosen: TrajectoryCollection) -> TrajectoryCollection:
+        """The batch under a name of its phase, since each adapter numbers its jobs from 1."""
+        phase = self.context.phase
+        return chosen if phase is None else chosen.model_copy(update={"run_id": f"{chosen.run_id}-{phase.name}"})
+
+    def _may_play_ahead(self, epoch: int, last: int) -> bool:
         """True if this epoch will take place, whatever the validation before it finds."""
         config = self.run_config
         stops = config.early_stopping is not None and self._validation_is_due(epoch)
-        return config.max_staleness > 0 and epoch < num_epochs and not stops
+        return config.max_staleness > 0 and epoch < last and not stops
 
     async def _played_rollouts(self, epoch: int, run_id: str) -> TrajectoryCollection:
         """The trajectories of this epoch, which may have been played ahead."""
@@ -274,6 +287,7 @@ class EpochTrainer(Trainer):
         """Record the epoch, then let the guards judge."""
         record = epoch_record(
             self._played,
+            phase=None if self.context.phase is None else self.context.phase.name,
             timestamp=self.context.now(),
             curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
             seconds=self._watch.total,
@@ -287,7 +301,7 @@ class EpochTrainer(Trainer):
         try:
             self._judge(self._window.records)
         except RunFailed:
-            self._judge(self.context.journal.epochs())  # all epochs may explain more than the window
+            self._judge(self.context.epochs())  # all epochs may explain more than the window
             raise
 
     def _judge(self, epochs: Sequence[EpochRecord]) -> None:
@@ -314,11 +328,11 @@ class EpochTrainer(Trainer):
     async def _keep_if_best(self) -> None:
         """Without held-out examples, the reward of an epoch measures the weights that played it.
 
-        Those are not the current ones if the epoch was played ahead, and scores that compare generations with each
-        other measure no weights.
+        Those are not the current ones if the epoch was played ahead. Scores that compare generations with each other
+        measure no weights, nor do the rewards of a file.
         """
         relative = any(record.comparison is not None for record in self._played.records)
-        if self.run_config.max_staleness or relative:
+        if self.run_config.max_staleness or relative or not self._played.played:
             return
         given, reward = self.run_config.run_configuration, statistics_of(self._played.collected.trajectories)
         if reward is not None and (given is None or given.validation_dataset is None):

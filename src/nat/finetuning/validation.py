@@ -46,10 +46,10 @@ async def _warn(trainer: Trainer, epoch: int, run: RunContext) -> None:
     """Warn of a fall, else of the likeliest cause of a flat reward; after the last epoch, the summary does."""
     journal, config = run.journal, trainer.run_config
     limits = GuardsConfig() if config is None else config.guards  # a plug-in's `initialize` may not set it
-    text = held_out_warning(journal.validations(), journal.epochs, limits)
+    text = held_out_warning(journal.validations(), run.epochs, limits)
     if text is not None:
         run.warn(text)
-    elif epoch and config is not None and epoch < config.num_epochs:
+    elif epoch and config is not None and epoch < (run.total_epochs or config.num_epochs):
         for cause in (await findings_of(journal.run_dir, ended=False))[:1]:
             text = f"{cause.title}: {cause.seen}, as before." if cause.cause in run.explained else str(cause)
             run.explained.add(cause.cause)

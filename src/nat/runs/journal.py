@@ -22,7 +22,17 @@ from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError, findings_of
 from nat.files import storage_failure
 from nat.runs.packed_rows import pack_rows, unpack_rows
-from nat.runs.records import BestEpoch, EpochRecord, JobRecord, Phase, RunInfo, RunState, RunSummary, ValidationRecord
+from nat.runs.records import (
+    BestEpoch,
+    EpochRecord,
+    JobRecord,
+    Phase,
+    RunInfo,
+    RunState,
+    RunSummary,
+    TrainingPhase,
+    ValidationRecord,
+)
 from nat.runs.rollouts import RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.json import json_text, without_surrogates
@@ -51,6 +61,8 @@ _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "C
 """The system's error codes behind SQLite's."""
 _BUSY_SECONDS = 30.0
 """How long a writer waits for another writer before it fails."""
+_PHASE = "phase/"
+"""Names of the facts about phases begin with it."""
 _TABLES = ("facts", "rollouts", "jobs", "epochs", "validations", "failures")
 _MOST_STEPS = 10**8
 """SQLite's steps for a query of a reader, a few seconds: some ten for each row that it looks at."""
@@ -171,6 +183,10 @@ class Journal:
     def record_summary(self, summary: RunSummary) -> None:
         self._put("facts", "summary", summary)
 
+    def record_phase(self, phase: TrainingPhase) -> None:
+        """Record that a phase of training begins."""
+        self._put("facts", f"{_PHASE}{phase.first_epoch:08d}", phase)
+
     def record_best(self, best: BestEpoch) -> None:
         self._put("facts", "best", best)
 
@@ -192,6 +208,11 @@ class Journal:
     def summary(self) -> RunSummary | None:
         text = self._fact("summary")
         return None if text is None else self._read(RunSummary, text)
+
+    def phases(self) -> list[TrainingPhase]:
+        """The phases of training that have begun, in order; empty in a run without phases."""
+        rows = self._select("SELECT record FROM facts WHERE name GLOB ? ORDER BY name", f"{_PHASE}*")
+        return [self._read(TrainingPhase, text) for (text,) in rows]
 
     def best(self) -> BestEpoch | None:
         """The best weights so far."""

@@ -10,7 +10,15 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
@@ -22,6 +30,11 @@ def epoch_number(epoch: int) -> int:
     return epoch + 1
 
 
+def epochs_text(first: int, count: int) -> str:
+    """Some epochs in a row, for people."""
+    return f"epoch {epoch_number(first)}" if count == 1 else f"epochs {epoch_number(first)} to {first + count}"
+
+
 def after_epoch(epochs_done: int) -> str:
     """Which weights were validated, for people."""
     return f"after epoch {epochs_done}" if epochs_done else "before training"
@@ -31,6 +44,27 @@ class RunRecord(BaseModel):
     """Base of the records: they are immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class PhasedRecord(RunRecord):
+    """A record that names phases of training; in a run without phases, its JSON does not have these fields."""
+
+    @model_serializer(mode="wrap")
+    def _without_phases(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases"}}
+
+
+class TrainingPhase(RunRecord):
+    """A phase of training as it begins; the next one begins where it ends."""
+
+    name: str
+    first_epoch: int = Field(ge=0)
+    num_epochs: int = Field(ge=1)
+    """As planned; early stopping may end it before."""
+
+    def __str__(self) -> str:
+        return f"Phase {self.name}: {epochs_text(self.first_epoch, self.num_epochs)}"
 
 
 class RunState(StrEnum):
@@ -82,10 +116,12 @@ def count_of(metrics: Mapping[str, float], name: str, otherwise: int) -> int:
     return round(value) if isfinite(value) and value >= 0 else otherwise
 
 
-class EpochRecord(RunRecord):
+class EpochRecord(PhasedRecord):
     """One finished epoch: a line of `training_metrics.jsonl`, whose field names other programs read."""
 
     epoch: int = Field(ge=0)
+    phase: str | None = None
+    """Name of the phase of training; None in a run without phases."""
     timestamp: AwareDatetime
     run_id: str
     avg_reward: float
@@ -245,7 +281,31 @@ class Finding(RunRecord):
         return f"{self.title}: {self.seen} (healthy: {self.healthy}). {self.remedy}"
 
 
-class RunSummary(RunRecord):
+class PhaseVerdict(RunRecord):
+    """What a phase of training changed: the held-out scores at its beginning and at its end."""
+
+    name: str
+    first_epoch: int = Field(ge=0)
+    epochs: int = Field(ge=0)
+    """Finished epochs of this phase."""
+    before: float | None = None
+    """Mean held-out score at the beginning; like the fields below None without two validations to compare."""
+    after: float | None = None
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    confidence: float | None = None
+    verdict: Verdict | None = None
+    num_examples: int | None = None
+    num_left_out: int | None = None
+    sentence: str | None = None
+    """The verdict in words, with its numbers."""
+
+    def __str__(self) -> str:
+        span = epochs_text(self.first_epoch, self.epochs) if self.epochs else "no finished epoch"
+        return f"{self.name}, {span}: {self.sentence or 'no verdict'}"
+
+
+class RunSummary(PhasedRecord):
     """`summary.json`; the fields about held-out examples are None in a run without a validation dataset."""
 
     run_id: str
@@ -298,6 +358,8 @@ class RunSummary(RunRecord):
     """Why the reward stayed flat, the likeliest cause first; empty for a healthy run."""
     next_step: str | None = None
     """What to change, by the likeliest cause."""
+    phases: list[PhaseVerdict] = []
+    """The phases of training with their verdicts, in order."""
 
 
 class RunInfo(RunRecord):

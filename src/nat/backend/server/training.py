@@ -44,6 +44,7 @@ def training_router(
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
     router.add_route("/v1/training/tokenize", routes.tokenize, methods=["POST"])
     router.add_route("/v1/training/resolve", routes.resolve, methods=["POST"])
+    router.add_route("/v1/training/phase", routes.begin_phase, methods=["POST"])
     router.add_route("/v1/training/forecast", routes.forecast, methods=["POST"])
     router.add_route("/v1/training/export", routes.export, methods=["POST"])
     router.add_route("/v1/training/best", routes.keep_best, methods=["POST"])
@@ -88,6 +89,9 @@ class _Routes:
     async def resolve(self, http: Request) -> Response:
         """Resolve settings, also in a backend that only serves: `--dry_run` and `nat probe` check them there."""
         return json_answer(self._forecaster.resolve(await read(http, _CONFIG)).report())
+
+    async def begin_phase(self, http: Request) -> Response:
+        return json_answer(await self._jobs.begin_phase(await read(http, _CONFIG)))
 
     async def forecast(self, http: Request) -> Response:
         request = await read(http, _FORECAST)

@@ -154,8 +154,9 @@ class Checkpoints:
             tensors = learner.optimizer.state()
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
             lora, quantized = loaded.peft is not None, is_quantized(loaded.model)
-            state = CheckpointState(step=learner.step, lora=lora, load_in_4bit=quantized, jobs=jobs)
-            (folder / STATE).write_text(state.model_dump_json(indent=1))
+            first, unused = learner.first_step, set() if learner.first_step else {"first_step"}
+            state = CheckpointState(step=learner.step, first_step=first, lora=lora, load_in_4bit=quantized, jobs=jobs)
+            (folder / STATE).write_text(state.model_dump_json(indent=1, exclude=unused))
             write_manifest(folder, "checkpoint")
         replace_link(self.folder / NEWEST_CHECKPOINT, target.name)
         self._prune()
@@ -208,4 +209,4 @@ def resume(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> Non
             hint=f"resume {was} load_in_4bit, or choose another output folder",
         )
     learner.optimizer.load(load_file(checkpoint.path / OPTIMIZER))
-    learner.step = checkpoint.state.step
+    learner.step, learner.first_step = checkpoint.state.step, checkpoint.state.first_step

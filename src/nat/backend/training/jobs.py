@@ -27,7 +27,9 @@ from nat.wire.training import (
     JobFailure,
     JobState,
     JobStatus,
+    ResolvedTraining,
     SavedCheckpoint,
+    TrainingConfig,
     TrainingJob,
 )
 
@@ -253,6 +255,17 @@ class TrainingJobs(JobTable):
             return SavedCheckpoint(path=str(path.resolve()), policy_version=self._engine.policy_version)
 
         return await asyncio.wrap_future(self._engine.run_exclusive(keep))
+
+    async def begin_phase(self, config: TrainingConfig) -> ResolvedTraining:
+        """Train with these settings from here on, with nothing left of the algorithm before, between two jobs.
+
+        Raises:
+            AlgorithmError: the settings name no algorithm, or contradict it.
+
+        """
+        resolved = resolved_for(config, self.loaded)
+        await asyncio.wrap_future(self._engine.run_exclusive(lambda: self.learner.begin_phase(resolved)))
+        return resolved.report()
 
     def _check_room(self, request: TrainingJob) -> None:
         waiting = list(self._waiting.values())

@@ -140,6 +140,15 @@ class Learner:
         self._enough_tokens = micro_batch_tokens(policy.widest, cpu=policy.device.type == "cpu")
         self.optimizer = MasterAdamW(policy.trainable_parameters())
         self.step = 0
+        self.first_step = 0
+        """The step from which warmup and decay of the learning rate count."""
+
+    def begin_phase(self, resolved: Resolved) -> None:
+        """Go on with another algorithm: fresh optimizer state and schedule, the current weights as reference."""
+        self.optimizer.forget()
+        self.first_step = self.step
+        if _needs_reference(resolved):
+            self._reference.begin_here()
 
     def update(
         self,
@@ -236,7 +245,7 @@ class Learner:
         rows, config, earlier = batch.rows, resolved.config, watchers.earlier
         steps = optimizer_steps(rows, config, self.step)
         by_sequence = resolved.algorithm.sequence_loss is not None
-        needs_reference = config.beta > 0 or config.kl_penalty_coef > 0 or by_sequence
+        needs_reference = _needs_reference(resolved)
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0 or by_sequence
         packed = self._pack(rows, config)
         update = _Update(
@@ -264,7 +273,7 @@ class Learner:
         means = {name: fmean(outcome[name] for outcome in outcomes if name in outcome) for name in names}
         check_weights_moved(
             means["update_ratio"],
-            moved=means["update_ratio"] > 0 or self.step < config.warmup_steps,
+            moved=means["update_ratio"] > 0 or self.step - self.first_step < config.warmup_steps,
             learning_rate=means["learning_rate"],
             grad_norm=means["grad_norm"],
         )
@@ -295,7 +304,7 @@ class Learner:
         norm = self.optimizer.clip(config.max_grad_norm)
         check_sampler_logprobs(update.sums.sampler_difference, config.max_logprob_difference)
         factor = resolved.algorithm.learning_rate_factor(len(tokens), resolved.options)
-        learning_rate = learning_rate_at(config, self.step) * factor
+        learning_rate = learning_rate_at(config, self.step - self.first_step) * factor
         outcome = {
             "loss": float(sum(loss.total for loss in losses)),
             "policy_loss": float(sum(loss.policy for loss in losses)),
@@ -404,6 +413,11 @@ class Learner:
 def _check_reach(kl: float, most: float | None) -> None:
     if most is not None and kl > most:
         raise _MovedTooFar
+
+
+def _needs_reference(resolved: Resolved) -> bool:
+    config = resolved.config
+    return config.beta > 0 or config.kl_penalty_coef > 0 or resolved.algorithm.sequence_loss is not None
 
 
 def resolved_for(config: TrainingConfig, policy: LoadedModel) -> Resolved:

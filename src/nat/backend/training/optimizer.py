@@ -92,6 +92,10 @@ class MasterAdamW:
             )
         self._config = config
 
+    def forget(self) -> None:
+        """Begin anew with the weights as they are: drop the moments."""
+        self._moments.clear()
+
     def zero_grad(self) -> None:
         for master in self._masters.values():
             master.grad = None

@@ -21,6 +21,9 @@ class Trainer(ABC):
 
     plays_ahead: ClassVar[bool] = False
     """True if the trainer obeys `finetuning.max_staleness`."""
+    runs_phases: ClassVar[bool] = False
+    """True if the trainer can train one of several phases: it can be initialized for each of them, and numbers its
+    epochs from the `first_epoch` of the current run on."""
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:  # noqa: ARG002 - the guide's signature
         self.trainer_config = trainer_config

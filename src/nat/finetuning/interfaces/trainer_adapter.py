@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,6 +19,9 @@ from nat.sizing.forecast import ForecastRequest, TrainingForecast
 
 class TrainerAdapter(ABC):
     """Abstract: submits trajectories as training jobs and reports their status."""
+
+    runs_phases: ClassVar[bool] = False
+    """True if the adapter can be initialized for each phase of a run, and has `take_over`."""
 
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config
@@ -68,6 +71,18 @@ class TrainerAdapter(ABC):
     def needs_difference(self) -> bool:
         """False if the algorithm compares no rewards, as `sft`, so that every rollout carries a signal."""
         return True
+
+    @property
+    def needs_samples(self) -> bool:
+        """True if the algorithm trains only what the model has sampled, not texts from a file."""
+        return False
+
+    async def take_over(self, previous: "TrainerAdapter") -> None:
+        """Go on with the weights that another adapter has trained, as a phase of the run ends and the next one begins.
+
+        What belongs to the algorithm begins anew: optimizer state, schedule, and the model that KL terms compare with.
+        """
+        raise NotImplementedError
 
     async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - for those who override it
         """What training would take on this machine, with the adapter's settings; None if the server is elsewhere."""

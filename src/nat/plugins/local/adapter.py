@@ -63,6 +63,8 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
 class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     """One training job per epoch. Jobs are numbered, so that a job that is sent twice is trained once."""
 
+    runs_phases = True
+
     def __init__(
         self, adapter_config: LocalTrainerAdapterConfig, *, client: BackendClient, backend: BackendProcess
     ) -> None:
@@ -81,6 +83,16 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     @property
     def needs_difference(self) -> bool:
         return self._training is None or self._training.needs_difference
+
+    @property
+    def needs_samples(self) -> bool:
+        return self._training is not None and "old_logprobs" in self._training.settings
+
+    async def take_over(self, previous: TrainerAdapter) -> None:
+        """Begin anew with these settings, on the weights of another adapter of the same LLM."""
+        await self._client.begin_phase(self._config.training)
+        if isinstance(previous, LocalTrainerAdapter):
+            self._best = previous._best  # noqa: SLF001 - same class
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Have the backend resolve the settings, so that an unknown algorithm fails before the first rollout.

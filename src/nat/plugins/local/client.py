@@ -74,6 +74,12 @@ class BackendClient:
         body = config.model_dump_json(exclude_unset=True).encode()
         return _read(ResolvedTraining, await self._request("POST", "/v1/training/resolve", content=body))
 
+    async def begin_phase(self, config: TrainingConfig) -> ResolvedTraining:
+        """Begin anew with these settings on the current weights: optimizer state, schedule, and reference model."""
+        body = config.model_dump_json(exclude_unset=True).encode()
+        response = await self._request("POST", "/v1/training/phase", content=body, timeout=_EXPORT_SECONDS)
+        return _read(ResolvedTraining, response)
+
     async def forecast(self, request: ForecastRequest) -> TrainingForecast:
         """Ask what a run would take on this backend; its last measured pass may end after `probe_seconds`."""
         body = request.model_dump_json(exclude_unset=True).encode()

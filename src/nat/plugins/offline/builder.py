@@ -37,6 +37,10 @@ class DatasetTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dataset_traj
     def trains_samples(self) -> bool:
         return False
 
+    @property
+    def plays(self) -> bool:
+        return False
+
 
 class DatasetTrajectoryBuilder(TrajectoryBuilder):
     """Reads the file once; an epoch takes the next rows of it."""

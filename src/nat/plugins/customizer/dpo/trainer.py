@@ -46,6 +46,7 @@ class NeMoCustomizerTrainer(EpochTrainer):
     """One job per run, with the pairs of all passes."""
 
     plays_ahead = False
+    runs_phases = False
     title: ClassVar[str] = "NeMo Customizer Trainer"
 
     def __init__(self, trainer_config: NeMoCustomizerTrainerConfig, **kwargs: Any) -> None:
