@@ -68,7 +68,7 @@ def _untrained(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | Non
 
 def _effective_samples(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
     value = epochs[-1].metrics.get(EFFECTIVE_SAMPLES)
-    if value is None or value >= config.min_effective_samples:
+    if value is None or value >= config.min_effective_samples or not epochs[-1].played:
         return None
     return (
         f"the effective sample size is {value:.0%} of the tokens (alarm below {config.min_effective_samples:.0%}): "

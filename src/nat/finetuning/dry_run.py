@@ -3,8 +3,9 @@
 from contextlib import AsyncExitStack
 from math import ceil
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.components import references_of
@@ -15,7 +16,7 @@ from nat.errors import ConfigError
 from nat.finetuning.expected_load import expected_load
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare, trained_llm
-from nat.finetuning.runtime import build_components, check_health
+from nat.finetuning.runtime import build_phases, check_health, warnings_of
 from nat.finetuning.verdict import smallest_improvement
 from nat.finetuning.workflow_sessions import opened_remote
 from nat.runs.records import Phase
@@ -69,6 +70,15 @@ class FinetunePlan(BaseModel):
     """Of the mean of 0 and 1 on the held-out examples, that a verdict can show if no example gets worse."""
     smallest_with_changes: float | None
     """Likewise, if half of the examples change for better or worse."""
+    phase: str | None = None
+    """Name of the phase of training that this is the plan of; null for a run without phases."""
+    phases: "list[FinetunePlan]" = []
+    """The plans of the phases of training; the fields beside it are those of the first phase."""
+
+    @model_serializer(mode="wrap")
+    def _without_phases(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases"}}
 
     @property
     def num_validations(self) -> int:
@@ -94,32 +104,58 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     memory that is free; leaves no files.
     """
     prepared = await prepare(given)
-    config, finetuning = prepared.config, prepared.config.finetuning
+    config = prepared.config
     config_text = dump_resolved(config)  # before a component can change it
     load = expected_load(prepared, config_text)
     async with AsyncExitStack() as stack:
         building = WorkflowBuilder.from_config(config, workflow=prepared.given.endpoint is None)
         builder = await stack.enter_async_context(building)
         await opened_remote(stack, prepared, builder)
-        components = await build_components(config, builder)
-        await components.adapter.initialize(config.finetuning)
-        await check_health(components.adapter)
+        phases = await build_phases(config, builder)
+        for components, own in zip(phases, prepared.phases, strict=True):
+            await components.adapter.initialize(own.config.finetuning)
+            await check_health(components.adapter)
         await builder.probe_llms()
         providers = {name: await builder.get_llm_provider(name) for name in config.llms}
         llms = {name: provider.description for name, provider in providers.items()}
         advice = {name: text for name, provider in providers.items() if (text := await provider.advice())}
-        across = components.adapter.compares_across_groups
-        forecast = await _forecast(prepared, load, components.adapter)
-    given, held_out = prepared.given, prepared.num_held_out or 0
+        forecasts = [
+            await _forecast(own, load, components.adapter)
+            for components, own in zip(phases, prepared.phases, strict=True)
+        ]
+    warnings, held_out = warnings_of(phases, prepared), prepared.num_held_out or 0
+    plans = [
+        _plan(
+            own,
+            llms=llms,
+            advice=advice,
+            warnings=warnings,
+            config_text=config_text,
+            load=load,
+            forecast=forecast,
+            smallest_improvement=smallest_improvement(held_out),
+            smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
+        )
+        for own, forecast in zip(prepared.phases, forecasts, strict=True)
+    ]
+    if not config.finetuning.phases:
+        return plans[0]
+    once: dict[str, Any] = {"num_held_out": None, "validation_interval": None, "warnings": [], "config_text": ""}
+    of_phases = [plan.model_copy(update=once) for plan in plans]
+    return plans[0].model_copy(update={"num_epochs": config.finetuning.total_epochs, "phases": of_phases})
+
+
+def _plan(prepared: PreparedRun, **found: Any) -> FinetunePlan:
+    """The plan of the run or of a phase; the components and their servers have `found` the rest."""
+    config, finetuning, given = prepared.config, prepared.config.finetuning, prepared.given
     return FinetunePlan(
+        phase=finetuning.phase,
         trainer=config.trainers[str(finetuning.trainer)].type,
         trajectory_builder=config.trajectory_builders[str(finetuning.trajectory_builder)].type,
         trainer_adapter=config.trainer_adapters[str(finetuning.trainer_adapter)].type,
         reward=finetuning.reward_function.name if finetuning.reward_function else None,
         target_functions=finetuning.target_functions,
         target_model=finetuning.target_model,
-        llms=llms,
-        advice=advice,
         num_epochs=finetuning.num_epochs,
         num_examples=prepared.num_examples,
         num_generations=num_generations(config),
@@ -128,13 +164,8 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         num_held_out=prepared.num_held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
-        warnings=prepared.warnings(compares_across_groups=across),
-        config_text=config_text,
         judges=[name for name, each in config.eval.evaluators.items() if _calls_a_model(each)],
-        load=load,
-        forecast=forecast,
-        smallest_improvement=smallest_improvement(held_out),
-        smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
+        **found,
     )
 
 

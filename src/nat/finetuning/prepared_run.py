@@ -180,6 +180,12 @@ def each_phase(config: Config) -> list[Config]:
     return [config.model_copy(update={"finetuning": own}) for own in config.finetuning.each_phase]
 
 
+def playing_phase(config: Config) -> Config:
+    """The configuration of the first phase that plays rollouts, as far as builders say; without phases, this one."""
+    builders = ((own, _builder(own)) for own in each_phase(config))
+    return next((own for own, builder in builders if builder is None or builder.plays), config)
+
+
 def place_of(phases: Sequence[Config], number: int) -> str:
     """Where the settings of a phase stand in the YAML."""
     return f"finetuning.phases.{number} ({phases[number].finetuning.phase})"

@@ -146,7 +146,9 @@ def _questions(journal: Journal, epoch: int) -> dict[str, Any]:
 
 
 def _in_one_line(run: RunOverview) -> str:
-    return f"{run.run_id}, {run.state}, epochs {run.epochs}/{run.num_epochs or '?'}, {run.folder}"
+    phases = ", ".join(f"{phase.name} {phase.epochs}" for phase in run.phases)
+    epochs = f"epochs {run.epochs}/{run.num_epochs or '?'}" + (f" ({phases})" if phases else "")
+    return f"{run.run_id}, {run.state}, {epochs}, {run.folder}"
 
 
 def comparison_page(compared: RunsComparison) -> str:

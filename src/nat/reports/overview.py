@@ -8,11 +8,12 @@ from typing import Any
 from pydantic import AwareDatetime, Field
 
 from nat.errors import JournalError
+from nat.finetuning.summary import phase_verdicts
 from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
-from nat.runs.records import RunRecord, RunState, ValidationRecord, Verdict
+from nat.runs.records import PhasedRecord, PhaseVerdict, RunState, ValidationRecord, Verdict
 
 _MODEL_WIDTH = 40
 
@@ -31,7 +32,7 @@ class ShownState(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class RunOverview(RunRecord):
+class RunOverview(PhasedRecord):
     """The facts of a run that a list shows; only `problem` is set for a run that cannot be read."""
 
     run_id: str
@@ -47,6 +48,8 @@ class RunOverview(RunRecord):
     """Finished epochs."""
     num_epochs: int | None = None
     """Epochs that were planned."""
+    phases: tuple[PhaseVerdict, ...] = ()
+    """The phases of training that have begun."""
     verdict: Verdict | None = None
     before: float | None = None
     """Mean held-out score before training."""
@@ -72,7 +75,7 @@ def _overview_or_problem(folder: Path) -> RunOverview:
 def overview(journal: Journal) -> RunOverview:
     """The facts of one run."""
     info, summary, validations = journal.info(), journal.summary(), journal.validations()
-    config = config_of(info.config_text)
+    config, epochs = config_of(info.config_text), journal.num_epochs()
     before, after = _held_out(validations)
     return RunOverview(
         run_id=info.run_id,
@@ -81,8 +84,9 @@ def overview(journal: Journal) -> RunOverview:
         message=info.message,
         created_at=info.created_at,
         finished_at=info.finished_at,
-        epochs=journal.num_epochs(),
+        epochs=epochs,
         num_epochs=_planned(config),
+        phases=tuple(phase_verdicts(journal.phases(), validations, epochs)),
         verdict=summary.verdict if summary else None,
         before=summary.before if summary and summary.verdict else before,
         after=summary.after if summary and summary.verdict else after,
@@ -106,7 +110,8 @@ def _held_out(validations: Sequence[ValidationRecord]) -> tuple[float | None, fl
 def trained_llm(config: dict[str, Any]) -> dict[str, Any]:
     """The block of the LLM that the trainer adapter names, or else of the only one; empty if it is not clear."""
     llms = value_at(config, "llms") or {}
-    name = value_at(config, "trainer_adapters", value_at(config, "finetuning", "trainer_adapter"), "llm")
+    adapters = [value_at(config, "finetuning", "trainer_adapter"), *_of_phases(config, "trainer_adapter")]
+    name = next((found for each in adapters if (found := value_at(config, "trainer_adapters", each, "llm"))), None)
     only = next(iter(llms)) if isinstance(llms, dict) and len(llms) == 1 else None
     name = name or value_at(config, "finetuning", "target_model") or only
     found = value_at(config, "llms", name)
@@ -122,8 +127,14 @@ def trained_model(config: dict[str, Any]) -> str | None:
 
 
 def _planned(config: dict[str, Any]) -> int | None:
-    planned = finetuning_value(config, "num_epochs")
-    return planned if isinstance(planned, int) else None
+    planned = [finetuning_value(config, "num_epochs"), *_of_phases(config, "num_epochs")]
+    return sum(count for count in planned if isinstance(count, int)) or None
+
+
+def _of_phases(config: dict[str, Any], key: str) -> list[Any]:
+    """A setting of each phase of training."""
+    phases = finetuning_value(config, "phases")
+    return [value_at(phase, key) for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
 
 
 def list_page(runs: Sequence[RunOverview], root: Path) -> str:

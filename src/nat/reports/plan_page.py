@@ -18,18 +18,44 @@ _SHORT = 10.0
 
 def plan_text(plan: FinetunePlan) -> str:
     """The plan on a page."""
-    rows = [*_what(plan), *_amounts(plan), *_memory(plan), *_time(plan), *_earlier(plan), *_verdict(plan)]
+    rows = [*_phases(plan), *_verdict(plan)] if plan.phases else [*_what(plan), *_work(plan), *_verdict(plan)]
     rows.append(("Output", str(plan.output_dir)))
     rows += [("Warning", text) for text in plan.warnings]
     return f"{labelled(rows)}\n\nNothing was trained. `--json` adds the resolved configuration."
 
 
+def _phases(plan: FinetunePlan) -> Iterator[Row]:
+    """What the phases have in common, and each by itself."""
+    yield from _model(plan)
+    for own in plan.phases:
+        yield "Phase", f"{own.phase}"
+        yield from _parts(own)
+        yield from _update(own)
+        yield from _work(own)
+
+
 def _what(plan: FinetunePlan) -> Iterator[Row]:
+    yield from _parts(plan)
+    yield from _model(plan)
+    yield from _update(plan)
+
+
+def _work(plan: FinetunePlan) -> list[Row]:
+    return [*_amounts(plan), *_memory(plan), *_time(plan), *_earlier(plan)]
+
+
+def _parts(plan: FinetunePlan) -> Iterator[Row]:
     yield "Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"
+
+
+def _model(plan: FinetunePlan) -> Iterator[Row]:
     yield from (("LLM", f"{name}: {where}") for name, where in plan.llms.items())
     yield from (("Engine", f"{name}: {text}") for name, text in plan.advice.items())
     yield "Trained on", f"calls made in {', '.join(plan.target_functions)}, to {plan.target_model or 'any model'}"
     yield "Reward", plan.reward or "computed by the builder"
+
+
+def _update(plan: FinetunePlan) -> Iterator[Row]:
     if (found := plan.forecast) is not None:
         steps = "1 optimizer step" if found.optimizer_steps == 1 else f"{found.optimizer_steps} optimizer steps"
         yield "Update", f"{steps} with a learning rate of {found.learning_rate:.2g}, in {found.dtype} on {found.device}"
@@ -117,7 +143,8 @@ def _verdict(plan: FinetunePlan) -> Iterator[Row]:
     if plan.num_held_out is None:
         yield "Held-out", "none (no verdict without a validation dataset)"
         return
-    yield "Held-out", f"{plan.num_held_out} examples, before, every {plan.validation_interval} epochs, and after"
+    ends = "after each phase" if plan.phases else "after"
+    yield "Held-out", f"{plan.num_held_out} examples, before, every {plan.validation_interval} epochs, and {ends}"
     if plan.smallest_improvement is None:
         yield "Can show", f"nothing: a verdict takes at least {MIN_DIFFERING} held-out examples"
         return

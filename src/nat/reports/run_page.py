@@ -1,7 +1,8 @@
 """One run: a record of its results so far, and the page about it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import fsum
 
 from nat.data_models.rollout_failure import FailureCount
@@ -16,6 +17,7 @@ from nat.runs.plot import duration
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
+    JobRecord,
     RunRecord,
     RunSummary,
     ValidationRecord,
@@ -82,8 +84,14 @@ def run_report(journal: Journal) -> RunReport:
         best_caveat=None if best is None else choice(best, validations, len(epochs)),
         best_cross_validated=cross_validated(validations),
         seconds=_seconds(epochs, validations),
-        algorithm=next((str(own["algorithm"]) for job in jobs if "algorithm" in (own := job.training or {})), None),
+        algorithm=", then ".join(_algorithms(jobs)) or None,
     )
+
+
+def _algorithms(jobs: Sequence[JobRecord]) -> Iterator[str]:
+    """The algorithms of the run, in order; a phase with the algorithm of the one before adds none."""
+    names = (str(job.training["algorithm"]) for job in jobs if job.training and "algorithm" in job.training)
+    return (name for name, _ in groupby(names))
 
 
 def _sentence(validations: Sequence[ValidationRecord], epochs: int) -> str | None:
@@ -108,6 +116,7 @@ def run_page(report: RunReport) -> str:
     if run.model:
         rows.append(("Model", run.model + (f", trained by {report.algorithm}" if report.algorithm else "")))
     rows.append(("Epochs", _epochs(report)))
+    rows += [("" if place else "Phases", str(phase)) for place, phase in enumerate(run.phases)]
     if report.epochs:
         rewards = [epoch.avg_reward for epoch in report.epochs]
         rows.append(("Reward", f"{sparkline(rewards)}  {rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
@@ -182,10 +191,23 @@ def _epoch_table(epochs: Sequence[EpochRecord], validations: Sequence[Validation
     held_out = {record.epoch: score for record in validations if (score := record.avg_reward) is not None}
     rows_shown = min(_ROWS, len(epochs))
     places = [round(place * (len(epochs) - 1) / max(1, rows_shown - 1)) for place in range(rows_shown)]
-    header = ("epoch", "reward", "held-out after", "groups", "rollouts", "left out", "KL", "grad norm", "seconds")
+    header: tuple[str, ...] = (
+        "epoch",
+        "reward",
+        "held-out after",
+        "groups",
+        "rollouts",
+        "left out",
+        "KL",
+        "grad norm",
+        "seconds",
+    )
     rows = [_epoch_cells(epochs[place], held_out.get(epoch_number(epochs[place].epoch))) for place in places]
     if 0 in held_out:
         rows.insert(0, (after_epoch(0), "", f"{held_out[0]:.3f}", "", "", "", "", "", ""))
+    if any(epoch.phase for epoch in epochs):
+        names = [""] * (len(rows) - len(places)) + [epochs[place].phase or "" for place in places]
+        header, rows = (*header, "phase"), [(*row, name) for row, name in zip(rows, names, strict=True)]
     return table(header, rows)
 
 

@@ -7,7 +7,9 @@ do not apply.
 
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from math import hypot, sqrt
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -65,6 +67,7 @@ def draw(
     _frame(axes)
     if curriculum:
         _curriculum(axes, epochs)
+    _phases(axes, epochs)
     _training(axes, epochs)
     _held_out(axes, validations)
     _range(axes, epochs)
@@ -140,6 +143,18 @@ def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:
             fontweight="bold",
             color=_HELD_OUT,
         )
+
+
+def _phases(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
+    """The name of each phase of training over its epochs, with a line where the next one begins."""
+    for name, own in groupby(epochs, key=attrgetter("phase")):
+        begin = next(own).epoch + 0.5
+        if name is None:
+            continue
+        if begin > 1:
+            axes.axvline(begin, color=_FAINT, linewidth=1, linestyle="--")
+        where = axes.get_xaxis_transform()
+        axes.text(begin, 1.005, f" {name}", transform=where, fontsize=11, color=_FAINT, parse_math=False)
 
 
 def _curriculum(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:

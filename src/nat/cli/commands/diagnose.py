@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from nat.cli.commands.options import json_option, runs_root_option
-from nat.finetuning.diagnosis.gather import diagnose_run
+from nat.finetuning.diagnosis.find import Diagnosis
+from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run
 from nat.finetuning.diagnosis.report import diagnosis_text
 from nat.reports.text import printable
 from nat.runs.find import find_run
@@ -27,10 +29,16 @@ def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
     with reading(find_run(run, output_dir)) as journal:
         info = journal.info()
         ended = info.state is not RunState.RUNNING or is_alive(journal.run_dir) is False
-        diagnosis = diagnose_run(journal, ended=ended)
-    if as_json:
-        causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
-        record = {"run_id": info.run_id, "healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned}
-        click.echo(json.dumps(record | {"causes": causes}))
+        phases = diagnose_phases(journal, ended=ended)
+        diagnosis = diagnose_run(journal, ended=ended) if not phases else None
+    if diagnosis is not None:
+        text, record = diagnosis_text(diagnosis), _record(diagnosis)
     else:
-        click.echo(printable(diagnosis_text(diagnosis)))
+        text = "\n\n".join(f"{phase}\n\n{diagnosis_text(own)}" for phase, own in phases)
+        record = {"phases": [{"phase": phase.name, **_record(own)} for phase, own in phases]}
+    click.echo(json.dumps({"run_id": info.run_id, **record}) if as_json else printable(text))
+
+
+def _record(diagnosis: Diagnosis) -> dict[str, Any]:
+    causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
+    return {"healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned, "causes": causes}

@@ -79,7 +79,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     summary, run_dir = result.summary, result.run_dir
     no_verdict = f"No verdict: {result.unjudged or 'there was no validation dataset'}."
     verdict = result.comparison.sentence if result.comparison else no_verdict
-    rows = [("Trained", _trained(summary))]
+    rows = [("" if place else "Phases", str(phase)) for place, phase in enumerate(summary.phases)]
+    rows.append(("Trained", _trained(summary)))
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _prefix_sharing(summary)))
     if summary.broken_by:

@@ -11,18 +11,24 @@ from nat.finetuning.metrics import score_metrics
 from nat.finetuning.rollout_statistics import success_by_example, unseen_words
 from nat.runs.journal import Journal, reading
 from nat.runs.recorded_config import config_of, finetuning_value
-from nat.runs.records import EpochRecord, Finding, Phase, ValidationRecord
+from nat.runs.records import EpochRecord, Finding, Phase, TrainingPhase, ValidationRecord
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
 
 
 async def findings_of(run_dir: Path, *, ended: bool) -> Sequence[Finding]:
-    """The causes that the run's journal shows, read beside the event loop; none if it cannot be judged."""
+    """The causes that the run's journal shows, read beside the event loop; none if it cannot be judged.
+
+    Of a run that goes on, those of its current phase.
+    """
 
     def read() -> Sequence[Finding]:
         with reading(run_dir) as journal:
-            return diagnose_run(journal, ended=ended).findings
+            if (phases := diagnose_phases(journal, ended=ended)) and ended:
+                found = [_named(finding, phase) for phase, diagnosis in phases for finding in diagnosis.findings]
+                return sorted(found, key=lambda finding: -finding.share)
+            return phases[-1][1].findings if phases else diagnose_run(journal, ended=ended).findings
 
     try:
         return await asyncio.to_thread(read)
@@ -31,14 +37,36 @@ async def findings_of(run_dir: Path, *, ended: bool) -> Sequence[Finding]:
         return []
 
 
-def diagnose_run(journal: Journal, *, ended: bool) -> Diagnosis:
-    """Judge the run as far as it is recorded; one that has not `ended` cannot be too short."""
-    epochs = [_completed(epoch, journal) for epoch in journal.each_epoch()]
-    validations = journal.validations()
-    unfinished = list(journal.rollouts(Phase.TRAIN, len(epochs)))
-    last = unfinished or (list(journal.rollouts(Phase.TRAIN, len(epochs) - 1)) if epochs else [])
-    unseen, usual = _unseen(journal, validations)
-    training = next((job.training for job in reversed(journal.jobs()) if job.training), {})
+def diagnose_phases(journal: Journal, *, ended: bool) -> list[tuple[TrainingPhase, Diagnosis]]:
+    """Judge each phase of training by itself, since their rewards measure different things; empty without phases."""
+    phases = journal.phases()
+    ends = [*(phase.first_epoch for phase in phases[1:]), None]
+    return [
+        (phase, diagnose_run(journal, ended=ended or end is not None, first=phase.first_epoch, end=end))
+        for phase, end in zip(phases, ends, strict=False)
+    ]
+
+
+def _named(finding: Finding, phase: TrainingPhase) -> Finding:
+    return finding.model_copy(update={"title": f"Phase {phase.name}: {finding.title}"})
+
+
+def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | None = None) -> Diagnosis:
+    """Judge the run as far as it is recorded; one that has not `ended` cannot be too short.
+
+    With `first` and `end`, judge these epochs, and the validations before, between and after them.
+    """
+    done = journal.num_epochs() if end is None else end
+
+    def inside(epoch: int) -> bool:
+        return first <= epoch and (end is None or epoch < end)
+
+    epochs = [_completed(epoch, journal) for epoch in journal.each_epoch() if inside(epoch.epoch)]
+    validations = [record for record in journal.validations() if inside(record.epoch) or record.epoch == end]
+    unfinished = list(journal.rollouts(Phase.TRAIN, done)) if end is None else []
+    last = unfinished or (list(journal.rollouts(Phase.TRAIN, done - 1)) if epochs else [])
+    unseen, usual = _unseen(journal, validations, first)
+    training = next((job.training for job in reversed(journal.jobs()) if job.training and inside(job.epoch)), {})
     facts = Facts(
         target_functions=_target_functions(journal),
         compares_across_groups=bool(training.get("compares_across_groups")),
@@ -60,12 +88,12 @@ def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:
     return epoch.model_copy(update=update)
 
 
-def _unseen(journal: Journal, validations: Sequence[ValidationRecord]) -> tuple[float | None, float | None]:
+def _unseen(journal: Journal, validations: Sequence[ValidationRecord], first: int) -> tuple[float | None, float | None]:
     """Shares of unseen words, of the held-out examples and between those in training."""
     if len(validations) < 2:  # noqa: PLR2004 - held-out scores are compared from two on
         return None, None
     held_out: list[RolloutRecord] = list(journal.rollouts(Phase.VALIDATION, validations[0].epoch))
-    played = list(journal.rollouts(Phase.TRAIN, 0))
+    played = list(journal.rollouts(Phase.TRAIN, first))
     return unseen_words(held_out, played), unseen_words(played, played)
 
 

@@ -35,7 +35,7 @@ def held_out_of(
         return None
     return HeldOut(
         comparison=compare(scored[0].scores, scored[-1].scores),
-        gap_errors=_gap(epochs, scored[0]) if scored[0].epoch == 0 else None,
+        gap_errors=_gap(epochs, scored[0]) if epochs and scored[0].epoch == epochs[0].epoch else None,
         unseen_words=unseen_words,
         usual_unseen=usual_unseen,
     )

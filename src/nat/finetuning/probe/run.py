@@ -26,6 +26,7 @@ from nat.finetuning.prepared_run import (
     PreparedRun,
     configured,
     pinned,
+    playing_phase,
     read_examples,
     sampling_findings,
     unknown_reward,
@@ -120,7 +121,7 @@ async def probe(
 async def _prepare(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[PreparedRun, list[EvalInputItem]]:
     """The run, and the examples to play."""
     config, given = configured(given)
-    config = _with_reward(config, options.reward, given)
+    config = _with_reward(playing_phase(config), options.reward, given)
     if findings := sampling_findings(config):
         raise ConfigError(findings, source=str(given.config_file))
     config = await asyncio.to_thread(pinned, config)

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.json_bodies import bodies, check_answer, with_fields
+from nat.backend.algorithms.registry import resolve
 from nat.backend.forecast import Forecaster
 from nat.backend.server.app import inference_router
 from nat.backend.server.service import Service
@@ -25,6 +26,7 @@ SCHEMAS = {
     "/v1/completions": with_fields(CompletionRequest.model_json_schema(), **SAMPLING),
     "/v1/training/jobs": TrainingJob.model_json_schema(),
     "/v1/training/resolve": TrainingConfig.model_json_schema(),
+    "/v1/training/phase": TrainingConfig.model_json_schema(),
     "/v1/training/forecast": with_fields(ForecastRequest.model_json_schema(), probe_seconds={"enum": [0]}),
     "/v1/training/export": ExportRequest.model_json_schema(),
     "/v1/training/tokenize": TokenizeRequest.model_json_schema(),
@@ -45,6 +47,9 @@ class Jobs:
 
     async def wait(self, job_id, seconds):
         return None
+
+    async def begin_phase(self, config):
+        return resolve(config).report()
 
     async def export(self, name):
         return ExportedModel(path=name, policy_version="tiny@4")

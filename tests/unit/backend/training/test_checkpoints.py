@@ -69,6 +69,22 @@ def test_resuming_is_exact(tmp_path, source, lora, dtype):
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
 
 
+def test_a_resumed_phase_goes_on_with_its_schedule(tmp_path, source):
+    """The learning rate counts from the beginning of the phase; checkpoints of a first phase say nothing of phases."""
+    loaded, learner = opened(source)
+    learner.update(random_groups(loaded), resolve(CONFIG))
+    checkpoints = Checkpoints(tmp_path, keep_last=2)
+    plain = checkpoints.save(loaded, learner, [])
+    assert "first_step" not in json.loads((plain / "state.json").read_text())
+    learner.begin_phase(resolve(CONFIG))
+    learner.update(random_groups(loaded), resolve(CONFIG))
+    checkpoints.save(loaded, learner, [])
+    found = checkpoints.open()
+    again, second = opened(found.path)
+    restore(found, again, second)
+    assert (second.step, second.first_step) == (2, 1)
+
+
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
     """A checkpoint's folder loads as a model, an adapter's merged, and is itself a starting point for training."""

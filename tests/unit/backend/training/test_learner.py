@@ -10,6 +10,7 @@ import torch
 from fakes.training_batches import random_groups
 from nat.art.server.algorithm import ArtOptions
 from nat.backend.algorithms.registry import resolve
+from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
@@ -291,6 +292,31 @@ def test_reference_is_the_start(make_learner, loaded):
     config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100)
     learner.update(groups, resolve(config))
     assert learner.update(groups, resolve(config.model_copy(update={"beta": 0.1})))["reference_kl"] > 1e-4
+
+
+@pytest.mark.parametrize("kind", ["all weights", "adapter"])
+def test_a_phase_begins_anew_on_the_trained_weights(make_learner, checkpoint, kind):
+    """Its first update is that of a new learner with these weights: optimizer state, warmup, reference; steps go on."""
+    policy = load_model(checkpoint, device="cpu", lora=LoraSettings(rank=4) if kind == "adapter" else None)
+    learner, groups = make_learner(policy), random_groups(policy)
+    first = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100, max_kl=None)
+    for _ in range(3):
+        learner.update(groups, resolve(first))
+    fresh = load_model(checkpoint, device="cpu", lora=LoraSettings(rank=4) if kind == "adapter" else None)
+    with torch.no_grad():
+        for name, parameter in fresh.trainable_parameters().items():
+            parameter.copy_(policy.trainable_parameters()[name])
+    # A learner of the fresh model measures no KL, so that it needs no reference.
+    config = first.model_copy(update={"warmup_steps": 4, "adam_beta1": 0.5})
+    expected = make_learner(fresh).update(groups, resolve(config))
+    second = resolve(config.model_copy(update={"beta": 1e-12}))
+    learner.begin_phase(second)
+    metrics = learner.update(groups, second)
+    assert metrics["learning_rate"] == expected["learning_rate"] == 3e-3 / 4
+    assert metrics["reference_kl"] == pytest.approx(0, abs=1e-6)
+    assert largest_gap(weights(policy), weights(fresh)) < 1e-6
+    assert learner.step == 4
+    assert learner.update(groups, second)["reference_kl"] > 1e-5
 
 
 class Sampler:

@@ -1,0 +1,260 @@
+"""Phases of a run with the generic trainer and adapters that remember their jobs."""
+
+import json
+
+import pytest
+import yaml
+
+from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
+from fakes.openai_server import OpenAIServer
+from nat.errors import ConfigError
+from nat.finetuning.dry_run import dry_run
+from nat.finetuning.progress import RunProgress
+from nat.reports.plan_page import plan_text
+
+
+class PhaseAdapter(RememberingAdapter):
+    """An adapter that can train a phase, and remembers from which one it took over."""
+
+    runs_phases = True
+    previous = None
+
+    async def take_over(self, previous):
+        self.previous = previous
+
+
+class PhasedProject(FinetuningProject):
+    """A project whose adapters are built for each name; it has phases with one or two of them."""
+
+    adapter_type = PhaseAdapter
+
+    def __init__(self, folder, server, *phases):
+        super().__init__(folder, server)
+        self.adapters = []
+        self.config["trainer_adapters"]["second"] = {"_type": "test_adapter"}
+        del self.finetuning["num_epochs"]
+        self.finetuning["phases"] = [
+            {"name": name, "num_epochs": epochs, "trainer_adapter": adapter} for name, epochs, adapter in phases
+        ]
+
+    async def _build_adapter(self, config, builder):
+        self.adapters.append(self.adapter_type(AdapterConfig()))
+        yield self.adapters[-1]
+
+    async def phased_run(self, progress=None, **fields):
+        with self.registered():
+            return await self.run(progress, validation_dataset=str(self.held_out), **fields)
+
+
+class Epochs(RunProgress):
+    """Keeps what a display is told of epochs and phases."""
+
+    def __init__(self):
+        self.seen = []
+
+    def run_started(self, run_id, run_dir, num_epochs):
+        self.seen.append(num_epochs)
+
+    def phase_started(self, phase):
+        self.seen.append(str(phase))
+
+    def epoch_started(self, epoch, num_epochs):
+        self.seen.append((epoch, num_epochs))
+
+
+async def test_an_adapter_takes_over_where_another_one_has_trained(tmp_path):
+    """The same adapter goes on; the next one takes over once, and no job's id is there twice."""
+    progress = Epochs()
+    async with OpenAIServer(Coin()) as server:
+        phases = (("one", 1, "adapter"), ("two", 2, "adapter"), ("three", 1, "second"))
+        project = PhasedProject(tmp_path, server, *phases)
+        await project.phased_run(progress, validation_interval=100)
+    first, second = project.adapters
+    assert (first.previous, second.previous) == (None, first)
+    assert [len(adapter.submitted) for adapter in project.adapters] == [3, 1]
+    assert project.built == project.closed == 1
+    run, epochs = "Phase one: epoch 1", "Phase two: epochs 2 to 3"
+    assert progress.seen == [4, run, (0, 4), epochs, (1, 4), (2, 4), "Phase three: epoch 4", (3, 4)]
+    with project.journal() as journal:
+        jobs = journal.jobs()
+        assert [record.epoch for record in journal.validations()] == [0, 1, 3, 4]
+        assert [(phase.name, phase.first_epoch) for phase in journal.phases()] == [("one", 0), ("two", 1), ("three", 3)]
+    assert [job.id.split("-", 2)[2].split("-")[1] for job in jobs] == ["one", "two", "two", "three"]
+    assert len({job.id for job in jobs}) == 4
+
+
+async def test_a_phase_that_stops_early_lets_the_next_one_begin(tmp_path):
+    """Epochs are numbered through without a gap, and the next phase counts its own validations."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 9, "adapter"), ("two", 9, "second"))
+        project.finetuning["early_stopping"] = {"patience": 2, "min_delta": 1.0}
+        result = await project.phased_run(validation_interval=1)
+    assert [(phase.first_epoch, phase.epochs) for phase in result.summary.phases] == [(0, 2), (2, 2)]
+    with project.journal() as journal:
+        assert [(epoch.epoch, epoch.phase) for epoch in journal.epochs()] == [
+            (0, "one"),
+            (1, "one"),
+            (2, "two"),
+            (3, "two"),
+        ]
+
+
+async def test_a_run_without_phases_says_nothing_of_them(tmp_path):
+    """No file and no JSON has a new key, so that what reads them goes on to work."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            plan = await dry_run(project.given())
+            result = await project.run(validation_dataset=str(project.held_out))
+    files = [path for path in result.run_dir.rglob("*") if path.suffix in {".json", ".jsonl", ".yaml", ".txt"}]
+    assert {"training_metrics.jsonl", "summary.json", "config.resolved.yaml"} <= {path.name for path in files}
+    for path in files:
+        found = [yaml.safe_load(path.read_text())] if path.suffix != ".jsonl" else path.read_text().splitlines()
+        for record in (json.loads(line) if isinstance(line, str) else line for line in found):
+            assert not {"phase", "phases"} & set(record if isinstance(record, dict) else ()), path
+    assert "phases" not in yaml.safe_load((result.run_dir / "config.resolved.yaml").read_text())["finetuning"]
+    assert not {"phase", "phases"} & plan.model_dump().keys()
+
+
+async def test_the_resolved_configuration_of_phases_can_be_read_again(tmp_path):
+    """It has the epochs of each phase, and none beside them."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 1, "adapter"), ("two", 1, "second"))
+        with project.registered():
+            plan = await dry_run(project.given())
+    finetuning = yaml.safe_load(plan.config_text)["finetuning"]
+    assert "num_epochs" not in finetuning
+    assert [phase["num_epochs"] for phase in finetuning["phases"]] == [1, 1]
+
+
+async def test_a_dry_run_plans_every_phase(tmp_path):
+    """Each with its parts, epochs and rollouts; what they have in common stands once."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 1, "adapter"), ("two", 3, "second"))
+        project.config["trajectory_builders"]["more"] = {"_type": "test_builder", "num_generations": 4}
+        project.finetuning["phases"][1]["trajectory_builder"] = "more"
+        with project.registered():
+            plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
+    assert plan.num_epochs == 4
+    assert [(own.phase, own.num_epochs, own.rollouts_per_epoch) for own in plan.phases] == [
+        ("one", 1, 8),
+        ("two", 3, 16),
+    ]
+    page = plan_text(plan)
+    assert [line.split()[-1] for line in page.splitlines() if line.startswith("Phase")] == ["one", "two"]
+    assert page.count("Held-out") == page.count("Reward") == 1
+    assert "and after each phase" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        ({"num_epochs": 3}, ["num_epochs: has no effect beside phases"]),
+        (
+            {"phases": [{"name": "a", "num_epochs": 1}, {"name": "a", "num_epochs": 1}], "trainer": None},
+            ["2 have the name 'a'", "trainer is not set, neither here nor in the phase 'a'"],
+        ),
+        (
+            {
+                "phases": [
+                    {"name": "a", "num_epochs": 1, "trainer_adapter": "adaptor"},
+                    {"name": "b c", "num_epochs": 0},
+                ]
+            },
+            [
+                "finetuning.phases.1.name: ",
+                "finetuning.phases.1.num_epochs: ",
+            ],
+        ),
+        (
+            {"phases": [{"name": "a", "num_epochs": 1, "trainer_adapter": "adaptr", "trainer": "trainr"}]},
+            [
+                "finetuning.phases.0.trainer_adapter: 'adaptr' is not under trainer_adapters. Did you mean 'adapter'",
+                "finetuning.phases.0.trainer: 'trainr' is not under trainers. Did you mean 'trainer'",
+            ],
+        ),
+        ({"phases": [{"name": "a"}]}, ["finetuning.phases.0.num_epochs"]),
+    ],
+)
+async def test_settings_of_phases_are_checked_together(tmp_path, changes, messages):
+    """What is wrong is found when the file is read, with its place."""
+    async with OpenAIServer() as server:
+        project = PhasedProject(tmp_path, server, ("one", 1, "adapter"))
+        project.finetuning.update(changes)
+        with project.registered(), pytest.raises(ConfigError) as caught:
+            await dry_run(project.given())
+    assert all(message in str(caught.value) for message in messages), caught.value
+
+
+async def test_phases_of_different_models_are_refused(tmp_path):
+    """Adapters of two LLMs train two models, and a curriculum orders rollouts, not rows: both are said at once."""
+    async with OpenAIServer() as server:
+        project = PhasedProject(tmp_path, server, ("one", 1, "adapter"), ("two", 1, "second"))
+        llms, adapters = project.config["llms"], project.config["trainer_adapters"]
+        llms["teacher"] = llms["student"]
+        adapters["adapter"]["llm"], adapters["second"]["llm"] = "student", "teacher"
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text('{"prompt": "a", "completion": "b"}\n')
+        project.config["trajectory_builders"]["file"] = {"_type": "dataset_traj_builder", "file_path": str(rows)}
+        project.finetuning["phases"][0]["trajectory_builder"] = "file"
+        project.finetuning["curriculum_learning"] = {"enabled": True}
+        with project.registered(), pytest.raises(ConfigError) as caught:
+            await dry_run(project.given())
+    assert "finetuning.phases.0 (one): curriculum_learning orders examples by the rewards" in str(caught.value)
+    assert (
+        "finetuning.phases.1 (two).trainer_adapter: trains teacher by test_adapter, but the phase 'one' trains"
+        in str(caught.value)
+    )
+
+
+async def test_a_curriculum_can_belong_to_one_phase(tmp_path):
+    """It begins with the phase, wherever that stands in the run."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 3, "adapter"), ("two", 2, "second"))
+        curriculum = {"enabled": True, "initial_percentile": 0.25, "expansion_interval": 2}
+        project.finetuning["phases"][1]["curriculum_learning"] = curriculum
+        await project.phased_run()
+    with project.journal() as journal:
+        assert [epoch.curriculum_percentile for epoch in journal.epochs()] == [1.0, 1.0, 1.0, 0.25, 0.45]
+
+
+class PlainAdapter(RememberingAdapter):
+    """An adapter of a plug-in that knows nothing of phases."""
+
+
+class SampleAdapter(PhaseAdapter):
+    """An adapter whose algorithm trains sampled tokens only."""
+
+    needs_samples = True
+
+
+@pytest.mark.parametrize(
+    ("adapter_type", "message"),
+    [
+        (PlainAdapter, "PlainAdapter cannot train in phases"),
+        (SampleAdapter, "the algorithm of adapter trains what the model has sampled, and texts from a file are not"),
+    ],
+)
+async def test_components_that_cannot_train_a_phase_are_named_before_the_first_one(tmp_path, adapter_type, message):
+    """No rollout is played, in whichever phase the component is."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 1, "second"), ("two", 1, "adapter"))
+        project.adapter_type = adapter_type
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text('{"prompt": "a", "completion": "b"}\n')
+        project.config["trajectory_builders"]["file"] = {"_type": "dataset_traj_builder", "file_path": str(rows)}
+        project.finetuning["phases"][1]["trajectory_builder"] = "file"
+        with pytest.raises(ConfigError, match=message) as caught:
+            await project.phased_run()
+        assert server.requests == []
+    assert "finetuning.phases.1 (two)" in str(caught.value)
+
+
+async def test_single_rollouts_are_an_error_in_a_phase(tmp_path):
+    """Elsewhere they are a warning; here they would end the run after the phases before."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 1, "second"), ("two", 1, "adapter"))
+        project.config["trajectory_builders"]["builder"]["num_generations"] = 1
+        with pytest.raises(ConfigError, match=r"phases.0 \(one\): num_generations is 1") as caught:
+            await project.phased_run()
+    assert "phases.1 (two)" in str(caught.value)
