@@ -18,8 +18,10 @@ from nat.runs.records import Phase, RunState
 from nat.wire.model_folder import is_export
 
 CONFIG = "examples/tic_tac_toe/configs/finetune.yml"
+EPOCHS = {"finetuning.num_epochs": "2"}
+PHASED = "examples/tic_tac_toe/configs/sft_then_grpo.yml"
+EPOCHS_OF_PHASES = {"finetuning.phases.0.num_epochs": "6", "finetuning.phases.1.num_epochs": "2"}
 SMALL = {
-    "finetuning.num_epochs": "2",
     "trajectory_builders.games.num_generations": "4",
     "eval.general.max_concurrency": "16",
     "llms.player.threads": "1",
@@ -45,32 +47,34 @@ TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handl
 NAT = f"{TERMINAL}; from nat.cli.main import run_cli; run_cli()"
 
 
-def command(output_dir: Path, *more: str) -> list[str]:
-    overrides = {**SMALL, "finetuning.output_dir": str(output_dir)}
+def command(output_dir: Path, *more: str, phased: bool = False) -> list[str]:
+    epochs = EPOCHS_OF_PHASES if phased else EPOCHS
+    overrides = {**SMALL, **epochs, "finetuning.output_dir": str(output_dir)}
     return [
         sys.executable,
         "-c",
         NAT,
         "finetune",
-        f"--config_file={CONFIG}",
+        f"--config_file={PHASED if phased else CONFIG}",
         *(part for key, value in overrides.items() for part in ("-o", key, value)),
         *more,
     ]
 
 
-def finished(output_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def finished(output_dir: Path, *options: str, phased: bool = False) -> subprocess.CompletedProcess[str]:
     """Run the command to its end, which must be a success."""
     run = subprocess.run(  # noqa: S603 - our own command
-        command(output_dir, *options), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        command(output_dir, *options, phased=phased), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert run.returncode == 0, run.stderr
     return run
 
 
-def started(output_dir: Path, *options: str) -> subprocess.Popen[str]:
+def started(output_dir: Path, *options: str, phased: bool = False) -> subprocess.Popen[str]:
     """Start a run of many epochs, whose lines can be read as they come."""
+    epochs = "finetuning.phases.1.num_epochs" if phased else "finetuning.num_epochs"
     return subprocess.Popen(  # noqa: S603 - our own command
-        command(output_dir, *options, "-o", "finetuning.num_epochs", "1000"),
+        command(output_dir, *options, "-o", epochs, "1000", phased=phased),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -197,15 +201,32 @@ def test_an_overlapped_run_trains_answers_of_one_update_ago(tmp_path, games):
     assert all(epoch.metrics["train/served_diff_mean"] < 1e-4 for epoch in epochs)
 
 
-def test_a_killed_overlapped_run_has_trained_no_epoch_twice(tmp_path, games):
+def test_imitation_then_play_gives_a_verdict_for_each(tmp_path, games):
+    """The example of two phases, shortened: the teacher's games teach something, and the play goes on from there."""
+    held_out = tmp_path / "held_out"
+    lines = (ROOT / "examples/tic_tac_toe/data/validation.jsonl").read_text().splitlines()
+    held_out.write_text("\n".join(lines[:100]))
+    run = finished(tmp_path / "runs", *games, f"--validation_dataset={held_out}", phased=True)
+    whole, sft, grpo = (line.strip() for line in run.stdout.splitlines() if "on the same 100 held-out examples" in line)
+    assert whole.startswith("Improved: ")
+    assert sft.startswith("Phases")
+    assert "sft, epochs 1 to 6: Improved: " in sft
+    assert grpo.startswith("grpo, epochs 7 to 8: ")
+    assert sft.split(" on the same")[0].split()[-1] == grpo.split(" → ")[0].split()[-1]
+    assert whole.split()[1] == sft.split(" → ")[0].split()[-1]
+
+
+@pytest.mark.parametrize("phased", [False, True], ids=["overlapped", "phases"])
+def test_a_killed_run_has_trained_no_epoch_twice(tmp_path, games, phased):
     """After a kill, journal and ledger of jobs agree: every epoch is whole, and only the last job may be unrecorded."""
     output_dir = tmp_path / "runs"
-    run = started(output_dir, *games, *OVERLAP)
+    run = started(output_dir, *games, *(() if phased else OVERLAP), phased=phased)
+    enough = 8 if phased else 3
     assert run.stdout is not None
     for line in run.stdout:
         if "Submitted" in line and (output_dir / "latest").exists():
             with Journal.open(output_dir / "latest", read_only=True) as journal:
-                if len(journal.epochs()) >= 3:
+                if len(journal.epochs()) >= enough:
                     break
     backends = backends_of(output_dir)
     run.kill()
@@ -215,6 +236,8 @@ def test_a_killed_overlapped_run_has_trained_no_epoch_twice(tmp_path, games):
     with Journal.open(output_dir / "latest", read_only=True) as journal:
         assert journal.info().state is RunState.RUNNING
         epochs, jobs = [epoch.epoch for epoch in journal.epochs()], journal.jobs()
+        phases = [(epoch.phase, epoch.played) for epoch in journal.epochs()]
+        begun = [(phase.name, phase.first_epoch) for phase in journal.phases()]
         rollouts = [len(list(journal.rollouts(Phase.TRAIN, job.epoch))) for job in jobs]
     done = [job.id for job in jobs if job.status == "completed"]
     lines = (output_dir / "latest" / "checkpoints" / "jobs.jsonl").read_text().splitlines()
@@ -222,7 +245,11 @@ def test_a_killed_overlapped_run_has_trained_no_epoch_twice(tmp_path, games):
     assert epochs == list(range(len(epochs)))
     assert [job.epoch for job in jobs] == list(range(len(jobs)))
     assert len(jobs) - len(epochs) in {0, 1}
-    assert rollouts == [6 * 4] * len(jobs)
+    taught = 6 if phased else 0
+    assert rollouts == [64] * taught + [6 * 4] * (len(jobs) - taught)
+    assert begun == ([("sft", 0), ("grpo", 6)] if phased else [])
+    if phased:
+        assert phases == [("sft", False)] * 6 + [("grpo", True)] * (len(epochs) - 6)
     assert len(set(ledger)) == len(ledger)
     assert ledger[: len(done)] == done
     assert len(ledger) - len(done) in {0, 1}

@@ -1,14 +1,17 @@
 """Demonstrations and preferences, from a file or from the workflow's own rollouts: the model gets better."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from fakes.backend_here import backend_here
 from fakes.made_once import made_once
 from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE, Plant, PlantedProject, make_word_model
+from nat.cli.commands.runs import runs_command
 from nat.errors import BackendError, DatasetError
 
 RIGHT = f"{COLOURS[0]} {DONE}"
@@ -101,3 +104,34 @@ async def test_a_row_that_cannot_be_used_is_named(tmp_path, model, rows, message
     """Before anything is trained: which row, what it has, and what was wanted."""
     with pytest.raises(DatasetError, match=message):
         await project_with(tmp_path, model, rows, Plant()).run()
+
+
+@pytest.fixture(scope="module")
+def played_run(shared_folder, model) -> Path:
+    """A run that played 256 rollouts with the model as it is; its one update hardly moves the weights."""
+    folder = shared_folder / "played"
+    folder.mkdir()
+    plant = Plant(per_class=4, generations=16, epochs=1, training={"learning_rate": 1e-6})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
+        return asyncio.run(PlantedProject(folder, model, plant).run()).run_dir
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("sft", ["--as", "messages", "--min_reward", "1"]),
+        ("dpo", ["--as", "preference", "--margin", "0.5"]),
+        ("kto", ["--as", "kto"]),
+    ],
+)
+async def test_the_rollouts_of_a_run_train_another_model(tmp_path, model, played_run, algorithm, options):
+    """The file that `nat runs export --trajectories` writes is training data as it is; the verdict is a new one."""
+    file = tmp_path / "exported.jsonl"
+    exported = CliRunner().invoke(runs_command, ["export", str(played_run), "--trajectories", str(file), *options])
+    assert exported.exit_code == 0, exported.output
+    plant = Plant(training={"algorithm": algorithm, "steps_per_batch": 4}, epochs=8)
+    project = project_with(tmp_path, model, [json.loads(line) for line in file.read_text().splitlines()], plant)
+    result = await project.run()
+    assert result.summary.rollouts == 2 * 20
+    assert result.summary.verdict == "improved"

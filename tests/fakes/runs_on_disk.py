@@ -6,7 +6,7 @@ import yaml
 
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
 from nat.runs.journal import Journal
-from nat.runs.records import BestEpoch, BestMeasure, Phase, RunState
+from nat.runs.records import BestEpoch, BestMeasure, Phase, RunState, TrainingPhase
 from nat.runs.rollouts import Beginning, ConversationRecord, LeftOutCause
 from nat.wire.training import TrainingRow
 
@@ -23,7 +23,11 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\u202eevil\x9b31m\r"
 def make_run(
     root: Path, run_id: str, *, solved=(2, 6, 7, 8), config=CONFIG, state=RunState.COMPLETED, **changes
 ) -> Path:
-    """A run of some epochs with ten held-out examples, of which it solves so many after each."""
+    """A run of some epochs with ten held-out examples, of which it solves so many after each.
+
+    `phases` names the phase of each epoch; one whose name is `file` plays nothing.
+    """
+    phases = changes.get("phases", [None] * (len(solved) - 1))
     run_dir = root / run_id
     run_dir.mkdir(parents=True)
     with Journal.create(run_dir, run_id, yaml.safe_dump(config), created_at=NOON) as journal:
@@ -41,9 +45,16 @@ def make_run(
         for epoch in range(len(solved) - 1):
             metrics = {"time/rollout": 6.0, "time/train": 3.0, "train/approx_kl": 0.01}
             left_out = {"its group has no difference in reward": 8}
-            journal.record_epoch(
-                epoch_record(epoch, 0.3 + epoch / 10, num_rollouts=192, metrics=metrics, left_out=left_out)
-            )
+            if phases[epoch] not in {None, *phases[:epoch]}:
+                count = phases.count(phases[epoch])
+                journal.record_phase(TrainingPhase(name=phases[epoch], first_epoch=epoch, num_epochs=count))
+            fields = {
+                "metrics": metrics,
+                "left_out": left_out,
+                "phase": phases[epoch],
+                "played": phases[epoch] != "file",
+            }
+            journal.record_epoch(epoch_record(epoch, 0.3 + epoch / 10, num_rollouts=192, **fields))
             journal.record_rollouts(Phase.TRAIN, epoch, training_rollouts())
         journal.record_best(
             BestEpoch(epoch=3, score=0.8, measure=BestMeasure.HELD_OUT, checkpoint="checkpoints/step_3")

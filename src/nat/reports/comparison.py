@@ -11,7 +11,7 @@ from nat.reports.overview import RunOverview, overview
 from nat.reports.text import labelled, one_line, printable, sparkline, table
 from nat.runs.journal import Journal
 from nat.runs.recorded_config import config_of
-from nat.runs.records import Phase, RunRecord, ValidationRecord, Verdict, after_epoch
+from nat.runs.records import Phase, RunRecord, ValidationRecord, Verdict, after_epoch, played_epochs
 
 _IGNORED = ("finetuning.run_configuration.override",)
 """Its effects are the differences of other keys."""
@@ -68,8 +68,8 @@ def compare_runs(a: Journal, b: Journal) -> RunsComparison:
         b=overview(b),
         differences=differences,
         held_out=held_out,
-        rewards_a=[epoch.avg_reward for epoch in a.each_epoch()],
-        rewards_b=[epoch.avg_reward for epoch in b.each_epoch()],
+        rewards_a=[epoch.avg_reward for epoch in played_epochs(a.epochs())],
+        rewards_b=[epoch.avg_reward for epoch in played_epochs(b.epochs())],
         warnings=warnings,
     )
 

@@ -24,6 +24,7 @@ from nat.runs.records import (
     after_epoch,
     epoch_number,
     num_rollouts,
+    played_epochs,
     total_of,
 )
 
@@ -118,7 +119,7 @@ def run_page(report: RunReport) -> str:
     rows.append(("Epochs", _epochs(report)))
     rows += [("" if place else "Phases", str(phase)) for place, phase in enumerate(run.phases)]
     if report.epochs:
-        rewards = [epoch.avg_reward for epoch in report.epochs]
+        rewards = [epoch.avg_reward for epoch in played_epochs(report.epochs)]
         rows.append(("Reward", f"{sparkline(rewards)}  {rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
     if scores := [(record.epoch, score) for record in report.validations if (score := record.avg_reward) is not None]:
         rows.append(("Held-out", f"{sparkline([score for _, score in scores])}  {scores_text(run)}"))

@@ -20,7 +20,16 @@ from nat.errors import NatError, describe_error
 from nat.eval.failures import FAILURES_NAME
 from nat.files import replacing
 from nat.runs.journal import Journal
-from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, Verdict, epoch_number, num_rollouts, total_of
+from nat.runs.records import (
+    EpochRecord,
+    RunSummary,
+    ValidationRecord,
+    Verdict,
+    epoch_number,
+    num_rollouts,
+    played_epochs,
+    total_of,
+)
 from nat.secrets import keep_files_private
 
 if TYPE_CHECKING:
@@ -68,7 +77,7 @@ def draw(
     if curriculum:
         _curriculum(axes, epochs)
     _phases(axes, epochs)
-    _training(axes, epochs)
+    _training(axes, played_epochs(epochs))
     _held_out(axes, validations)
     _range(axes, epochs)
     if axes.get_legend_handles_labels()[0]:
@@ -148,10 +157,11 @@ def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:
 def _phases(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
     """The name of each phase of training over its epochs, with a line where the next one begins."""
     for name, own in groupby(epochs, key=attrgetter("phase")):
-        begin = next(own).epoch + 0.5
+        first = next(own).epoch
+        begin = first + 0.5 if first else 0.0
         if name is None:
             continue
-        if begin > 1:
+        if first:
             axes.axvline(begin, color=_FAINT, linewidth=1, linestyle="--")
         where = axes.get_xaxis_transform()
         axes.text(begin, 1.005, f" {name}", transform=where, fontsize=11, color=_FAINT, parse_math=False)

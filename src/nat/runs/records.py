@@ -172,6 +172,11 @@ class EpochRecord(PhasedRecord):
         return self.groups_without_difference / self.num_groups if self.num_groups else 0.0
 
 
+def played_epochs(epochs: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
+    """The epochs whose rewards are those of rollouts; all epochs if every one trained on a file."""
+    return [epoch for epoch in epochs if epoch.played] or epochs
+
+
 class ValidationRecord(RunRecord):
     """Scores of the held-out examples with the weights after `epoch` epochs of training."""
 

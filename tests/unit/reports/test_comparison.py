@@ -98,3 +98,12 @@ def test_flattened_keys():
     b = {"x": {"y": 1.0, "z": [1, 3]}, "tools": [{"name": "u"}], "finetuning": {"run_configuration": {"override": [1]}}}
     found = [(each.key, each.a, each.b) for each in config_differences(a, b)]
     assert found == [("x.y", "1", "1.0"), ("x.z", "[1, 2]", "[1, 3]"), ("tools.0.name", "t", "u"), ("e", "{}", None)]
+
+
+def test_phases_are_named_with_their_epochs(tmp_path):
+    """The two runs may have spent the same number of epochs in other ways."""
+    one = make_run(tmp_path, "a", phases=["file", "play", "play"])
+    page = comparison_page(compared(one, make_run(tmp_path, "b")))
+    assert "epochs 3/3 (file 1, play 2)" in page
+    assert "0.400 → 0.500" in page
+    assert "0.300 → 0.500" in page

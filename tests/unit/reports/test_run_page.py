@@ -5,12 +5,18 @@ import json
 import pytest
 
 from fakes.run_records import epoch_record, job_record
-from fakes.runs_on_disk import make_run
+from fakes.runs_on_disk import CONFIG, make_run
 from nat.data_models.rollout_failure import FailureCount
 from nat.reports.run_page import run_page, run_report
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import marked_alive
-from nat.runs.records import RunState
+from nat.runs.records import RunState, TrainingPhase
+
+PHASED = CONFIG | {
+    "finetuning": {
+        "phases": [{"name": "file", "num_epochs": 1, "trainer_adapter": "weights"}, {"name": "play", "num_epochs": 2}]
+    }
+}
 
 
 def page_of(folder):
@@ -40,6 +46,29 @@ def test_a_run_in_any_state_has_a_page(tmp_path, state):
     assert "No verdict: the held-out examples were not played both before the first and after the last epoch." in text
     assert "the backend is dead → start it" in text
     assert "Epochs    0 of 3" in text
+
+
+def test_phases_have_their_verdicts(tmp_path):
+    """Each with its epochs; the curve has the rewards of rollouts, since those of a file measure no model."""
+    text = page_of(make_run(tmp_path, "run-1", phases=["file", "play", "play"], config=PHASED))
+    assert "Phases    file, epoch 1: No improvement shown: 0.200 → 0.600" in text
+    assert "\n          play, epochs 2 to 3: " in text
+    assert "0.600 → 0.800 on the same 10 held-out examples" in text
+    assert "Epochs    3 of 3" in text
+    assert "0.400 → 0.500 in training" in text
+    assert [line.split()[-1] for line in text.splitlines()[-3:]] == ["file", "play", "play"]
+    assert "models/small" in text
+
+
+def test_a_phase_that_did_not_end_has_no_verdict(tmp_path):
+    """The run was killed in its first epoch; what came before keeps its verdict."""
+    folder = make_run(tmp_path, "run-1", phases=["file"], solved=(2, 8), state=RunState.RUNNING, config=PHASED)
+    with Journal.open(folder) as journal:
+        journal.record_phase(TrainingPhase(name="play", first_epoch=1, num_epochs=2))
+    text = page_of(folder)
+    assert "file, epoch 1: Improved: 0.200 → 0.800" in text
+    assert "play, no finished epoch: no verdict" in text
+    assert "Epochs    1 of 3" in text
 
 
 def test_a_killed_run_says_so(tmp_path):

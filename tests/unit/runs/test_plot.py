@@ -55,6 +55,12 @@ def size_of(path):
         ),
         pytest.param([], [validation_record(0)], None, id="before the first epoch"),
         pytest.param(
+            [*epoch_records([1.0, 1.0], phase="sft", played=False), epoch_record(2, 0.4, phase="_$grpo_1$")],
+            [validation_record(0), validation_record(2)],
+            None,
+            id="phases",
+        ),
+        pytest.param(
             epoch_records([0.1] * 10, min_reward=0.1, max_reward=0.1),
             [validation_record(epoch, {str(i): 0.1 for i in range(10)}) for epoch in (0, 10)],
             None,

@@ -1,6 +1,5 @@
 """`dataset_traj_builder`: trajectories from a file instead of rollouts."""
 
-import json
 import logging
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -15,7 +14,7 @@ from nat.finetuning.example_choice import in_turn
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.progress import append_progress
 from nat.plugins.datasets import raise_findings, read_csv, read_json, read_jsonl, read_parquet
-from nat.plugins.offline.rows import kind_of, trajectory_of
+from nat.plugins.offline.rows import example_of, kind_of, trajectory_of
 from nat.registry.decorators import register_trajectory_builder
 
 logger = logging.getLogger(__name__)
@@ -94,8 +93,7 @@ def read_examples(path: Path) -> dict[str, list[Trajectory]]:
     kinds: dict[str, int] = {}
     findings: list[str] = []
     for number, row in enumerate(reader(path), start=1):
-        rewarded = row.get("reward") is not None
-        example = json.dumps(row.get("prompt"), sort_keys=True, default=str) if rewarded else str(number)
+        example = example_of(row, number)
         try:
             trajectory = trajectory_of(row, example)
         except ValueError as error:

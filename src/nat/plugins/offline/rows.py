@@ -35,14 +35,19 @@ def trajectory_of(row: Row, example: str) -> Trajectory:
         ValueError: its columns are none of the formats, or their values are of the wrong type.
 
     """
-    for columns, make in _FORMATS.items():
-        if all(row.get(name) is not None for name in columns):
-            try:
-                return make(row, example)
-            except ValidationError as error:
-                raise ValueError("; ".join(map(str, findings_of(error)))) from error
-    known = "; ".join(", ".join(columns) for columns in _FORMATS)
-    raise ValueError(f"the columns {', '.join(sorted(row)) or 'of an empty row'} are none of the formats: {known}")
+    make = _format(row)
+    if make is None:
+        known = "; ".join(", ".join(columns) for columns in _FORMATS)
+        raise ValueError(f"the columns {', '.join(sorted(row)) or 'of an empty row'} are none of the formats: {known}")
+    try:
+        return make(row, example)
+    except ValidationError as error:
+        raise ValueError("; ".join(map(str, findings_of(error)))) from error
+
+
+def example_of(row: Row, number: int) -> str:
+    """The id of the row's example: several answers with rewards share one, that of their prompt."""
+    return json.dumps(row["prompt"], sort_keys=True, default=str) if _format(row) is _rewarded else str(number)
 
 
 def kind_of(trajectory: Trajectory) -> str:
@@ -110,6 +115,12 @@ _FORMATS: dict[tuple[str, ...], Callable[[Row, str], Trajectory]] = {
     ("messages",): _demonstration,
 }
 """The first one of which a row has all columns."""
+
+
+def _format(row: Row) -> Callable[[Row, str], Trajectory] | None:
+    return next(
+        (make for columns, make in _FORMATS.items() if all(row.get(name) is not None for name in columns)), None
+    )
 
 
 def _completed(row: Row, name: str) -> tuple[list[Message], list[int]]:

@@ -1,3 +1,4 @@
+import json
 from math import nan
 
 import pytest
@@ -5,11 +6,11 @@ import pytest
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
 from nat.cli.main import exit_code
 from nat.finetuning.diagnosis.find import CAUSES
-from nat.finetuning.diagnosis.gather import diagnose_run, findings_of
+from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of
 from nat.finetuning.diagnosis.report import diagnosis_text
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
-from nat.runs.records import Phase, RunState
+from nat.runs.records import Phase, RunState, TrainingPhase
 from nat.runs.rollouts import LeftOutCause
 
 CONFIG = "finetuning:\n  target_functions: [plannr]\n"
@@ -110,3 +111,42 @@ def test_causes_have_names_of_their_own():
     """Other programs read the names."""
     names = [cause.name for cause in CAUSES]
     assert len(set(names)) == len(names) > 20
+
+
+def test_each_phase_is_judged_by_itself(journal, tmp_path, capsys):
+    """The rewards of a file and those of rollouts are no fall, and each phase's causes name it."""
+    for epoch in range(9):
+        offline = epoch < 3
+        if epoch in {0, 3}:
+            name, count = ("sft", 3) if offline else ("play", 6)
+            journal.record_phase(TrainingPhase(name=name, first_epoch=epoch, num_epochs=count))
+        play(journal, epoch, 1.0 if offline else 0.0)
+        fields = {"played": False, "phase": "sft"} if offline else {"max_reward": 0.0, "phase": "play"}
+        journal.record_epoch(
+            epoch_record(epoch, 1.0 if offline else 0.0, **fields, groups_without_difference=0 if offline else 24)
+        )
+    (sft, imitated), (grpo, played) = diagnose_phases(journal, ended=True)
+    assert (sft.name, grpo.name) == ("sft", "play")
+    assert imitated.evidence.num_epochs == 3
+    assert played.evidence.num_epochs == 6
+    assert played.findings[0].cause == "too_hard"
+    journal.set_state(RunState.COMPLETED, at=NOON)
+    assert exit_code(["diagnose", str(tmp_path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [phase["phase"] for phase in shown["phases"]] == ["sft", "play"]
+    assert exit_code(["diagnose", str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("Phase sft: epochs 1 to 3\n\n")
+    assert "the run made 3 optimizer steps" in page
+    assert "Phase play: epochs 4 to 9\n\nNot learning." in page
+
+
+async def test_the_end_of_a_run_names_the_phase_of_a_cause(journal, tmp_path):
+    """While the run goes on, the current phase alone is judged, and needs no name."""
+    for number, name in enumerate(("one", "two")):
+        journal.record_phase(TrainingPhase(name=name, first_epoch=number, num_epochs=1))
+        play(journal, number, 0.0)
+        journal.record_epoch(epoch_record(number, 0.0, max_reward=0.0, groups_without_difference=24, phase=name))
+    titles = [finding.title for finding in await findings_of(tmp_path, ended=True)]
+    assert {title.partition(":")[0] for title in titles} == {"Phase one", "Phase two"}
+    assert not any(finding.title.startswith("Phase") for finding in await findings_of(tmp_path, ended=False))
