@@ -118,20 +118,22 @@ def played_run(shared_folder, model) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"),
+    ("training", "options"),
     [
-        ("sft", ["--as", "messages", "--min_reward", "1"]),
-        ("dpo", ["--as", "preference", "--margin", "0.5"]),
-        ("kto", ["--as", "kto"]),
+        ({"algorithm": "sft"}, ["--as", "messages", "--min_reward", "1"]),
+        ({"algorithm": "dpo"}, ["--as", "preference", "--margin", "0.5"]),
+        # A quarter of the answers are right, so that the wrong ones weigh less.
+        ({"algorithm": "kto", "options": {"undesirable_weight": 0.3}}, ["--as", "kto"]),
     ],
+    ids=["sft", "dpo", "kto"],
 )
-async def test_the_rollouts_of_a_run_train_another_model(tmp_path, model, played_run, algorithm, options):
+async def test_the_rollouts_of_a_run_train_another_model(tmp_path, model, played_run, training, options):
     """The file that `nat runs export --trajectories` writes is training data as it is; the verdict is a new one."""
     file = tmp_path / "exported.jsonl"
     exported = CliRunner().invoke(runs_command, ["export", str(played_run), "--trajectories", str(file), *options])
     assert exported.exit_code == 0, exported.output
-    plant = Plant(training={"algorithm": algorithm, "steps_per_batch": 4}, epochs=8)
-    project = project_with(tmp_path, model, [json.loads(line) for line in file.read_text().splitlines()], plant)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    project = project_with(tmp_path, model, rows, Plant(training={**training, "steps_per_batch": 4}, epochs=8))
     result = await project.run()
     assert result.summary.rollouts == 2 * 20
     assert result.summary.verdict == "improved"
