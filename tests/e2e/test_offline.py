@@ -13,6 +13,8 @@ from fakes.made_once import made_once
 from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE, Plant, PlantedProject, make_word_model
 from nat.cli.commands.runs import runs_command
 from nat.errors import BackendError, DatasetError
+from nat.runs.journal import Journal
+from nat.runs.records import Phase
 
 RIGHT = f"{COLOURS[0]} {DONE}"
 QUESTIONS = {f"{CLASSES[number % 4]} {NOISE[number]}": f"{COLOURS[1 + number % 3]} {DONE}" for number in range(32)}
@@ -104,6 +106,41 @@ async def test_a_row_that_cannot_be_used_is_named(tmp_path, model, rows, message
     """Before anything is trained: which row, what it has, and what was wanted."""
     with pytest.raises(DatasetError, match=message):
         await project_with(tmp_path, model, rows, Plant()).run()
+
+
+async def test_phases_train_one_model_with_one_journal(tmp_path, model):
+    """Epochs are numbered through; every phase begins with the weights and the scores at the end of the one before."""
+    project = PlantedProject(tmp_path, model, Plant(per_class=4, finetuning={"export_best": True}))
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in FILES["sft"]))
+    config = project.config
+    config["trajectory_builders"]["file"] = {"_type": "dataset_traj_builder", "file_path": str(path)}
+    training = {"algorithm": "sft", "steps_per_batch": 4}
+    config["trainer_adapters"]["imitate"] = config["trainer_adapters"]["weights"] | {"training": training}
+    del config["finetuning"]["num_epochs"]
+    config["finetuning"]["phases"] = [
+        {"name": "sft", "num_epochs": 5, "trajectory_builder": "file", "trainer_adapter": "imitate"},
+        {"name": "grpo", "num_epochs": 3},
+    ]
+    result = await project.run()
+    summary, run_dir = result.summary, result.run_dir
+    sft, grpo = summary.phases
+    assert [(each.name, each.first_epoch, each.epochs) for each in summary.phases] == [("sft", 0, 5), ("grpo", 5, 3)]
+    assert (summary.epochs, summary.before, summary.after) == (8, sft.before, grpo.after)
+    assert sft.after == grpo.before
+    assert sft.verdict == "improved"
+    assert json.loads((run_dir / "summary.json").read_text())["phases"][1]["name"] == "grpo"
+    lines = [json.loads(line) for line in (run_dir / "training_metrics.jsonl").read_text().splitlines()]
+    assert [(line["epoch"], line["phase"]) for line in lines] == list(enumerate(["sft"] * 5 + ["grpo"] * 3))
+    with Journal.open(run_dir, read_only=True) as journal:
+        assert [record.epoch for record in journal.validations()] == [0, 5, 8]
+        jobs, first = journal.jobs(), next(journal.rollouts(Phase.TRAIN, 5))
+    assert len({job.id for job in jobs}) == 8
+    assert [job.training["algorithm"] for job in jobs] == ["sft"] * 5 + ["lite_ppo"] * 3
+    assert set(first.policy_versions) == {jobs[4].policy_version}
+    assert jobs[5].metrics["learning_rate"] < jobs[4].metrics["learning_rate"], "the warmup begins anew"
+    assert summary.best.epoch in {5, 8}
+    assert (run_dir / summary.best_model / "config.json").is_file(), "whichever adapter kept the best weights"
 
 
 @pytest.fixture(scope="module")

@@ -298,10 +298,8 @@ class PhaseVerdict(RunRecord):
     after: float | None = None
     difference: float | None = None
     interval: tuple[float, float] | None = None
-    confidence: float | None = None
     verdict: Verdict | None = None
     num_examples: int | None = None
-    num_left_out: int | None = None
     sentence: str | None = None
     """The verdict in words, with its numbers."""
 
