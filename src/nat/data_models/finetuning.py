@@ -327,7 +327,8 @@ class FinetuneConfig(FinetuneModel):
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the dataset."""
     phases: list[PhaseConfig] = []
-    """Train the same model in several ways, one after the other; each phase has its own `num_epochs`."""
+    """Phases, which train the same model one after the other. Each has a `name` and `num_epochs`, and may have its own
+    `trajectory_builder`, `trainer_adapter`, `trainer` and `curriculum_learning`."""
     max_staleness: int = Field(default=0, ge=0, le=1)
     """Updates by which the weights of a rollout may be older than those that its training begins with. With 1, the
     rollouts of the next epoch are played while the backend trains; older ones are left out."""
