@@ -2,6 +2,7 @@ import json
 from itertools import product
 
 from examples.tic_tac_toe.make_demonstrations import FILE, GAMES, Teacher, demonstrations, value
+
 from tic_tac_toe.agent import OPPONENT, play_game
 from tic_tac_toe.game import Board, Outcome
 from tic_tac_toe.opponent import RandomOpponent
