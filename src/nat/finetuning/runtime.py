@@ -80,14 +80,14 @@ class RunComponents:
     trainer: Trainer
     adapter: TrainerAdapter
 
-    async def begin(self, finetuning: FinetuneConfig, *, after: "RunComponents | None") -> None:
-        """Initialize the components, for a phase `after` another one with the weights that it has trained."""
+    async def begin(self, finetuning: FinetuneConfig, *, after: "RunComponents") -> None:
+        """Initialize the components; with another adapter `after` it, go on with the weights that it has trained."""
         if finetuning.phase is not None:  # a trainer of several phases is bound to one of them
             await self.trainer.bind_components(self.trajectories, self.adapter)
         await self.trainer.initialize(finetuning)
         await check_health(self.adapter)
         await self.builder.probe_llms()
-        if after is not None and after.adapter is not self.adapter:
+        if after.adapter is not self.adapter:
             await self.adapter.take_over(after.adapter)
 
 
@@ -203,19 +203,19 @@ async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
         builder = await stack.enter_async_context(building)
         await open_sessions(stack, prepared, builder, run)
         phases = await build_phases(config, builder)
-        components = phases[-1]
+        begun = phases[:1]
         try:
-            statuses = await _trained(phases, prepared, run)
+            statuses = await _trained(phases, prepared, run, begun)
+            components = phases[-1]
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if config.finetuning.export_best else None
             unjudged = None if prepared.num_held_out is None else components.trainer.unjudged()
         except BaseException as error:
-            components = phases[max(0, len(run.journal.phases()) - 1)]  # the phase that it ended in
             if config.finetuning.export_best:
-                await export_best_after(error, components.adapter, run)
+                await export_best_after(error, begun[-1].adapter, run)
             await _clean_up_after(error, _trainers(phases))
-            await _raise_if_server_died(error, prepared, components)
+            await _raise_if_server_died(error, prepared, begun[-1])
             raise
         for trainer in _trainers(phases):
             await trainer.cleanup()
@@ -223,15 +223,21 @@ async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
     return replace(result, unjudged=unjudged)
 
 
-async def _trained(phases: Sequence[RunComponents], prepared: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
-    """Run all epochs, with a validation before and after each phase, whichever trainer is configured."""
+async def _trained(
+    phases: Sequence[RunComponents], prepared: PreparedRun, run: RunContext, begun: list[RunComponents]
+) -> list[TrainingJobStatus]:
+    """Run all epochs, with a validation before and after each phase, whichever trainer is configured.
+
+    The last of `begun` is always the phase that the run is in.
+    """
     statuses: list[TrainingJobStatus] = []
-    for number, (components, own) in enumerate(zip(phases, prepared.phases, strict=True)):
-        now = _in_phase(own, run, first_epoch=len(statuses), total_epochs=prepared.config.finetuning.total_epochs)
+    total = prepared.config.finetuning.total_epochs
+    for components, own in zip(phases, prepared.phases, strict=True):
+        now = _in_phase(own, run, first_epoch=len(statuses), total_epochs=total)
         with in_run(now):
-            await components.begin(own.config.finetuning, after=phases[number - 1] if number else None)
-            if not number:
-                total = prepared.config.finetuning.total_epochs
+            await components.begin(own.config.finetuning, after=begun[-1])
+            begun.append(components)
+            if not statuses:
                 run.progress.run_started(run.run_id, run.journal.run_dir, total)
                 for text in warnings_of(phases, prepared):
                     run.warn(text)

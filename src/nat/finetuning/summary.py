@@ -46,13 +46,16 @@ def phase_verdicts(
 def _phase_verdict(phase: TrainingPhase, validations: Sequence[ValidationRecord], end: int) -> PhaseVerdict:
     try:
         comparison = compared(validations, end, first=phase.first_epoch)
+        sentence = None if comparison is None else comparison.sentence
     except EvaluationError as error:
-        return _verdict(phase, end, sentence=error.message)
-    return _verdict(phase, end, **_held_out(comparison, PhaseVerdict), sentence=comparison and comparison.sentence)
-
-
-def _verdict(phase: TrainingPhase, end: int, **fields: Any) -> PhaseVerdict:
-    return PhaseVerdict(name=phase.name, first_epoch=phase.first_epoch, epochs=end - phase.first_epoch, **fields)
+        comparison, sentence = None, error.message
+    return PhaseVerdict(
+        name=phase.name,
+        first_epoch=phase.first_epoch,
+        epochs=end - phase.first_epoch,
+        sentence=sentence,
+        **_held_out(comparison, PhaseVerdict),
+    )
 
 
 def _held_out(comparison: Comparison | None, record: type[RunRecord]) -> dict[str, Any]:

@@ -7,10 +7,12 @@ import yaml
 
 from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
 from fakes.openai_server import OpenAIServer
-from nat.errors import ConfigError
+from nat.errors import ConfigError, TrainingFailed
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.progress import RunProgress
+from nat.reports.overview import overview
 from nat.reports.plan_page import plan_text
+from nat.runs.records import RunState
 
 
 class PhaseAdapter(RememberingAdapter):
@@ -258,3 +260,29 @@ async def test_single_rollouts_are_an_error_in_a_phase(tmp_path):
         with pytest.raises(ConfigError, match=r"phases.0 \(one\): num_generations is 1") as caught:
             await project.phased_run()
     assert "phases.1 (two)" in str(caught.value)
+
+
+class FailsLater(PhaseAdapter):
+    """An adapter that cannot train once another one has."""
+
+    async def take_over(self, previous):
+        await super().take_over(previous)
+        self.outcomes = [{"status": "failed", "message": "out of memory"}]
+
+
+async def test_a_run_that_fails_in_its_second_phase_keeps_the_first(tmp_path):
+    """The journal is complete up to there, and says which phase it was."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 2, "adapter"), ("two", 2, "second"))
+        project.adapter_type = FailsLater
+        with pytest.raises(TrainingFailed, match="out of memory"):
+            await project.phased_run(validation_interval=100)
+    assert (project.built, project.closed) == (1, 1)
+    with project.journal() as journal:
+        assert journal.info().state is RunState.FAILED
+        assert [epoch.phase for epoch in journal.epochs()] == ["one", "one"]
+        assert [phase.name for phase in journal.phases()] == ["one", "two"]
+        first, second = overview(journal).phases
+    assert (first.epochs, second.epochs) == (2, 0)
+    assert first.sentence is not None
+    assert second.verdict is None
