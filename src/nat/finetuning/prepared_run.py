@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.config.components import references_of
 from nat.config.load import load_config
-from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
-from nat.data_models.finetuning import FinetuneRunConfig, TrajectoryBuilderConfig
+from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import BackendError, ConfigError, did_you_mean, one_of
 from nat.eval.dataset import answer_column_warning, check_expected_answers
 from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable
+from nat.finetuning.phases import builder_of, each_phase, phase_findings, trained_llm
 from nat.finetuning.relative_reward import relative_findings, relative_warnings
 from nat.finetuning.sampling import block_finding, block_sampling
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
@@ -49,7 +48,7 @@ class PreparedRun:
     @property
     def planned_rollouts(self) -> dict[Phase, int]:
         """Number of rollouts of an epoch and of a validation, where it is known."""
-        builder = _builder(self.config)
+        builder = builder_of(self.config)
         planned = {
             Phase.TRAIN: builder.rollouts_of(self.num_examples) if builder else None,
             Phase.VALIDATION: self.num_held_out,
@@ -175,71 +174,10 @@ def _findings(config: Config, given: FinetuneRunConfig) -> list[str]:
     return [*_reward_findings(config, given), *sampling_findings(config), *relative]
 
 
-def each_phase(config: Config) -> list[Config]:
-    """The configuration of each phase of the run; without phases, the configuration."""
-    return [config.model_copy(update={"finetuning": own}) for own in config.finetuning.each_phase]
-
-
-def playing_phase(config: Config) -> Config:
-    """The configuration of the first phase that plays rollouts, as far as builders say; without phases, this one."""
-    builders = ((own, _builder(own)) for own in each_phase(config))
-    return next((own for own, builder in builders if builder is None or builder.plays), config)
-
-
-def place_of(phases: Sequence[Config], number: int) -> str:
-    """Where the settings of a phase stand in the YAML."""
-    return f"finetuning.phases.{number} ({phases[number].finetuning.phase})"
-
-
-def phase_findings(phases: Sequence[Config]) -> list[str]:
-    """Settings of phases that do not go together."""
-    findings, first = [], phases[0]
-    for number, config in enumerate(phases):
-        if config.finetuning.phase is None:
-            continue
-        place, builder = place_of(phases, number), _builder(config)
-        if config.finetuning.curriculum_learning.enabled and builder is not None and not builder.plays:
-            findings.append(
-                f"{place}: curriculum_learning orders examples by the rewards of rollouts, and "
-                f"{builder.type} plays none; set it in the phases that play"
-            )
-        (was, trained), (now, trains) = _adapter(first), _adapter(config)
-        if (was, trained) != (now, trains):
-            findings.append(
-                f"{place}.trainer_adapter: trains {trains or 'its model'} by {now}, but the phase "
-                f"'{first.finetuning.phase}' trains {trained or 'its model'} by {was}; phases train one model"
-            )
-    return findings
-
-
-def _adapter(config: Config) -> tuple[str, str | None]:
-    """Type of the run's trainer adapter, and the LLM that it trains."""
-    name = str(config.finetuning.trainer_adapter)
-    return config.trainer_adapters[name].type if name in config.trainer_adapters else name, _trained_by(config, name)
-
-
 def num_generations(config: Config) -> int | None:
     """Rollouts per example; None if the builder does not declare them."""
-    builder = _builder(config)
+    builder = builder_of(config)
     return builder.num_generations if isinstance(builder, EvalTrajectoryBuilderConfig) else None
-
-
-def _builder(config: Config) -> TrajectoryBuilderConfig | None:
-    """The configuration of the run's trajectory builder, if it is set."""
-    return config.trajectory_builders.get(str(config.finetuning.trajectory_builder))
-
-
-def trained_llm(config: Config) -> str | None:
-    """The LLM that the trainer adapters of the run refer to; None unless they refer to exactly one."""
-    llms = {_trained_by(config, str(own.trainer_adapter)) for own in config.finetuning.each_phase}
-    return llms.pop() if len(llms) == 1 else None
-
-
-def _trained_by(config: Config, adapter: str) -> str | None:
-    """The LLM that this trainer adapter refers to; None unless it refers to exactly one."""
-    refs = references_of(config.trainer_adapters[adapter]) if adapter in config.trainer_adapters else []
-    llms = {str(ref) for ref in refs if ref.component_group is ComponentGroup.LLMS}
-    return llms.pop() if len(llms) == 1 else None
 
 
 def num_shared(training: Sequence[tuple[str, str]], held_out: Sequence[tuple[str, str]]) -> int:
@@ -285,7 +223,7 @@ def sampling_findings(config: Config) -> list[str]:
     Without `target_model`, blocks are reported only if none of them is trainable.
 
     """
-    builder = _builder(config)
+    builder = builder_of(config)
     if builder is not None and not builder.trains_samples:
         return []
     target, own = config.finetuning.target_model, config.finetuning.sampling_in_training

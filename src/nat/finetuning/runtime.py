@@ -36,7 +36,8 @@ from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.prepared_run import PreparedRun, each_phase, num_generations, place_of, prepare, trained_llm
+from nat.finetuning.phases import each_phase, place_of, trained_llm
+from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
 from nat.finetuning.summary import compared, path_in_run, phase_verdicts, summarise

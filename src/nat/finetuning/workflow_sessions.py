@@ -11,7 +11,8 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError
-from nat.finetuning.prepared_run import PreparedRun, trained_llm
+from nat.finetuning.phases import trained_llm
+from nat.finetuning.prepared_run import PreparedRun
 from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote

@@ -22,11 +22,11 @@ from nat.finetuning.example_choice import in_turn
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
+from nat.finetuning.phases import playing_phase
 from nat.finetuning.prepared_run import (
     PreparedRun,
     configured,
     pinned,
-    playing_phase,
     read_examples,
     sampling_findings,
     unknown_reward,
