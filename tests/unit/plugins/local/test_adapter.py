@@ -111,3 +111,31 @@ async def test_the_backend_serves_during_the_update_if_staleness_is_allowed(max_
         await adapter.initialize(FinetuneConfig(max_staleness=max_staleness))
         await adapter.submit(trajectories)
     assert [job.serve_meanwhile for job in jobs] == [bool(max_staleness)]
+
+
+@pytest.mark.parametrize(("algorithm", "needed"), [("lite_ppo", True), ("sft", False), ("dpo", False), ("rft", False)])
+async def test_policy_gradients_need_what_the_model_sampled(algorithm, needed):
+    """A phase with a file is refused before the first one if its algorithm cannot train texts."""
+    adapter, _ = await initialized(algorithm=algorithm)
+    assert adapter.needs_samples is needed
+
+
+async def test_an_adapter_that_takes_over_tells_the_backend_its_settings():
+    """The backend begins the algorithm anew; the best weights stay those that the adapter before has kept."""
+    requests = []
+
+    def seen(request):
+        requests.append((request.url.path, request.content))
+        if request.url.path == "/v1/training/best":
+            saved = {"path": "/runs/1/checkpoints/step_000003", "policy_version": "student@3"}
+            return httpx.Response(200, json=saved)
+        return answer(request)
+
+    async with BackendClient("http://backend", "key", transport=httpx.MockTransport(seen)) as client:
+        configs = [LocalTrainerAdapterConfig(llm="student", training={"algorithm": name}) for name in ("sft", "rloo")]
+        first, second = (LocalTrainerAdapter(each, client=client, backend=RunningProcess()) for each in configs)
+        await first.keep_best()
+        await second.take_over(first)
+        assert requests[-1] == ("/v1/training/phase", b'{"algorithm":"rloo"}')
+        with pytest.raises(BackendError, match="step_000003"):  # it exports what the first one kept, which is not there
+            await second.export_best("best_model")
